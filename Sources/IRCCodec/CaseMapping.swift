@@ -1,0 +1,68 @@
+// Which names are the same name. A nick is compared folded everywhere and shown as written.
+
+package import NIOCore
+
+/// ISUPPORT `CASEMAPPING`.
+package enum CaseMapping: String, Sendable {
+    case ascii
+    /// `{}|~` are the lower case of `[]\^` (RFC 1459 section 2.2).
+    case rfc1459
+    /// As ``rfc1459`` without `~` and `^`.
+    case strictRFC1459 = "rfc1459-strict"
+
+    /// The lower case of a byte.
+    @inline(__always)
+    package func fold(_ byte: UInt8) -> UInt8 {
+        switch byte {
+        case 0x41...0x5A: return byte + 0x20
+        case 0x5B...0x5D: return self == .ascii ? byte : byte + 0x20
+        case 0x5E: return self == .rfc1459 ? 0x7E : byte
+        default: return byte
+        }
+    }
+
+    /// A name folded, as a key.
+    package func fold(_ name: some StringProtocol) -> String {
+        String(decoding: name.utf8.map(fold), as: UTF8.self)
+    }
+}
+
+extension IRCLine {
+    /// A part of the line, folded, as a key.
+    package func folded(_ span: ByteSpan, _ mapping: CaseMapping) -> String {
+        bytes.withUnsafeReadableBytes { raw in
+            String(unsafeUninitializedCapacity: span.count) { output in
+                for (offset, index) in span.range.enumerated() { output[offset] = mapping.fold(raw[index]) }
+                return span.count
+            }
+        }
+    }
+}
+
+/// Matches names against masks with `*` and `?`, letter case folded.
+package enum Mask {
+    /// Whether a name fits a mask. Time is bounded by the product of both lengths.
+    package static func matches(_ mask: String, _ name: String, _ mapping: CaseMapping = .ascii) -> Bool {
+        let pattern = mask.utf8.map(mapping.fold)
+        let text = name.utf8.map(mapping.fold)
+        var (p, t, star, mark) = (0, 0, -1, 0)
+        while t < text.count {
+            if p < pattern.count, pattern[p] == UInt8(ascii: "?") || pattern[p] == text[t] {
+                p += 1
+                t += 1
+            } else if p < pattern.count, pattern[p] == UInt8(ascii: "*") {
+                star = p
+                mark = t
+                p += 1
+            } else if star >= 0 {
+                p = star + 1
+                mark += 1
+                t = mark
+            } else {
+                return false
+            }
+        }
+        while p < pattern.count, pattern[p] == UInt8(ascii: "*") { p += 1 }
+        return p == pattern.count
+    }
+}

@@ -1,0 +1,228 @@
+// One line of IRC as a view over the bytes it came in. Nothing is copied and nothing is interpreted here: what a
+// verb means belongs to the route table, who a source is to the roster.
+
+public import NIOCore
+
+/// Why a line is not IRC.
+package enum IRCParseError: Error, Equatable, Sendable {
+    /// Nothing but spaces, or nothing at all.
+    case empty
+    /// Tags without a verb after them, or a source without a verb.
+    case missingVerb
+    /// A verb that is neither letters nor three digits, or longer than ``IRCLimits/verbLength``.
+    case malformedVerb
+    /// A NUL byte, which no server relays.
+    case containsNUL
+    /// Longer than ``IRCLimits`` allows for tags or for the rest.
+    case tooLong
+}
+
+/// The lengths that the specifications fix.
+package enum IRCLimits {
+    /// RFC 1459 section 2.3: a line without tags, CR LF included, in bytes.
+    package static let lineLength = 512
+    /// IRCv3 message-tags: what a client may send as tags, `@` and the space included, in bytes.
+    package static let clientTagsLength = 4096
+    /// IRCv3 message-tags: all tags of a line, `@` and the space included, in bytes.
+    package static let tagsLength = 8191
+    /// RFC 1459 section 2.3: parameters of one line.
+    package static let parameterCount = 15
+    /// Ours: no verb of any server is longer; a bound makes the lookup key fixed in size. In bytes.
+    package static let verbLength = 16
+}
+
+/// A range of bytes inside a line. Two bytes each: a line is at most 8191 + 512 bytes long.
+package struct ByteSpan: Equatable, Sendable {
+    package var start: UInt16
+    package var end: UInt16
+
+    package init(_ start: Int, _ end: Int) {
+        self.start = UInt16(truncatingIfNeeded: start)
+        self.end = UInt16(truncatingIfNeeded: end)
+    }
+
+    package var count: Int { Int(end) - Int(start) }
+    package var isEmpty: Bool { start == end }
+    package var range: Range<Int> { Int(start)..<Int(end) }
+}
+
+/// A parsed line, without its CR LF:
+///
+///     [@tags SPACE] [:source SPACE] verb [SPACE parameter]... [SPACE :trailing]
+///
+/// RFC 1459 section 2.3.1, RFC 2812 section 2.3.1, IRCv3 message-tags. All positions are offsets into ``bytes``.
+package struct IRCLine: Sendable {
+    /// The line as it came, without its end.
+    package let bytes: ByteBuffer
+    /// What stands between `@` and the space; empty where there are no tags.
+    package private(set) var tags = ByteSpan(0, 0)
+    /// What stands between `:` and the space; empty where there is no source.
+    package private(set) var source = ByteSpan(0, 0)
+    /// The verb or numeric as written.
+    package private(set) var verbSpan = ByteSpan(0, 0)
+    /// Where the parameters begin (behind the verb).
+    private var parametersStart: UInt16 = 0
+    /// The verb, upper-cased, as a key.
+    package private(set) var key: VerbKey
+
+    /// Parses a line that has lost its CR LF.
+    ///
+    /// - Throws: ``IRCParseError`` when the line is not IRC.
+    package init(_ bytes: ByteBuffer) throws(IRCParseError) {
+        self.bytes = bytes
+        self.key = VerbKey()
+        var failure: IRCParseError?
+        var parsed = (tags: ByteSpan(0, 0), source: ByteSpan(0, 0), verb: ByteSpan(0, 0), key: VerbKey(), end: 0)
+        bytes.withUnsafeReadableBytes { raw in
+            failure = Self.scan(raw, into: &parsed)
+        }
+        if let failure { throw failure }
+        (tags, source, verbSpan, key) = (parsed.tags, parsed.source, parsed.verb, parsed.key)
+        parametersStart = UInt16(truncatingIfNeeded: parsed.end)
+    }
+
+    private static func scan(
+        _ raw: UnsafeRawBufferPointer,
+        into parsed: inout (tags: ByteSpan, source: ByteSpan, verb: ByteSpan, key: VerbKey, end: Int)
+    ) -> IRCParseError? {
+        let count = raw.count
+        guard count <= IRCLimits.tagsLength + IRCLimits.lineLength else { return .tooLong }
+        var position = 0
+        func skipSpaces() { while position < count, raw[position] == 0x20 { position += 1 } }
+        func skipWord() { while position < count, raw[position] != 0x20 { position += 1 } }
+        skipSpaces()
+        guard position < count else { return .empty }
+        if raw[position] == UInt8(ascii: "@") {
+            let start = position + 1
+            skipWord()
+            guard position - start + 2 <= IRCLimits.tagsLength else { return .tooLong }
+            parsed.tags = ByteSpan(start, position)
+            skipSpaces()
+            guard position < count else { return .missingVerb }
+        }
+        if raw[position] == UInt8(ascii: ":") {
+            let start = position + 1
+            skipWord()
+            parsed.source = ByteSpan(start, position)
+            skipSpaces()
+            guard position < count else { return .missingVerb }
+        }
+        let verbStart = position
+        skipWord()
+        guard position - verbStart <= IRCLimits.verbLength else { return .malformedVerb }
+        parsed.verb = ByteSpan(verbStart, position)
+        guard let key = VerbKey(raw[verbStart..<position]) else { return .malformedVerb }
+        parsed.key = key
+        parsed.end = position
+        return nil
+    }
+
+    // MARK: Parts
+
+    /// Where the parameters stand, at most ``IRCLimits/parameterCount``; the last one may hold spaces.
+    package var parameters: [ByteSpan] {
+        var spans: [ByteSpan] = []
+        forEachParameter { _, span in
+            spans.append(span)
+            return true
+        }
+        return spans
+    }
+
+    /// The parameter at an index, or nothing. Costs no allocation.
+    package func parameter(_ index: Int) -> ByteSpan? {
+        var found: ByteSpan?
+        forEachParameter { position, span in
+            if position == index { found = span }
+            return position < index
+        }
+        return found
+    }
+
+    /// Walks the parameters until the body says stop.
+    package func forEachParameter(_ body: (Int, ByteSpan) -> Bool) {
+        bytes.withUnsafeReadableBytes { raw in
+            var position = Int(parametersStart)
+            var index = 0
+            while position < raw.count {
+                while position < raw.count, raw[position] == 0x20 { position += 1 }
+                guard position < raw.count else { return }
+                let span: ByteSpan
+                if raw[position] == UInt8(ascii: ":") || index == IRCLimits.parameterCount - 1 {
+                    let start = raw[position] == UInt8(ascii: ":") ? position + 1 : position
+                    span = ByteSpan(start, raw.count)
+                    position = raw.count
+                } else {
+                    let start = position
+                    while position < raw.count, raw[position] != 0x20 { position += 1 }
+                    span = ByteSpan(start, position)
+                }
+                guard body(index, span) else { return }
+                index += 1
+            }
+        }
+    }
+
+    /// A part of the line as a string; invalid UTF-8 is repaired, so this is for names and reports, not for relaying.
+    package func string(_ span: ByteSpan) -> String {
+        bytes.withUnsafeReadableBytes { raw in String(decoding: raw[span.range], as: UTF8.self) }
+    }
+
+    /// A part of the line as a slice that shares its storage.
+    package func slice(_ span: ByteSpan) -> ByteBuffer {
+        bytes.getSlice(at: bytes.readerIndex + Int(span.start), length: span.count) ?? ByteBuffer()
+    }
+
+    /// The parameter at an index as a string, or nothing.
+    package func text(_ index: Int) -> String? {
+        parameter(index).map(string)
+    }
+
+    /// Whether a part of the line equals some ASCII text, letter case ignored.
+    package func matches(_ span: ByteSpan, _ text: StaticString) -> Bool {
+        guard span.count == text.utf8CodeUnitCount else { return false }
+        return bytes.withUnsafeReadableBytes { raw in
+            for offset in 0..<span.count {
+                let byte = raw[Int(span.start) + offset]
+                let upper = byte >= 0x61 && byte <= 0x7A ? byte - 0x20 : byte
+                let expected = text.utf8Start[offset]
+                let upperExpected = expected >= 0x61 && expected <= 0x7A ? expected - 0x20 : expected
+                if upper != upperExpected { return false }
+            }
+            return true
+        }
+    }
+
+    /// Whether the line holds a NUL byte.
+    package var containsNUL: Bool {
+        bytes.withUnsafeReadableBytes { raw in raw.contains(0) }
+    }
+
+    /// The line without its tags, as a slice.
+    package var withoutTags: ByteBuffer {
+        slice(ByteSpan(source.isEmpty ? Int(verbSpan.start) : Int(source.start) - 1, bytes.readableBytes))
+    }
+
+    // MARK: Source
+
+    /// The nick, or the server's name, of the source; empty where there is none.
+    package var sourceNick: ByteSpan {
+        bytes.withUnsafeReadableBytes { raw in
+            let end = raw[source.range].firstIndex { $0 == UInt8(ascii: "!") || $0 == UInt8(ascii: "@") }
+            return ByteSpan(Int(source.start), end ?? Int(source.end))
+        }
+    }
+
+    /// Whether the source is a person (`nick!user@host`), not a server.
+    package var sourceIsPerson: Bool {
+        !source.isEmpty && sourceNick.count < source.count
+    }
+
+    /// What stands behind the `@` of the source; empty where there is none.
+    package var sourceHost: ByteSpan {
+        bytes.withUnsafeReadableBytes { raw in
+            guard let at = raw[source.range].lastIndex(of: UInt8(ascii: "@")) else { return ByteSpan(0, 0) }
+            return ByteSpan(at + 1, Int(source.end))
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// What a server says of itself in 005 (RPL_ISUPPORT), as far as the gateway needs it.
+
+/// The facts of ISUPPORT, with the defaults of RFC 1459 where the server is silent.
+package struct ServerSupport: Equatable, Sendable {
+    package var caseMapping = CaseMapping.rfc1459
+    /// Characters that begin the name of a room.
+    package var channelTypes = Array("#&+!".utf8)
+    /// Characters that may stand before a room's name to address only members of that status.
+    package var statusPrefixes: [UInt8] = []
+    /// Longest nick, in bytes. RFC 1459 says 9; every server of today allows more, so the default is a safe one.
+    package var nickLength = 30
+    package var network: String?
+
+    package init() {}
+
+    /// Takes the tokens of one 005 line.
+    package mutating func absorb(_ line: IRCLine) {
+        let parameters = line.parameters
+        guard parameters.count > 2 else { return }
+        for span in parameters[1..<(parameters.count - 1)] {
+            let token = line.string(span)
+            let pieces = token.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            let value = pieces.count > 1 ? String(pieces[1]) : ""
+            switch pieces[0].uppercased() {
+            case "CASEMAPPING": caseMapping = CaseMapping(rawValue: value.lowercased()) ?? caseMapping
+            case "CHANTYPES": channelTypes = Array(value.utf8)
+            case "STATUSMSG": statusPrefixes = Array(value.utf8)
+            case "NICKLEN", "MAXNICKLEN":
+                if let length = Int(value), (1...256).contains(length) { nickLength = max(length, 9) }
+            case "NETWORK": network = value
+            default: continue
+            }
+        }
+    }
+
+    /// Whether a target is a room, with or without a status prefix.
+    package func isRoom(_ first: UInt8, then second: UInt8?) -> Bool {
+        if channelTypes.contains(first) { return true }
+        guard statusPrefixes.contains(first), let second else { return false }
+        return channelTypes.contains(second) || statusPrefixes.contains(second)
+    }
+}

@@ -1,0 +1,98 @@
+// IRCv3 message-tags: walking, unescaping and writing them.
+
+public import NIOCore
+
+/// One tag of a line.
+package struct IRCTag: Equatable, Sendable {
+    /// The key with its `+` and vendor, as written.
+    package let key: String
+    /// The value, unescaped; empty where there is none.
+    package let value: String
+
+    package init(key: String, value: String) {
+        self.key = key
+        self.value = value
+    }
+
+    /// Whether clients send it and servers only relay it.
+    package var isClientOnly: Bool { key.utf8.first == UInt8(ascii: "+") }
+}
+
+extension IRCLine {
+    /// All tags in their order; empty pieces are skipped, as the specification asks.
+    package var tagList: [IRCTag] {
+        guard !tags.isEmpty else { return [] }
+        return string(tags).split(separator: ";", omittingEmptySubsequences: true).map { piece in
+            guard let equals = piece.firstIndex(of: "=") else { return IRCTag(key: String(piece), value: "") }
+            return IRCTag(
+                key: String(piece[..<equals]), value: TagValue.unescape(piece[piece.index(after: equals)...]))
+        }
+    }
+
+    /// The value of a tag, unescaped; the last one wins, as the specification says.
+    package func tag(_ key: String) -> String? {
+        guard !tags.isEmpty else { return nil }
+        return tagList.last { $0.key == key }?.value
+    }
+}
+
+/// The escaping of tag values (IRCv3 message-tags, "Escaping Values").
+package enum TagValue {
+    /// `\:` `\s` `\\` `\r` `\n` become what they stand for; a lone backslash is dropped.
+    package static func unescape(_ text: Substring) -> String {
+        guard text.utf8.contains(UInt8(ascii: "\\")) else { return String(text) }
+        var result = ""
+        var escaped = false
+        for character in text.unicodeScalars {
+            if escaped {
+                switch character {
+                case ":": result.unicodeScalars.append(";")
+                case "s": result.unicodeScalars.append(" ")
+                case "r": result.unicodeScalars.append("\r")
+                case "n": result.unicodeScalars.append("\n")
+                default: result.unicodeScalars.append(character)
+                }
+                escaped = false
+            } else if character == "\\" {
+                escaped = true
+            } else {
+                result.unicodeScalars.append(character)
+            }
+        }
+        return result
+    }
+
+    /// The reverse of ``unescape(_:)``.
+    package static func escape(_ text: String) -> String {
+        var result = ""
+        for character in text.unicodeScalars {
+            switch character {
+            case ";": result += "\\:"
+            case " ": result += "\\s"
+            case "\\": result += "\\\\"
+            case "\r": result += "\\r"
+            case "\n": result += "\\n"
+            default: result.unicodeScalars.append(character)
+            }
+        }
+        return result
+    }
+}
+
+extension ByteBuffer {
+    /// Writes `@key=value;... ` or nothing where the list is empty.
+    package mutating func writeTags(_ tags: [IRCTag]) {
+        guard !tags.isEmpty else { return }
+        var separator = "@"
+        for tag in tags {
+            writeString(separator)
+            writeString(tag.key)
+            if !tag.value.isEmpty {
+                writeString("=")
+                writeString(TagValue.escape(tag.value))
+            }
+            separator = ";"
+        }
+        writeString(" ")
+    }
+}

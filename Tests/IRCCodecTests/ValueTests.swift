@@ -1,0 +1,64 @@
+import IRCCodec
+import NIOCore
+import Testing
+
+@Suite struct ValueTests {
+    @Test func tagValuesRoundTrip() throws {
+        for value in ["", "a b", "semi;colon", "back\\slash", "cr\rlf\n", "ünï"] {
+            #expect(TagValue.unescape(Substring(TagValue.escape(value))) == value)
+        }
+        #expect(TagValue.unescape("a\\") == "a")
+        #expect(TagValue.unescape("\\b") == "b")
+    }
+
+    @Test func tagsOfALine() throws {
+        let line = try IRCLine(ByteBuffer(string: "@a;b=;c=x\\sy;+d=1;a=2 PING"))
+        #expect(line.tagList.map(\.key) == ["a", "b", "c", "+d", "a"])
+        #expect(line.tag("a") == "2")
+        #expect(line.tag("c") == "x y")
+        #expect(line.tag("z") == nil)
+        #expect(line.tagList[3].isClientOnly)
+    }
+
+    @Test func caseMappings() {
+        #expect(CaseMapping.ascii.fold("AB[]") == "ab[]")
+        #expect(CaseMapping.rfc1459.fold("AB[]\\^") == "ab{}|~")
+        #expect(CaseMapping.strictRFC1459.fold("[]\\^") == "{}|^")
+    }
+
+    @Test func masks() {
+        #expect(Mask.matches("*Serv", "NickServ"))
+        #expect(Mask.matches("services.*", "Services.example.org"))
+        #expect(!Mask.matches("services.*", "evil.services.example.org"))
+        #expect(Mask.matches("a?c*", "abcdef"))
+        #expect(!Mask.matches("", "a"))
+        #expect(Mask.matches("*", ""))
+        #expect(!Mask.matches(String(repeating: "*a", count: 40), String(repeating: "b", count: 400)))
+    }
+
+    @Test func serverSupport() throws {
+        var support = ServerSupport()
+        #expect(support.caseMapping == .rfc1459)
+        support.absorb(
+            try IRCLine(
+                ByteBuffer(
+                    string: ":s 005 me CASEMAPPING=ascii CHANTYPES=# STATUSMSG=@+ NICKLEN=31 NETWORK=Lab :are supported")))
+        #expect(support.caseMapping == .ascii)
+        #expect(support.nickLength == 31)
+        #expect(support.network == "Lab")
+        #expect(support.isRoom(UInt8(ascii: "#"), then: nil))
+        #expect(support.isRoom(UInt8(ascii: "@"), then: UInt8(ascii: "#")))
+        #expect(!support.isRoom(UInt8(ascii: "@"), then: UInt8(ascii: "a")))
+        #expect(!support.isRoom(UInt8(ascii: "b"), then: nil))
+        support.absorb(try IRCLine(ByteBuffer(string: ":s 005 me NICKLEN=99999999999999999999 :are supported")))
+        #expect(support.nickLength == 31)
+    }
+
+    @Test func ctcp() {
+        #expect(CTCP(Array("\u{1}ACTION waves\u{1}".utf8)) == .action)
+        #expect(CTCP(Array("\u{1}dcc SEND x\u{1}".utf8)) == .dcc)
+        #expect(CTCP(Array("\u{1}VERSION\u{1}".utf8)) == .other("VERSION"))
+        #expect(CTCP(Array("hello".utf8)) == nil)
+        #expect(CTCP(Array("\u{1}".utf8)) == .other(""))
+    }
+}
