@@ -1,0 +1,74 @@
+// What both ends know without being told. It is bound to every envelope, so that one cannot be moved to another
+// conversation, sender, network or protection.
+
+/// How well one message is protected on its way.
+package enum Protection: UInt8, Sendable, Comparable, CaseIterable {
+    case plaintext = 0
+    /// End-to-gateway: whoever runs the gateway can read it.
+    case gateway = 1
+    /// End-to-end: only the people's own devices can read it.
+    case device = 2
+
+    package static func < (left: Protection, right: Protection) -> Bool { left.rawValue < right.rawValue }
+
+    /// The word that people and scripts see.
+    package var name: String {
+        switch self {
+        case .plaintext: "plaintext"
+        case .gateway: "gateway"
+        case .device: "device"
+        }
+    }
+}
+
+/// The associated data of one envelope: fields in this order, each behind its length as two bytes, big-endian, after
+/// the eight bytes `pawl-ad1` and one byte of protection:
+///
+///     protocol | network | sender account | sender device | recipient account | recipient device | message id
+package struct AssociatedData: Equatable, Sendable {
+    package var protocolName: String
+    package var network: String
+    package var sender: String
+    package var senderDevice: DeviceID
+    package var recipient: String
+    package var recipientDevice: DeviceID
+    package var messageID: MessageID
+    package var protection: Protection
+
+    package init(
+        protocolName: String, network: String, sender: String, senderDevice: DeviceID, recipient: String,
+        recipientDevice: DeviceID, messageID: MessageID, protection: Protection
+    ) {
+        self.protocolName = protocolName
+        self.network = network
+        self.sender = sender
+        self.senderDevice = senderDevice
+        self.recipient = recipient
+        self.recipientDevice = recipientDevice
+        self.messageID = messageID
+        self.protection = protection
+    }
+
+    package var bytes: [UInt8] {
+        var output = Array("pawl-ad1".utf8)
+        output.append(protection.rawValue)
+        func field(_ bytes: some Collection<UInt8>) {
+            output.append(UInt8(truncatingIfNeeded: bytes.count >> 8))
+            output.append(UInt8(truncatingIfNeeded: bytes.count))
+            output.append(contentsOf: bytes)
+        }
+        func number(_ value: UInt64) {
+            var bytes: [UInt8] = []
+            bytes.append(bigEndian: value)
+            field(bytes)
+        }
+        field(protocolName.utf8)
+        field(network.utf8)
+        field(sender.utf8)
+        number(senderDevice.value)
+        field(recipient.utf8)
+        number(recipientDevice.value)
+        number(messageID.value)
+        return output
+    }
+}

@@ -1,0 +1,67 @@
+// What the ratchet message seals: the text as the sender's client wrote it, byte for byte, with the tags that only
+// clients read, and padding that fills the carrier's last line.
+
+/// The plaintext of an envelope:
+///
+///     kind (1 B) | tags length (2 B) | tags | text length (2 B) | text | zeros ...
+///
+/// Lengths are big-endian. Everything behind the text is padding and must be zero.
+package struct Body: Equatable, Sendable {
+    /// What the recipient's client gets.
+    package enum Kind: UInt8, Sendable {
+        /// A text under the carrier's own verb (PRIVMSG or NOTICE).
+        case text = 0
+        /// Tags without a text (TAGMSG).
+        case tagsOnly = 1
+    }
+
+    /// Bytes that a body costs besides tags and text.
+    package static let overhead = 5
+
+    package var kind: Kind
+    /// Client-only tags as they stood in the line, without `@`; empty where there are none.
+    package var tags: [UInt8]
+    package var text: [UInt8]
+
+    package init(kind: Kind = .text, tags: [UInt8] = [], text: [UInt8]) {
+        (self.kind, self.tags, self.text) = (kind, tags, text)
+    }
+
+    /// The length without padding, in bytes.
+    package var length: Int { Self.overhead + tags.count + text.count }
+
+    /// The bytes to seal, padded with zeros up to a length. A length below ``length`` pads nothing.
+    package func bytes(paddedTo target: Int) -> [UInt8] {
+        var output: [UInt8] = []
+        output.reserveCapacity(max(length, target))
+        output.append(kind.rawValue)
+        for part in [tags, text] {
+            output.append(UInt8(truncatingIfNeeded: part.count >> 8))
+            output.append(UInt8(truncatingIfNeeded: part.count))
+            output.append(contentsOf: part)
+        }
+        if output.count < target { output.append(contentsOf: repeatElement(0, count: target - output.count)) }
+        return output
+    }
+
+    /// Takes opened bytes apart.
+    ///
+    /// - Throws: ``EnvelopeError/unsupportedKind(_:)`` or ``EnvelopeError/malformed``.
+    package init(_ bytes: [UInt8]) throws(EnvelopeError) {
+        guard let first = bytes.first else { throw .malformed }
+        guard let kind = Kind(rawValue: first) else { throw .unsupportedKind(first) }
+        var position = 1
+        func part() throws(EnvelopeError) -> [UInt8] {
+            guard position + 2 <= bytes.count else { throw .malformed }
+            let count = Int(bytes[position]) << 8 | Int(bytes[position + 1])
+            position += 2
+            guard position + count <= bytes.count else { throw .malformed }
+            defer { position += count }
+            return Array(bytes[position..<(position + count)])
+        }
+        self.kind = kind
+        tags = try part()
+        text = try part()
+        guard bytes[position...].allSatisfy({ $0 == 0 }) else { throw .malformed }
+    }
+}

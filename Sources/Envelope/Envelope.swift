@@ -1,0 +1,98 @@
+// The envelope: an encrypted message as it travels in the backend's message body. Binary, versioned; how it becomes
+// text is the armour's business, what is inside the ratchet message is the body's.
+//
+//      0      1                  9                 17
+//     +------+------------------+------------------+---------------------------+
+//     | V K  | sender device    | message id       | ratchet message ...       |
+//     +------+------------------+------------------+---------------------------+
+//       1 B    8 B, big-endian    8 B, big-endian    the rest
+//
+// V (high four bits) is the version, K (low four bits) the kind. What the context implies (network, accounts, the
+// recipient's device, protection) is bound as associated data and not sent: see ``AssociatedData``.
+
+package import NIOCore
+
+/// Why bytes are not an envelope that this version can open.
+package enum EnvelopeError: Error, Equatable, Sendable {
+    /// A version that this program does not know. It is refused, not guessed.
+    case unsupportedVersion(UInt8)
+    /// A kind that this version does not define.
+    case unsupportedKind(UInt8)
+    /// Too short, too long, or not canonical.
+    case malformed
+}
+
+/// The identifier of a device, drawn at random when the device is made. Eight bytes.
+package struct DeviceID: Hashable, Sendable, Comparable {
+    package let value: UInt64
+
+    package init(_ value: UInt64) { self.value = value }
+
+    package static func < (left: DeviceID, right: DeviceID) -> Bool { left.value < right.value }
+}
+
+/// The local id of a message: what the gateway calls it before the backend has given it a name. Eight bytes.
+package struct MessageID: Hashable, Sendable, Comparable {
+    package let value: UInt64
+
+    package init(_ value: UInt64) { self.value = value }
+
+    package static func < (left: MessageID, right: MessageID) -> Bool { left.value < right.value }
+}
+
+/// An envelope taken apart. The ratchet message is not opened here.
+package struct Envelope: Equatable, Sendable {
+    /// The version that this program writes and reads.
+    package static let version: UInt8 = 1
+    /// Bytes before the ratchet message.
+    package static let headerLength = 17
+    /// Ours: no carrier of ours makes a longer one (16 lines of 512 bytes). In bytes.
+    package static let maximumLength = 8192
+
+    /// What an envelope holds.
+    package enum Kind: UInt8, Sendable {
+        /// One ratchet message for one device.
+        case direct = 1
+    }
+
+    package let kind: Kind
+    package let sender: DeviceID
+    package let messageID: MessageID
+    package let ratchetMessage: [UInt8]
+
+    package init(kind: Kind = .direct, sender: DeviceID, messageID: MessageID, ratchetMessage: [UInt8]) {
+        (self.kind, self.sender, self.messageID, self.ratchetMessage) = (kind, sender, messageID, ratchetMessage)
+    }
+
+    /// Takes bytes apart. Nothing is authenticated yet: what stands here is a claim.
+    ///
+    /// - Throws: ``EnvelopeError``.
+    package init(_ bytes: some RandomAccessCollection<UInt8>) throws(EnvelopeError) {
+        guard let first = bytes.first, bytes.count <= Self.maximumLength else { throw .malformed }
+        guard first >> 4 == Self.version else { throw .unsupportedVersion(first >> 4) }
+        guard let kind = Kind(rawValue: first & 0x0F) else { throw .unsupportedKind(first & 0x0F) }
+        guard bytes.count > Self.headerLength else { throw .malformed }
+        let header = Array(bytes.dropFirst().prefix(Self.headerLength - 1))
+        self.kind = kind
+        sender = DeviceID(header[0..<8].reduce(0) { $0 << 8 | UInt64($1) })
+        messageID = MessageID(header[8..<16].reduce(0) { $0 << 8 | UInt64($1) })
+        ratchetMessage = Array(bytes.dropFirst(Self.headerLength))
+    }
+
+    /// The bytes that the armour carries.
+    package var bytes: [UInt8] {
+        var output: [UInt8] = []
+        output.reserveCapacity(Self.headerLength + ratchetMessage.count)
+        output.append(Self.version << 4 | kind.rawValue)
+        output.append(bigEndian: sender.value)
+        output.append(bigEndian: messageID.value)
+        output.append(contentsOf: ratchetMessage)
+        return output
+    }
+}
+
+extension [UInt8] {
+    package mutating func append(bigEndian value: UInt64) {
+        for shift in stride(from: 56, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: value >> UInt64(shift))) }
+    }
+}

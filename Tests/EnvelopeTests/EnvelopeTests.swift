@@ -1,0 +1,196 @@
+import Envelope
+import Testing
+
+@Suite struct EnvelopeTests {
+    let sample = Envelope(sender: DeviceID(0x0102_0304_0506_0708), messageID: MessageID(9), ratchetMessage: [1, 2, 3])
+
+    @Test func roundTrip() throws {
+        #expect(sample.bytes == [0x11, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3])
+        #expect(try Envelope(sample.bytes) == sample)
+    }
+
+    @Test func refusals() {
+        #expect(throws: EnvelopeError.malformed) { try Envelope([UInt8]()) }
+        #expect(throws: EnvelopeError.unsupportedVersion(2)) { try Envelope([0x21] + sample.bytes.dropFirst()) }
+        #expect(throws: EnvelopeError.unsupportedKind(7)) { try Envelope([0x17] + sample.bytes.dropFirst()) }
+        for length in 1...17 {
+            #expect(throws: EnvelopeError.malformed) { try Envelope(sample.bytes.prefix(length)) }
+        }
+        #expect(throws: EnvelopeError.malformed) {
+            try Envelope(sample.bytes + [UInt8](repeating: 0, count: Envelope.maximumLength))
+        }
+    }
+
+    @Test func bodiesRoundTripWithPadding() throws {
+        let body = Body(tags: Array("+draft/reply=x".utf8), text: Array("hello".utf8))
+        for target in [0, body.length, body.length + 1, 400] {
+            let bytes = body.bytes(paddedTo: target)
+            #expect(bytes.count == max(body.length, target))
+            #expect(try Body(bytes) == body)
+        }
+        var tampered = body.bytes(paddedTo: 100)
+        tampered[99] = 1
+        #expect(throws: EnvelopeError.malformed) { try Body(tampered) }
+        for length in 0..<body.length {
+            #expect(throws: EnvelopeError.malformed) { try Body(Array(body.bytes(paddedTo: 0).prefix(length))) }
+        }
+        #expect(throws: EnvelopeError.unsupportedKind(9)) { try Body([9, 0, 0, 0, 0]) }
+    }
+
+    @Test func everyFieldOfTheAssociatedDataCounts() {
+        let base = AssociatedData(
+            protocolName: "irc", network: "n", sender: "a", senderDevice: DeviceID(1), recipient: "b",
+            recipientDevice: DeviceID(2), messageID: MessageID(3), protection: .gateway)
+        var variants = [base]
+        func vary(_ change: (inout AssociatedData) -> Void) {
+            var variant = base
+            change(&variant)
+            variants.append(variant)
+        }
+        vary { $0.protocolName = "xmpp" }
+        vary { $0.network = "m" }
+        vary { $0.sender = "c" }
+        vary { $0.senderDevice = DeviceID(9) }
+        vary { $0.recipient = "c" }
+        vary { $0.recipientDevice = DeviceID(9) }
+        vary { $0.messageID = MessageID(9) }
+        vary { $0.protection = .device }
+        // Text that moves from one field to the next.
+        vary {
+            $0.network = "na"
+            $0.sender = ""
+        }
+        #expect(Set(variants.map(\.bytes)).count == variants.count)
+    }
+}
+
+@Suite struct ArmourTests {
+    @Test func base64IsStrict() {
+        for (bytes, text) in [
+            ([], ""), ([0x66], "Zg"), ([0x66, 0x6F], "Zm8"), ([0x66, 0x6F, 0x6F], "Zm9v"), ([0xFB, 0xFF], "+/8"),
+        ] as [([UInt8], String)] {
+            var encoded: [UInt8] = []
+            Base64.encode(bytes[...], into: &encoded)
+            #expect(String(decoding: encoded, as: UTF8.self) == text)
+            #expect(Base64.decode(Array(text.utf8)) == bytes)
+            #expect(Base64.encodedLength(bytes.count) == text.utf8.count)
+        }
+        // A spare bit, padding, a foreign character, an impossible length.
+        for text in ["Zh", "Zm9", "Zg==", "Z g", "A", "Zm9vA"] where text != "Zm9" {
+            #expect(Base64.decode(Array(text.utf8)) == nil, "\(text)")
+        }
+    }
+
+    @Test(arguments: [40, 120, 300, 352, 400]) func everyLengthSurvivesAndFits(_ capacity: Int) throws {
+        for length in stride(from: 18, through: 900, by: 7) {
+            let envelope = (0..<length).map { UInt8(truncatingIfNeeded: $0 * 7) }
+            guard let lines = Armour.split(envelope, id: 0xABCD, capacity: capacity) else {
+                #expect(Armour.lines(for: length, capacity: capacity) == nil)
+                continue
+            }
+            #expect(lines.count == Armour.lines(for: length, capacity: capacity))
+            #expect(lines.allSatisfy { $0.count <= capacity })
+            var joined: [UInt8] = []
+            for (position, line) in lines.enumerated() {
+                switch Armour.parse(line[...]) {
+                case .whole(let bytes): joined += bytes
+                case .fragment(let id, let index, let count, let bytes):
+                    #expect(id == 0xABCD && index == position && count == lines.count)
+                    joined += bytes
+                default: Issue.record("line \(position) of \(length) is not armour")
+                }
+            }
+            #expect(joined == envelope)
+        }
+    }
+
+    @Test func aFullLineIsFilled() {
+        for capacity in 60...420 {
+            for lines in 1...4 {
+                let most = Armour.capacity(lines: lines, of: capacity)
+                guard most > 0, let needed = Armour.lines(for: most, capacity: capacity) else { continue }
+                #expect(needed <= max(lines, 1))
+            }
+        }
+    }
+
+    @Test func damagedLines() {
+        let good = Armour.split([UInt8](repeating: 7, count: 40), id: 1, capacity: 300)![0]
+        for length in Armour.marker.count..<good.count {
+            #expect(Armour.parse(good.prefix(length)) == .damaged, "cut at \(length)")
+        }
+        #expect(Armour.parse(Array("hello".utf8)[...]) == nil)
+        #expect(Armour.parse(Array("?PAWL? words".utf8)[...]) == .remark)
+        for text in [
+            "?PAWL", "?PAWLx", "?PAWL:.", "?PAWL:00000001,0,1:AAAA.", "?PAWL:00000001,2,2:AAAA.",
+            "?PAWL:00000001,0,17:AAAA.", "?PAWL:0000001,0,2:AAAA.", "?PAWL:00000001,00,2:AAAA.",
+            "?PAWL:00000001,0,2:.", "?PAWL:00000001,0:AAAA.", "?PAWL:zzzzzzzz,0,2:AAAA.", "?PAWL:AA!A.",
+        ] {
+            #expect(Armour.parse(Array(text.utf8)[...]) == .damaged, "\(text)")
+        }
+    }
+}
+
+@Suite struct FragmentAssemblerTests {
+    private func add(
+        _ assembler: inout FragmentAssembler, _ index: Int, of count: Int, _ bytes: [UInt8], source: String = "a!b@c",
+        id: UInt32 = 1, now: Int64 = 0
+    ) -> FragmentAssembler.Outcome {
+        assembler.add(source: source, target: "t", id: id, index: index, count: count, bytes: bytes, now: now)
+    }
+
+    @Test func anyOrder() {
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            var assembler = FragmentAssembler()
+            var outcome = FragmentAssembler.Outcome.waiting
+            for index in order { outcome = add(&assembler, index, of: 3, [UInt8(index)]) }
+            #expect(outcome == .complete([0, 1, 2]))
+            #expect(assembler.isEmpty)
+        }
+    }
+
+    @Test func duplicatesAndContradictions() {
+        var assembler = FragmentAssembler()
+        #expect(add(&assembler, 0, of: 2, [1]) == .waiting)
+        #expect(add(&assembler, 0, of: 2, [1]) == .duplicate)
+        #expect(add(&assembler, 0, of: 2, [2]) == .contradiction)
+        #expect(assembler.isEmpty)
+        #expect(add(&assembler, 0, of: 2, [1]) == .waiting)
+        #expect(add(&assembler, 0, of: 3, [1]) == .contradiction)
+    }
+
+    @Test func sourcesAndIdsDoNotMix() {
+        var assembler = FragmentAssembler()
+        #expect(add(&assembler, 0, of: 2, [1], source: "a!x@y") == .waiting)
+        #expect(add(&assembler, 1, of: 2, [2], source: "b!x@y") == .waiting)
+        #expect(add(&assembler, 1, of: 2, [3], id: 2) == .waiting)
+        #expect(add(&assembler, 1, of: 2, [4], source: "a!x@y") == .complete([1, 4]))
+    }
+
+    @Test func boundsHoldAndWhatIsHeldStays() {
+        var limits = FragmentAssembler.Limits()
+        limits.envelopes = 4
+        limits.envelopesPerSource = 2
+        limits.bytes = 100
+        var assembler = FragmentAssembler(limits: limits)
+        #expect(add(&assembler, 0, of: 2, [1], id: 1) == .waiting)
+        #expect(add(&assembler, 0, of: 2, [1], id: 2) == .waiting)
+        #expect(add(&assembler, 0, of: 2, [1], id: 3) == .overflow)
+        #expect(add(&assembler, 0, of: 2, [UInt8](repeating: 0, count: 99), source: "z!z@z") == .overflow)
+        #expect(add(&assembler, 1, of: 2, [2], id: 1) == .complete([1, 2]))
+        #expect(add(&assembler, 0, of: 2, [1], id: 3) == .waiting)
+    }
+
+    @Test func inactivityEndsAWait() {
+        var limits = FragmentAssembler.Limits()
+        limits.inactivity = 10
+        var assembler = FragmentAssembler(limits: limits)
+        _ = add(&assembler, 0, of: 3, [1], now: 0)
+        _ = add(&assembler, 1, of: 3, [1], now: 8)
+        #expect(assembler.expire(now: 17).isEmpty)
+        #expect(assembler.nextDeadline == 18)
+        #expect(assembler.expire(now: 18) == ["a!b@c"])
+        #expect(assembler.isEmpty)
+        #expect(assembler.nextDeadline == nil)
+    }
+}
