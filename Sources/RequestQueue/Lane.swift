@@ -1,0 +1,86 @@
+// Order per connection: nothing overtakes an entry that waits for its commit.
+
+package import DequeModule
+
+/// A queue whose entries are either ready or waiting for a ticket to be answered, and which gives them out in order.
+package struct Lane<Ready> {
+    /// What stands for an entry that is not ready yet.
+    package typealias Ticket = UInt64
+
+    private enum Entry {
+        case ready(Ready)
+        case waiting(Ticket)
+    }
+
+    private var entries: Deque<Entry> = []
+    private var nextTicket: Ticket = 1
+
+    package init() {}
+
+    package var isEmpty: Bool { entries.isEmpty }
+    package var count: Int { entries.count }
+
+    /// Whether the front entry waits for an answer.
+    package var isBlocked: Bool {
+        if case .waiting = entries.first { return true }
+        return false
+    }
+
+    package mutating func append(_ ready: Ready) {
+        entries.append(.ready(ready))
+    }
+
+    /// Reserves the next place for an answer that will come.
+    package mutating func reserve() -> Ticket {
+        defer { nextTicket += 1 }
+        entries.append(.waiting(nextTicket))
+        return nextTicket
+    }
+
+    /// Puts the answers in the reserved place; none removes it. An unknown ticket changes nothing.
+    package mutating func resolve(_ ticket: Ticket, with answers: [Ready]) {
+        let place = entries.firstIndex { entry in
+            if case .waiting(let waiting) = entry { return waiting == ticket }
+            return false
+        }
+        guard let place else { return }
+        if answers.count == 1 {
+            entries[place] = .ready(answers[0])
+        } else {
+            entries.replaceSubrange(place...place, with: answers.map(Entry.ready))
+        }
+    }
+
+    /// The front entry if it is ready.
+    package var first: Ready? {
+        if case .ready(let ready) = entries.first { return ready }
+        return nil
+    }
+
+    /// Takes the front entry if it is ready.
+    package mutating func popFirst() -> Ready? {
+        guard case .ready(let ready) = entries.first else { return nil }
+        entries.removeFirst()
+        return ready
+    }
+
+    /// Changes the front entry in place if it is ready.
+    package mutating func replaceFirst(_ ready: Ready) {
+        guard case .ready = entries.first else { return }
+        entries[entries.startIndex] = .ready(ready)
+    }
+
+    /// Everything that is ready, in order, and the tickets that were still open.
+    package mutating func drain() -> (ready: [Ready], open: [Ticket]) {
+        var ready: [Ready] = []
+        var open: [Ticket] = []
+        for entry in entries {
+            switch entry {
+            case .ready(let value): ready.append(value)
+            case .waiting(let ticket): open.append(ticket)
+            }
+        }
+        entries.removeAll()
+        return (ready, open)
+    }
+}

@@ -1,0 +1,83 @@
+// Two token buckets: how fast the gateway may write to a backend that punishes floods.
+
+/// Spends lines and bytes; time is an argument.
+package struct Pacer: Sendable {
+    /// What a backend lets one connection write.
+    package struct Limit: Equatable, Sendable {
+        /// Lines that may be written at once after a silence.
+        package var burst: Double
+        /// Lines per second that come back; zero means unlimited.
+        package var linesPerSecond: Double
+        /// Bytes per second; zero means unlimited. The burst of bytes is that of lines, each of 512.
+        package var bytesPerSecond: Double
+
+        package init(burst: Double, linesPerSecond: Double, bytesPerSecond: Double = 0) {
+            self.burst = max(burst, 1)
+            self.linesPerSecond = max(linesPerSecond, 0)
+            self.bytesPerSecond = max(bytesPerSecond, 0)
+        }
+
+        package static let unlimited = Limit(burst: 1, linesPerSecond: 0)
+    }
+
+    private let limit: Limit
+    private var lines: Double
+    private var bytes: Double
+    private var updated: Int64?
+
+    package init(_ limit: Limit) {
+        self.limit = limit
+        lines = limit.burst
+        bytes = limit.burst * 512
+    }
+
+    /// Whether nothing is ever held back.
+    package var isUnlimited: Bool { limit.linesPerSecond == 0 && limit.bytesPerSecond == 0 }
+
+    /// Takes one line's worth if there is one.
+    package mutating func spend(_ length: Int, now: Int64) -> Bool {
+        guard !isUnlimited else { return true }
+        refill(now: now)
+        guard delay(for: length) <= 0 else { return false }
+        take(length)
+        return true
+    }
+
+    /// Accounts for a line that could not be held back. The debt is bounded, so that silence always ends it.
+    package mutating func charge(_ length: Int, now: Int64) {
+        guard !isUnlimited else { return }
+        refill(now: now)
+        take(length)
+        lines = max(lines, -limit.burst)
+        bytes = max(bytes, -limit.burst * 512)
+    }
+
+    /// When the next line may be written, in nanoseconds of the owner's clock.
+    package mutating func nextSlot(now: Int64) -> Int64 {
+        guard !isUnlimited else { return now }
+        refill(now: now)
+        let seconds = delay(for: 512)
+        return seconds <= 0 ? now : now + Int64(seconds * 1_000_000_000) + 1_000_000
+    }
+
+    private mutating func take(_ length: Int) {
+        if limit.linesPerSecond > 0 { lines -= 1 }
+        if limit.bytesPerSecond > 0 { bytes -= Double(length) }
+    }
+
+    /// Seconds until a line of this length may go.
+    private func delay(for length: Int) -> Double {
+        let byLines = limit.linesPerSecond > 0 ? (1 - lines) / limit.linesPerSecond : 0
+        let byBytes = limit.bytesPerSecond > 0 ? (Double(length) - bytes) / limit.bytesPerSecond : 0
+        return max(byLines, byBytes)
+    }
+
+    private mutating func refill(now: Int64) {
+        if let updated, now > updated {
+            let seconds = Double(now - updated) / 1_000_000_000
+            lines = min(limit.burst, lines + seconds * limit.linesPerSecond)
+            bytes = min(limit.burst * 512, bytes + seconds * limit.bytesPerSecond)
+        }
+        updated = max(now, updated ?? now)
+    }
+}

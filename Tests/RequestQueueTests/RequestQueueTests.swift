@@ -1,0 +1,82 @@
+import RequestQueue
+import Testing
+
+@Suite struct LaneTests {
+    @Test func nothingOvertakesWhatWaits() {
+        var lane = Lane<String>()
+        lane.append("a")
+        let ticket = lane.reserve()
+        lane.append("c")
+        let early = [lane.popFirst(), lane.popFirst()]
+        #expect(early == ["a", nil])
+        #expect(lane.isBlocked)
+        lane.resolve(ticket, with: ["b1", "b2"])
+        let rest = (0..<3).map { _ in lane.popFirst() }
+        #expect(rest == ["b1", "b2", "c"])
+        #expect(lane.isEmpty)
+    }
+
+    @Test func answersMayComeInAnyOrderAndMayBeNothing() {
+        var lane = Lane<Int>()
+        let tickets = (0..<4).map { _ in lane.reserve() }
+        for position in [3, 1, 0, 2] { lane.resolve(tickets[position], with: position == 1 ? [] : [position]) }
+        lane.resolve(99, with: [7])
+        lane.resolve(tickets[0], with: [8])
+        let order = (0..<4).map { _ in lane.popFirst() }
+        #expect(order == [0, 2, 3, nil])
+    }
+}
+
+@Suite struct PacerTests {
+    private func spend(_ pacer: inout Pacer, _ lengths: [Int], now: Int64) -> [Bool] {
+        lengths.map { pacer.spend($0, now: now) }
+    }
+
+    @Test func unlimitedNeverWaits() {
+        var pacer = Pacer(.unlimited)
+        let spent = spend(&pacer, Array(repeating: 512, count: 1000), now: 0)
+        let slot = pacer.nextSlot(now: 5)
+        #expect(spent.allSatisfy { $0 })
+        #expect(slot == 5)
+    }
+
+    @Test func burstThenRate() {
+        var pacer = Pacer(.init(burst: 3, linesPerSecond: 2))
+        let burst = spend(&pacer, [10, 10, 10, 10], now: 0)
+        let slot = pacer.nextSlot(now: 0)
+        let early = spend(&pacer, [10], now: 400_000_000)
+        let later = spend(&pacer, [10, 10], now: slot)
+        // A long silence refills the burst and no more.
+        let refilled = spend(&pacer, [10, 10, 10, 10, 10], now: 100_000_000_000)
+        #expect(burst == [true, true, true, false])
+        #expect(slot >= 500_000_000 && slot < 510_000_000)
+        #expect(early == [false])
+        #expect(later == [true, false])
+        #expect(refilled == [true, true, true, false, false])
+    }
+
+    @Test func bytesAreCountedToo() {
+        var pacer = Pacer(.init(burst: 1, linesPerSecond: 0, bytesPerSecond: 512))
+        let atOnce = spend(&pacer, [512, 100], now: 0)
+        let later = spend(&pacer, [100], now: 300_000_000)
+        #expect(atOnce == [true, false])
+        #expect(later == [true])
+    }
+
+    @Test func timeNeverGoesBack() {
+        var pacer = Pacer(.init(burst: 1, linesPerSecond: 1))
+        let spent = [10_000_000_000, 0, 10_500_000_000, 11_000_000_000].map { pacer.spend(1, now: $0) }
+        #expect(spent == [true, false, false, true])
+    }
+}
+
+@Suite struct RequestTests {
+    @Test func bodiesRoundTrip() {
+        let request = Request(
+            id: 1, account: "a", peer: "b", target: "b", verb: "PRIVMSG", bodies: [[1, 2], [], [3]], acceptedAt: 0)
+        #expect(Request.decodeBodies(request.encodedBodies) == request.bodies)
+        for length in 1..<request.encodedBodies.count where length != 4 && length != 6 {
+            #expect(Request.decodeBodies(Array(request.encodedBodies.prefix(length))) == nil, "\(length)")
+        }
+    }
+}
