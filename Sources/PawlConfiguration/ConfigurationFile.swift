@@ -1,0 +1,208 @@
+import Yams
+
+/// The YAML file as a flat table of what it says about known keys, and of what is wrong with its shape.
+///
+/// Only known names are followed, so an anchor that is used over and over costs nothing.
+struct ConfigurationFile {
+    /// What the file says about one key.
+    struct Entry {
+        let text: ConfigurationKey.Value
+        let line: Int
+        /// The line of each item of a list.
+        var lines: [Int] = []
+    }
+
+    let path: String
+    private(set) var entries: [String: Entry] = [:]
+    /// Keys whose value has the wrong shape; they are reported here and nowhere else.
+    private(set) var faulty: Set<String> = []
+    private(set) var problems: [ConfigurationError.Problem] = []
+
+    init(path: String) throws(ConfigurationError) {
+        self.path = path
+        let content: ConfigurationBytes
+        do throws(ConfigurationBytes.Failure) {
+            content = try ConfigurationBytes(path: path, limit: ConfigurationBytes.configurationLimit)
+        } catch {
+            switch error {
+            case .unreadable(let reason):
+                throw Self.error(.unreadable, "the configuration \(path) cannot be read: \(reason)")
+            case .tooLarge:
+                throw Self.error(
+                    .tooLarge, "\(path) is larger than 1 MiB, the limit of a configuration; is it the right file?")
+            }
+        }
+        guard let yaml = String(validating: content.bytes, as: UTF8.self) else {
+            throw Self.error(.syntax, "\(path) is not UTF-8 text; is it the right file?")
+        }
+        let root: Node?
+        do {
+            root = try Parser(yaml: yaml, encoding: .utf8).singleRoot()
+        } catch {
+            throw ConfigurationError(problems: [Self.problem(error, path: path)])
+        }
+        switch root {
+        case .none: break
+        case .mapping(let mapping)?: self.walk(mapping, below: "")
+        case .some(let node) where Self.isNull(node): break
+        case .some(let node):
+            throw Self.error(
+                .syntax,
+                "\(path) holds \(Self.shape(of: node)) at its top; expected keys, for example `policy: "
+                    + "observe`")
+        }
+    }
+
+    private static func error(_ code: ConfigurationError.Code, _ message: String) -> ConfigurationError {
+        ConfigurationError(problems: [.init(code: code, message: message)])
+    }
+}
+
+// MARK: - The tree
+
+extension ConfigurationFile {
+    private mutating func walk(_ mapping: Node.Mapping, below prefix: String) {
+        var seen: Set<String> = []
+        for (keyNode, value) in mapping {
+            let line = keyNode.mark?.line ?? 1
+            guard let key = keyNode.scalar else {
+                self.report(
+                    .syntax,
+                    "a key in \(self.path) line \(line) is \(Self.words(for: keyNode)); "
+                        + "expected a name")
+                continue
+            }
+            let name = prefix + key.string
+            guard seen.insert(name).inserted else {
+                self.report(
+                    .duplicateKey,
+                    "`\(name)` is written twice in \(self.path), for the second time in "
+                        + "line \(line)")
+                continue
+            }
+            // A key with a dot in it is not the nested key of the same name.
+            if !key.string.contains("."), ConfigurationKey.branches.contains(name) {
+                self.section(name, value, line)
+            } else if !key.string.contains("."), let known = ConfigurationKey.named(name) {
+                self.leaf(known, value, line)
+            } else {
+                self.unknown(name, line)
+            }
+        }
+    }
+
+    private mutating func section(_ name: String, _ value: Node, _ line: Int) {
+        if let mapping = value.mapping {
+            self.walk(mapping, below: name + ".")
+        } else if !Self.isNull(value) {
+            let child = ConfigurationKey.table.first { $0.name.hasPrefix(name + ".") && !$0.kind.isSecret }
+            let example = child.map { "`\($0.name.dropFirst(name.count + 1)): \($0.example.yaml)`" } ?? "its keys"
+            self.report(
+                .wrongType,
+                "`\(name)` in \(self.path) line \(line) is \(Self.shape(of: value)); "
+                    + "expected keys indented below it, for example \(example)")
+        }
+    }
+
+    private mutating func unknown(_ name: String, _ line: Int) {
+        let place = "unknown key \(quoted(name)) in \(self.path) line \(line)"
+        if name.contains("."), let key = ConfigurationKey.named(name) {
+            let parts = key.name.split(separator: ".").map { "`\($0):`" }
+            self.report(
+                .unknownKey,
+                "\(place); write it as keys below each other: "
+                    + "\(parts.joined(separator: ", then "))")
+            return
+        }
+        let names = ConfigurationKey.table.map(\.name) + ConfigurationKey.branches.sorted()
+        let hint = NearestName.of(name, among: names).map { "did you mean `\($0)`?" }
+        self.report(
+            .unknownKey, "\(place); \(hint ?? "no key has a name like it, see config/pawl.yaml for all of them")")
+    }
+
+    private mutating func leaf(_ key: ConfigurationKey, _ value: Node, _ line: Int) {
+        switch value {
+        case .scalar(let scalar) where !key.kind.isList && !Self.isNull(value):
+            self.entries[key.name] = Entry(text: .one(scalar.string), line: line)
+        case .sequence(let sequence) where key.kind.isList:
+            var texts: [String] = []
+            var lines: [Int] = []
+            for item in sequence {
+                // An item that comes from an anchor has the line of the anchor, above the key.
+                let itemLine = max(line, item.mark?.line ?? line)
+                guard let scalar = item.scalar, !Self.isNull(item) else {
+                    self.wrongType(key, "a list with \(Self.words(for: item)) in it", itemLine)
+                    return
+                }
+                texts.append(scalar.string)
+                lines.append(itemLine)
+            }
+            self.entries[key.name] = Entry(text: .many(texts), line: line, lines: lines)
+        default:
+            self.wrongType(key, key.kind.isSecret ? Self.shape(of: value) : Self.words(for: value), line)
+        }
+    }
+
+    private mutating func wrongType(_ key: ConfigurationKey, _ found: String, _ line: Int) {
+        self.faulty.insert(key.name)
+        self.problems.append(.wrong(.wrongType, key, at: .file(path: self.path, line: line), found: found))
+    }
+
+    private mutating func report(_ code: ConfigurationError.Code, _ message: String) {
+        self.problems.append(.init(code: code, message: message))
+    }
+
+    private static func isNull(_ node: Node) -> Bool {
+        guard let scalar = node.scalar, scalar.style == .plain else { return false }
+        return ["", "~", "null", "Null", "NULL"].contains(scalar.string)
+    }
+
+    private static func words(for node: Node) -> String {
+        switch node {
+        case .scalar(let scalar) where !Self.isNull(node): quoted(scalar.string)
+        default: Self.shape(of: node)
+        }
+    }
+
+    /// Without the text itself, where that may be a password with its colon missing.
+    private static func shape(of node: Node) -> String {
+        switch node {
+        case .mapping: "a map"
+        case .sequence: "a list"
+        case .scalar: Self.isNull(node) ? "without a value" : "a text"
+        case .alias: "an alias"
+        }
+    }
+}
+
+// MARK: - What the parser says
+
+extension ConfigurationFile {
+    /// Puts the parser's words into a sentence, without the lines of the file that it would quote: one may hold a
+    /// password.
+    private static func problem(_ error: any Error, path: String) -> ConfigurationError.Problem {
+        func syntax(_ line: Int, _ column: Int?, _ what: String) -> ConfigurationError.Problem {
+            let column = column.map { " column \($0)" } ?? ""
+            return .init(code: .syntax, message: "\(path) line \(line)\(column) is not YAML: \(what)")
+        }
+        switch error as? YamlError {
+        case .scanner(let context, let problem, let mark, _), .parser(let context, let problem, let mark, _):
+            // What is not closed begins elsewhere, and that is where to look.
+            let begin = context.map { $0.mark.line == mark.line ? $0.text : "\($0.text) of line \($0.mark.line)" }
+            return syntax(mark.line, mark.column, [begin, problem].compactMap(\.self).joined(separator: ", "))
+        case .composer(let context, let problem, let mark, _):
+            return syntax(mark.line, mark.column, [context?.text, problem].compactMap(\.self).joined(separator: ", "))
+        case .reader(let problem, let offset, _, let yaml):
+            let line = yaml.prefix(offset ?? 0).count { $0.isNewline } + 1
+            return syntax(line, nil, problem)
+        case .duplicatedKeysInMapping(let duplicates, let context):
+            let names = duplicates.map(quoted).joined(separator: " and ")
+            return .init(
+                code: .duplicateKey,
+                message: "\(names) is written more than once in \(path), for the first time in line "
+                    + "\(context.mark.line); keep one")
+        default:
+            return .init(code: .syntax, message: "\(path) is not YAML")
+        }
+    }
+}

@@ -1,0 +1,79 @@
+/// What was read, and from where: the text of `pawl config check FILE`.
+package struct ConfigurationReport: Sendable {
+    /// The configuration.
+    package let configuration: PawlConfiguration
+    /// The file, if there was one.
+    package let file: String?
+    let settings: [Setting]
+
+    /// One key as it was read.
+    struct Setting: Sendable {
+        let key: ConfigurationKey
+        let text: ConfigurationKey.Value
+        let origin: Origin
+
+        /// Whether the value is another than the default, wherever it was written.
+        var isChanged: Bool {
+            switch (self.text, self.key.standard) {
+            case (.secret(let text), .one(let standard)): text != standard
+            default: self.text != self.key.standard
+            }
+        }
+    }
+
+    /// Reads the configuration of a gateway; the parameters are those of
+    /// ``PawlConfiguration/load(file:environment:overrides:)``.
+    package init(
+        file: String? = nil, environment: [String: String] = [:],
+        overrides: PawlConfiguration.Overrides = PawlConfiguration.Overrides()
+    ) throws(ConfigurationError) {
+        var content: ConfigurationFile?
+        if let file { content = try ConfigurationFile(path: file) }
+        var reading = ConfigurationReading(file: content, environment: environment, overrides: overrides)
+        let configuration = PawlConfiguration(&reading, environment: environment)
+        guard reading.problems.isEmpty else { throw ConfigurationError(problems: reading.problems) }
+        self.configuration = configuration
+        self.file = file
+        self.settings = reading.settings
+    }
+}
+
+extension ConfigurationReport: CustomStringConvertible {
+    package var description: String {
+        var count = (file: 0, environment: 0, options: 0)
+        for setting in self.settings {
+            switch setting.origin {
+            case .standard: break
+            case .file: count.file += 1
+            case .environment: count.environment += 1
+            case .option: count.options += 1
+            }
+        }
+        var lines = [
+            "\(self.file ?? "The configuration without a file") is good: \(count.file) of \(self.settings.count) "
+                + "keys from "
+                + "the file, \(count.environment) from the environment, \(count.options) from the command line."
+        ]
+        let changed = ConfigurationKey.table.compactMap { key in
+            self.settings.first { $0.key.name == key.name && $0.isChanged }
+        }
+        lines.append(changed.isEmpty ? "Every value is the default." : "Not the default:")
+        for setting in changed {
+            lines.append("  \(setting.key.name): \(setting.text.yaml)")
+            lines.append("    from \(setting.origin.source); the default is \(setting.key.standardDescription)")
+        }
+        return lines.joined(separator: "\n")
+    }
+}
+
+extension Origin {
+    /// Where the value was written, as a noun.
+    var source: String {
+        switch self {
+        case .standard: "the defaults"
+        case .file(let path, let line): "\(path) line \(line)"
+        case .environment(let variable): "\(variable) in the environment"
+        case .option(let option): "\(option) on the command line"
+        }
+    }
+}

@@ -1,0 +1,75 @@
+extension PawlConfiguration {
+    /// One side of the gateway as a URL: `irc://127.0.0.1:6667`, `ircs://irc.example.org`, `irc+insecure://[::]:6667`.
+    ///
+    /// Plain text that leaves the machine has a scheme of its own, so that nobody configures it without writing it.
+    package struct Endpoint: Sendable, Hashable {
+        /// What the scheme says about the bytes.
+        package enum Scheme: String, Sendable, CaseIterable {
+            /// Plain text on loopback.
+            case irc
+            /// TLS.
+            case ircs
+            /// Plain text anywhere.
+            case ircInsecure = "irc+insecure"
+
+            /// The port of a URL that names none.
+            package var defaultPort: Int { self == .ircs ? 6697 : 6667 }
+        }
+
+        /// The scheme.
+        package var scheme: Scheme
+        /// A name or an address, without brackets.
+        package var host: String
+        /// The port; zero, where it is allowed, lets the system choose.
+        package var port: Int
+
+        /// Names an endpoint.
+        package init(scheme: Scheme, host: String, port: Int) {
+            self.scheme = scheme
+            self.host = host
+            self.port = port
+        }
+
+        /// Whether the bytes travel in TLS.
+        package var isEncrypted: Bool { self.scheme == .ircs }
+        /// The host and the port.
+        package var address: Address { Address(host: self.host, port: self.port) }
+    }
+}
+
+extension PawlConfiguration.Endpoint: CustomStringConvertible {
+    package var description: String { "\(self.scheme.rawValue)://\(self.address)" }
+}
+
+extension PawlConfiguration.Endpoint {
+    /// Reads a URL to listen on.
+    init(listening text: String) throws(Mismatch) {
+        try self.init(text)
+    }
+
+    /// Reads a URL to connect to.
+    init(connecting text: String) throws(Mismatch) {
+        try self.init(text)
+        guard self.port != 0 else { throw Mismatch("whose port is 0, where nobody can connect") }
+    }
+
+    private init(_ text: String) throws(Mismatch) {
+        guard let separator = text.firstRange(of: "://") else { throw Mismatch("without a scheme") }
+        guard let scheme = Scheme(rawValue: text[..<separator.lowerBound].lowercased()) else {
+            throw Mismatch("whose scheme is not known")
+        }
+        let rest = text[separator.upperBound...]
+        guard !rest.contains("@") else { throw Mismatch("with a user, which has no place here") }
+        guard !rest.contains(where: { "/?#".contains($0) }) else {
+            throw Mismatch("with a path, which has no place here")
+        }
+        guard !rest.isEmpty else { throw Mismatch("without a host") }
+        let address = try PawlConfiguration.Address(configuration: String(rest), defaultPort: scheme.defaultPort)
+        self.init(scheme: scheme, host: address.host, port: address.port)
+        guard scheme != .irc || address.isLoopback else {
+            throw Mismatch(
+                "which is plain text beyond loopback; write `ircs://` for TLS, or `irc+insecure://` if plain text "
+                    + "is meant")
+        }
+    }
+}

@@ -1,0 +1,157 @@
+extension PawlConfiguration {
+    /// Reads the configuration of a gateway.
+    ///
+    /// - Parameters:
+    ///   - file: the YAML file, or `nil` for none.
+    ///   - environment: the environment of the process; only variables that begin with `PAWL_` are looked at.
+    ///   - overrides: what the command line says.
+    package static func load(
+        file: String? = nil, environment: [String: String] = [:], overrides: Overrides = Overrides()
+    ) throws(ConfigurationError) -> PawlConfiguration {
+        try ConfigurationReport(file: file, environment: environment, overrides: overrides).configuration
+    }
+
+    /// Takes all values out of a reading; good only if the reading has no problems afterwards.
+    init(_ reading: inout ConfigurationReading, environment: [String: String]) {
+        self.listen = reading.many(.listen, Endpoint.init(listening:))
+        let certificate = reading.optional(.tlsCertificate, PlainText.path)
+        let key = reading.optional(.tlsKey, PlainText.path)
+        self.starttls = reading.choice(.starttls)
+        self.accept = Accept(
+            proxyProtocol: reading.flag(.acceptProxyProtocol),
+            webircPassword: reading.secret(.acceptPassword, file: .acceptPasswordFile),
+            trusted: reading.many(.acceptTrusted, CIDR.init(configuration:)))
+        self.upstream = Upstream(&reading)
+        self.policy = reading.choice(.policy)
+        self.services = reading.many(.services, ServicePattern.init(configuration:))
+        self.bots = reading.many(.bots, ServicePattern.init(configuration:))
+        self.refusal = Refusal(
+            outsider: reading.one(.refusalOutsider, Refusal.Text.init(configuration:)),
+            required: reading.one(.refusalRequired, Refusal.Text.init(configuration:)),
+            room: reading.one(.refusalRoom, Refusal.Text.init(configuration:)))
+        self.detection = Detection(askVersion: reading.flag(.askVersion))
+        self.data = reading.one(.data, PlainText.path)
+        self.storageKey = StorageKey(&reading, data: self.data)
+        self.limits = Limits(&reading)
+        self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))
+        self.admin = Admin(
+            socket: reading.optional(.adminSocket, PlainText.path) ?? Self.path("pawl.sock", in: self.data))
+        self.log = Log(level: reading.choice(.logLevel))
+        self.tls = nil
+        if let certificate, let key { self.tls = Identity(certificate: certificate, key: key) }
+
+        self.checkIdentity(&reading, certificate: certificate, key: key)
+        self.checkAddresses(&reading)
+        self.checkSocket(&reading)
+        var allowed: String?
+        if case .environment(let name) = self.storageKey { allowed = name }
+        reading.add(ConfigurationVariables.problems(in: environment, allowed: allowed))
+    }
+
+    /// A file in the data directory.
+    fileprivate static func path(_ name: String, in data: String) -> String {
+        data.hasSuffix("/") ? data + name : "\(data)/\(name)"
+    }
+}
+
+extension PawlConfiguration.Upstream {
+    init(_ reading: inout ConfigurationReading) {
+        self.url = reading.one(.upstreamURL, PawlConfiguration.Endpoint.init(connecting:))
+        self.network = reading.optional(.upstreamNetwork, PlainText.word) ?? self.url.host
+        self.tls = TLS(
+            authorities: reading.optional(.upstreamAuthorities, PlainText.path),
+            verify: reading.flag(.upstreamVerify),
+            serverName: reading.optional(.upstreamServerName, PlainText.host))
+        self.proxyProtocol = reading.choice(.upstreamProxyProtocol)
+        self.webircPassword = reading.secret(.upstreamPassword, file: .upstreamPasswordFile)
+        self.connectTimeout = reading.seconds(.upstreamConnectTimeout)
+        self.flood = Flood(
+            burst: reading.whole(.floodBurst),
+            linesPerSecond: reading.number(.floodLines),
+            bytesPerSecond: reading.whole(.floodBytes))
+    }
+}
+
+extension PawlConfiguration.StorageKey {
+    init(_ reading: inout ConfigurationReading, data: String) {
+        let file = reading.optional(.storageKeyFile, PlainText.path)
+        let variable = reading.optional(.storageKeyEnvironment, PlainText.variable)
+        if file != nil, variable != nil { reading.bothSet(.storageKeyFile, .storageKeyEnvironment) }
+        if let variable, ConfigurationKey.table.contains(where: { $0.variable == variable }) {
+            reading.conflict(
+                "\(reading.place(of: .storageKeyEnvironment)) is `\(variable)`, the variable of another key; "
+                    + "choose another, for example `PAWL_STORAGE_KEY`")
+        }
+        self = variable.map(Self.environment) ?? .file(file ?? PawlConfiguration.path("storage.key", in: data))
+    }
+}
+
+extension PawlConfiguration.Limits {
+    init(_ reading: inout ConfigurationReading) {
+        self.connections = reading.whole(.limitConnections)
+        self.messageFragments = reading.whole(.limitFragments)
+        self.fragmentTimeout = reading.seconds(.limitFragmentTimeout)
+        self.pendingRequestsPerAccount = reading.whole(.limitPending)
+        self.requestAge = reading.seconds(.limitRequestAge)
+        self.evidenceRows = reading.whole(.limitEvidence)
+        self.heldLines = reading.whole(.limitHeld)
+    }
+}
+
+extension PawlConfiguration.Address {
+    /// Reads an address that must not leave the machine.
+    init(loopback text: String) throws(Mismatch) {
+        try self.init(configuration: text)
+        guard self.isLoopback else { throw Mismatch("which is not on loopback") }
+    }
+}
+
+// MARK: - Values that must go together
+
+extension PawlConfiguration {
+    private func checkIdentity(_ reading: inout ConfigurationReading, certificate: String?, key: String?) {
+        guard reading.isSound(.tlsCertificate, .tlsKey) else { return }
+        switch (certificate, key) {
+        case (_?, nil): reading.conflict("\(reading.place(of: .tlsCertificate)) needs `tls.key` beside it")
+        case (nil, _?): reading.conflict("\(reading.place(of: .tlsKey)) needs `tls.certificate` beside it")
+        case (nil, nil):
+            if let url = self.listen.first(where: \.isEncrypted) {
+                reading.conflict("`\(url)` in \(reading.place(of: .listen)) needs `tls.certificate` and `tls.key`")
+            }
+            if self.starttls == .terminate {
+                reading.conflict("`terminate` in \(reading.place(of: .starttls)) needs `tls.certificate` and `tls.key`")
+            }
+        case (_?, _?): break
+        }
+    }
+
+    private func checkAddresses(_ reading: inout ConfigurationReading) {
+        guard reading.isSound(.listen) else { return }
+        if self.listen.isEmpty {
+            reading.conflict("\(reading.place(of: .listen)) is an empty list, so that nobody could connect")
+        }
+        var taken: Set<Address> = []
+        for url in self.listen where url.port != 0 && !taken.insert(url.address).inserted {
+            reading.conflict("\(reading.place(of: .listen)) has `\(url.address)` twice")
+        }
+        if reading.isSound(.upstreamURL), taken.contains(self.upstream.url.address) {
+            reading.conflict(
+                "\(reading.place(of: .upstreamURL)) is `\(self.upstream.url)`, an address in `listen`: "
+                    + "the gateway would connect to itself")
+        }
+        if let metrics = self.metrics.listen, taken.contains(metrics) {
+            reading.conflict("\(reading.place(of: .metricsListen)) is `\(metrics)`, an address in `listen`")
+        }
+    }
+
+    /// The longest path of a Unix socket on all systems.
+    package static let socketPathLimit = 103
+
+    private func checkSocket(_ reading: inout ConfigurationReading) {
+        guard self.admin.socket.utf8.count > Self.socketPathLimit else { return }
+        reading.conflict(
+            "the control socket \(quoted(self.admin.socket)) has a path of more than \(Self.socketPathLimit) bytes, "
+                + "too long for a Unix socket; set `admin.socket` to a shorter one, for example `socket: "
+                + "/run/pawl/pawl.sock`")
+    }
+}

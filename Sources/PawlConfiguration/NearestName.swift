@@ -1,0 +1,47 @@
+/// Finds the name that was probably meant.
+enum NearestName {
+    /// Longer words are not compared: no name is so long, and the comparison takes time.
+    static let wordLimit = 64
+
+    /// The closest of `names` to `word`, or `nil` when none is close enough to be worth suggesting.
+    ///
+    /// A word of one part is compared with the last part of each name too, so that `burst` finds
+    /// `upstream.flood.burst`; a whole name wins where both are equally close.
+    static func of(_ word: String, among names: some Sequence<String>) -> String? {
+        guard word.utf8.count <= self.wordLimit else { return nil }
+        let word = word.lowercased()
+        var best: (name: String, rank: (Int, Int))?
+        for name in names {
+            var candidates = [name]
+            if !word.contains("."), let last = name.split(separator: ".").last { candidates.append(String(last)) }
+            for (index, candidate) in candidates.enumerated() {
+                let distance = self.distance(Array(word.utf8), Array(candidate.lowercased().utf8))
+                guard distance <= self.tolerance(candidate) else { continue }
+                if let best, best.rank <= (distance, index) { continue }
+                best = (name, (distance, index))
+            }
+        }
+        return best?.name
+    }
+
+    /// One slip in three letters, and never more than three.
+    private static func tolerance(_ name: String) -> Int {
+        min(3, name.utf8.count / 3)
+    }
+
+    /// How many letters must be added, dropped, replaced or swapped with their neighbour.
+    static func distance(_ a: [UInt8], _ b: [UInt8]) -> Int {
+        var beforeLast = [Int](repeating: 0, count: b.count + 1)
+        var last = Array(0...b.count)
+        for i in a.indices {
+            var row = [i + 1]
+            for j in b.indices {
+                var least = min(row[j] + 1, last[j + 1] + 1, last[j] + (a[i] == b[j] ? 0 : 1))
+                if i > 0, j > 0, a[i] == b[j - 1], a[i - 1] == b[j] { least = min(least, beforeLast[j - 1] + 1) }
+                row.append(least)
+            }
+            (beforeLast, last) = (last, row)
+        }
+        return last[b.count]
+    }
+}

@@ -1,0 +1,47 @@
+/// The small forms of text that have no type of their own.
+enum PlainText {
+    /// A path as it was written.
+    static func path(_ text: String) throws(Mismatch) -> String {
+        guard !text.isEmpty, !text.utf8.contains(0) else { throw Mismatch() }
+        return text
+    }
+
+    /// A name without spaces.
+    static func word(_ text: String) throws(Mismatch) -> String {
+        guard (1...253).contains(text.utf8.count), self.isVisible(text) else { throw Mismatch() }
+        return text
+    }
+
+    /// A host name or an address.
+    static func host(_ text: String) throws(Mismatch) -> String {
+        guard try PawlConfiguration.Address(configuration: text, defaultPort: 0).host == text else { throw Mismatch() }
+        return text
+    }
+
+    /// The name of an environment variable.
+    static func variable(_ text: String) throws(Mismatch) -> String {
+        guard text.wholeMatch(of: /[A-Za-z_][A-Za-z0-9_]*/) != nil else { throw Mismatch() }
+        return text
+    }
+
+    /// Whether nothing in `text` is a space or a control character.
+    static func isVisible(_ text: String) -> Bool {
+        text.unicodeScalars.allSatisfy { !$0.properties.isWhitespace && $0.properties.generalCategory != .control }
+    }
+}
+
+extension Secret {
+    /// Reads a password as an operator writes it: it must fit between two spaces of an IRC line.
+    init(configuration text: String) throws(Mismatch) {
+        guard (1...200).contains(text.utf8.count), !text.hasPrefix(":"), PlainText.isVisible(text) else {
+            throw Mismatch()
+        }
+        self.init(text)
+    }
+
+    /// Reads the first line of a file that holds nothing else.
+    init(configuration line: String, rest text: String) throws(Mismatch) {
+        guard text.dropFirst(line.count).allSatisfy(\.isNewline) else { throw Mismatch() }
+        try self.init(configuration: line)
+    }
+}

@@ -1,0 +1,101 @@
+import Foundation
+import Testing
+import Yams
+
+@testable import PawlConfiguration
+
+@Suite("The table, and the files that follow from it")
+struct DocumentTests {
+    /// `WRITE_PAWL_CONFIGURATION=1 swift test` writes the file anew after the table has changed.
+    @Test func deliveredFileIsTheDocument() throws {
+        let path = "\(deliveredFolder)/pawl.yaml"
+        if ProcessInfo.processInfo.environment["WRITE_PAWL_CONFIGURATION"] != nil {
+            try Data(ConfigurationKey.document().utf8).write(to: URL(filePath: path))
+        }
+        #expect(try String(contentsOfFile: path, encoding: .utf8) == ConfigurationKey.document())
+    }
+
+    /// Reads the delivered file without the code under test.
+    @Test func deliveredFileNamesEveryKeyWithItsDefault() throws {
+        var found: [String: ConfigurationKey.Value] = [:]
+        func walk(_ node: Node, _ prefix: String) {
+            for (key, value) in node.mapping ?? [:] {
+                let name = prefix + (key.string ?? "?")
+                switch value {
+                case .mapping: walk(value, name + ".")
+                case .sequence(let items): found[name] = .many(items.map { $0.string ?? "?" })
+                default: found[name] = .one(value.string ?? "?")
+                }
+            }
+        }
+        let yaml = try String(contentsOfFile: "\(deliveredFolder)/pawl.yaml", encoding: .utf8)
+        walk(try #require(try Parser(yaml: yaml).singleRoot()), "")
+        #expect(found == Dictionary(uniqueKeysWithValues: ConfigurationKey.table.map { ($0.name, $0.standard) }))
+    }
+
+    @Test func deliveredFileIsTheDefaults() throws {
+        #expect(try PawlConfiguration.load(file: "\(deliveredFolder)/pawl.yaml") == PawlConfiguration.load())
+    }
+
+    @Test func linesOfTheDeliveredFileFitTheScreen() {
+        for line in ConfigurationKey.document().split(separator: "\n") where line.contains("# ") && !line.contains("\"")
+        {
+            #expect(line.count <= 120)
+        }
+    }
+
+    @Test func exampleForNgIRCd() throws {
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/ngircd.yaml")
+        #expect(configuration.upstream.url.description == "irc://127.0.0.1:6668")
+        #expect(configuration.upstream.network == "ngircd")
+        #expect(configuration.policy == .observe)
+    }
+
+    @Test func exampleForInspIRCd() throws {
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/inspircd.yaml")
+        #expect(configuration.listen.map(\.description) == ["ircs://0.0.0.0:6697", "irc://127.0.0.1:6667"])
+        #expect(configuration.tls == .init(certificate: "/etc/pawl/certificate.pem", key: "/etc/pawl/key.pem"))
+    }
+
+    @Test func namesAndVariablesAreUnique() {
+        #expect(Set(ConfigurationKey.table.map(\.name)).count == ConfigurationKey.table.count)
+        #expect(Set(ConfigurationKey.table.map(\.variable)).count == ConfigurationKey.table.count)
+        #expect(ConfigurationKey.branches.isDisjoint(with: ConfigurationKey.table.map(\.name)))
+    }
+
+    /// Whatever the configuration holds comes back under its name, so nothing can be forgotten in `differences`.
+    @Test func currentValuesOfTheDefaultsAreTheDefaults() throws {
+        let configuration = try PawlConfiguration.load()
+        for key in ConfigurationKey.table where key.derived == nil {
+            guard let value = key.current(configuration) else { continue }
+            #expect(value.yaml == key.standard.yaml, "\(key.name)")
+        }
+    }
+
+    @Test(arguments: ConfigurationKey.table.map(\.name))
+    func everyExampleIsGood(name: String) throws {
+        let key = try #require(ConfigurationKey.named(name))
+        var environment = ["PAWL_TLS_CERTIFICATE": "/c", "PAWL_TLS_KEY": "/k"]
+        environment[key.variable] = key.example.joined
+        guard !name.hasSuffix("password_file") else { return }
+        let configuration = try load(nil, environment)
+        #expect(key.current(configuration)?.joinedForTest == key.example.joined)
+    }
+
+    @Test func listingNamesEverything() {
+        let listing = ConfigurationKey.describe()
+        for key in ConfigurationKey.table {
+            #expect(listing.contains("\(key.name)\n    default: \(key.standardDescription)\n"))
+            #expect(listing.contains("variable: \(key.variable);"))
+            #expect(listing.contains(key.reason))
+        }
+        #expect(listing.hasPrefix("listen\n    default: [irc://127.0.0.1:6667]\n"))
+    }
+}
+
+extension ConfigurationKey.Value {
+    /// The value with its secret, which only a test may see.
+    var joinedForTest: String {
+        if case .secret(let text) = self { text } else { self.joined }
+    }
+}
