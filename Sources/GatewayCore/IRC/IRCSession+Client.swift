@@ -1,0 +1,168 @@
+// Lines from the client: what the route table says is done here; messages are handed on.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import RequestQueue
+
+extension IRCSession {
+    /// One line of the client.
+    func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
+        guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
+        switch line.key {
+        case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
+        case .cap: return clientCAP(line, raw, now, out)
+        case .starttls: return startTLS(raw, now, out)
+        case .authenticate where isExternal(line): return refuseExternal(out)
+        case .whois: trackWhois(line)
+        default: break
+        }
+        guard policy >= .hosted else { return forward(raw, now, out) }
+        guarded(line, raw, now, out)
+    }
+
+    /// What only tracks, for connections whose bytes pass as they are.
+    func trackClient(_ line: IRCLine) {
+        if line.key == .whois { trackWhois(line) }
+    }
+
+    /// A line for the backend, behind what already waits.
+    func forward(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        if outbound.isEmpty, pacer.isUnlimited || policy < .hosted {
+            pacer.charge(64, now: now.monotonic)
+            out.upstream.writeImmutableBuffer(raw)
+        } else {
+            outbound.append(.line(raw))
+        }
+    }
+
+    private func forward(_ line: String, _ now: Moment, _ out: SessionOutput) {
+        forward(ByteBuffer(string: line + "\r\n"), now, out)
+    }
+
+    // MARK: Bad input
+
+    private func malformedClientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
+        guard policy >= .hosted else { return forward(raw, now, out) }
+        guard content > 0 else { return }
+        environment.tally.add(.badLines)
+        reply(421, ["*"], "Unknown command: the line is not IRC", out)
+    }
+
+    func clientOverlong(_ raw: ByteBuffer, ended: Bool, _ now: Moment, _ out: SessionOutput) {
+        guard policy >= .hosted else {
+            // The backend decides what it does with it, as if there were no gateway.
+            out.upstream.writeImmutableBuffer(raw)
+            return
+        }
+        guard ended else { return }
+        environment.tally.add(.badLines)
+        reply(417, [], "Input line was too long", out)
+    }
+
+    // MARK: The route table under `hosted` and above
+
+    private func guarded(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        guard !line.containsNUL else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A line may not hold a NUL byte", out)
+        }
+        guard let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
+        switch route.hosted {
+        case .pass, .handled: forward(raw, now, out)
+        case .secret:
+            environment.tally.add(.sentExempt)
+            forward(raw, now, out)
+        case .count:
+            forward(raw, now, out)
+        case .strip(let index): strip(line, raw, parameter: index, now, out)
+        case .refuseText(let index):
+            guard line.parameter(index) != nil else { return forward(raw, now, out) }
+            refuseVerb(line, out)
+        case .refuse, .seal: refuseVerb(line, out)
+        }
+    }
+
+    private func refuseVerb(_ line: IRCLine, _ out: SessionOutput) {
+        environment.tally.add(.refusedVerb)
+        let verb = line.string(line.verbSpan).uppercased()
+        let label = line.tag("label")
+        reply(
+            421, [verb], Remarks.refusal(.verb, target: verb, texts: settings.texts), label: label, out)
+    }
+
+    private func strip(_ line: IRCLine, _ raw: ByteBuffer, parameter index: Int, _ now: Moment, _ out: SessionOutput) {
+        guard let span = line.parameter(index), !span.isEmpty else { return forward(raw, now, out) }
+        environment.tally.add(.strippedText)
+        let verb = line.string(line.verbSpan).uppercased()
+        if strippedVerbs.insert(line.key).inserted { notify(Remarks.stripped(verb), out) }
+        var stripped = ByteBuffer()
+        stripped.writeTags(line.tagList.filter { !$0.isClientOnly })
+        stripped.writeString(verb)
+        for span in line.parameters.prefix(index) { stripped.writeString(" " + line.string(span)) }
+        // AWAY without a text would mean that the person is back.
+        if line.key == .awayVerb { stripped.writeString(" :Away") }
+        stripped.writeString("\r\n")
+        forward(stripped, now, out)
+    }
+
+    // MARK: What the gateway handles
+
+    private func clientCAP(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        var answers: [String] = []
+        let asked = capabilities.clientAsked
+        let outcome = capabilities.fromClient(line, answers: &answers)
+        switch outcome {
+        case .forward: forward(raw, now, out)
+        case .replace(let replacement): forward(replacement, now, out)
+        case .consumed: break
+        }
+        for answer in answers { deliver(answer, out) }
+        if capabilities.clientAsked != asked, isRegistered {
+            updateRoster(now)
+            recordEvidence(now, out, registrations: 0)
+        }
+    }
+
+    private func startTLS(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        if settings.terminatesStartTLS, !isRegistered {
+            reply(670, [], "STARTTLS successful, proceed with TLS handshake", out)
+            out.startsTLS = true
+        } else if settings.visibility.hidesStartTLS {
+            reply(421, ["STARTTLS"], "Unknown command", out)
+        } else {
+            forward(raw, now, out)
+        }
+    }
+
+    private func isExternal(_ line: IRCLine) -> Bool {
+        guard settings.visibility.hidesExternal, let mechanism = line.parameter(0) else { return false }
+        return line.matches(mechanism, "EXTERNAL")
+    }
+
+    private func refuseExternal(_ out: SessionOutput) {
+        reply(
+            904, [], "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your "
+                + "certificate. Use PLAIN.", out)
+    }
+
+    private func trackWhois(_ line: IRCLine) {
+        let parameters = line.parameters
+        guard let last = parameters.last else { return }
+        for nick in line.string(last).split(separator: ",") {
+            tracker.clientWhois[support.caseMapping.fold(nick), default: 0] += 1
+        }
+        // Ours: a client may ask as much as it likes; what is tracked stays small.
+        if tracker.clientWhois.count > 64 { tracker.clientWhois.removeAll() }
+    }
+
+    /// A numeric of the gateway to its client.
+    func reply(_ numeric: Int, _ parameters: [String], _ text: String, label: String? = nil, _ out: SessionOutput) {
+        var line = ""
+        if let label, capabilities.clientHas("labeled-response") { line = "@label=\(TagValue.escape(label)) " }
+        line += ":\(capabilities.serverName) "
+        line += String(repeating: "0", count: numeric < 100 ? 1 : 0) + "\(numeric) \(nick ?? "*")"
+        for parameter in parameters { line += " " + parameter }
+        deliver(line + " :" + text, out)
+    }
+}

@@ -1,0 +1,321 @@
+// Messages from the backend: envelopes are opened, plaintext is let through, marked or withheld, and people read text.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import RequestQueue
+
+extension IRCSession {
+    /// PRIVMSG, NOTICE or TAGMSG of the backend.
+    func serverMessage(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        if isSelf(line), isEcho(line, out) { return }
+        guard line.sourceIsPerson, line.key.isText, let span = line.parameter(1) else {
+            return pass(line, raw, out)
+        }
+        let text = Array(line.slice(span).readableBytesView)
+        let isFlagged = !line.tags.isEmpty && line.tag(PawlCapability.tag) != nil
+        if let armour = Armour.parse(text[...]) {
+            if !isFlagged, armour != .remark, capabilities.has("message-tags") {
+                environment.tally.add(.envelopeWithoutFlag)
+            }
+            return envelope(armour, line, raw, now, out)
+        }
+        if isFlagged { environment.tally.add(.flagWithoutEnvelope) }
+        plaintext(line, raw, text, now, out)
+    }
+
+    private func pass(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) {
+        if let translated = translated(line, raw) { deliver(translated, out) }
+    }
+
+    // MARK: Envelopes
+
+    private func envelope(
+        _ armour: Armour.Line, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput
+    ) {
+        switch armour {
+        case .whole(let bytes): open(bytes, line, now, out)
+        case .fragment(let id, let index, let count, let bytes):
+            collect(id, index, count, bytes, line, now, out)
+        case .remark:
+            // Words for people without a gateway; of no use to anybody behind one.
+            let source = line.folded(line.sourceNick, support.caseMapping)
+            let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
+            if owners.isEmpty { pass(line, raw, out) }
+        case .damaged:
+            report(.malformed, from: line.string(line.sourceNick), out)
+        }
+    }
+
+    private func collect(
+        _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine, _ now: Moment,
+        _ out: SessionOutput
+    ) {
+        if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
+        let outcome = assembler?.add(
+            source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
+            bytes: bytes, now: now.monotonic)
+        switch outcome {
+        case .complete(let envelope): open(envelope, line, now, out)
+        case .contradiction, .overflow: report(.malformed, from: line.string(line.sourceNick), out)
+        case .waiting, .duplicate, nil: break
+        }
+        scheduleWake(now, out)
+    }
+
+    func expireFragments(_ now: Moment, _ out: SessionOutput) {
+        for source in assembler?.expire(now: now.monotonic) ?? [] {
+            environment.tally.add(.fragmentsLost)
+            notify(Remarks.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
+        }
+    }
+
+    private func open(_ bytes: [UInt8], _ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        let source = line.string(line.source)
+        let target = line.text(0) ?? ""
+        let verb = line.string(line.verbSpan)
+        let ticket = inbound.reserve()
+        opens[ticket] = PendingOpen(
+            tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
+            sourceNick: line.string(line.sourceNick), verb: verb, target: target)
+        out.jobs.append(
+            .open(
+                OpenJob(
+                    connection: id, ticket: ticket, recipients: [account] + previousAccounts.reversed(),
+                    senders: environment.roster.possibleOwners(
+                        ofFoldedNick: line.folded(line.sourceNick, support.caseMapping), now: now.monotonic),
+                    envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8))))
+    }
+
+    func opened(_ ticket: UInt64, _ opened: Opened, _ out: SessionOutput) {
+        guard let open = opens.removeValue(forKey: ticket) else { return }
+        environment.tally.add(.openedGateway)
+        var entries: [InboundEntry] = []
+        if opened.gap > 0 {
+            environment.tally.add(.gaps, opened.gap)
+            entries.append(InboundEntry(line: remark(Remarks.gap(opened.gap, from: open.sourceNick))))
+        }
+        let lines = textLines(
+            tags: open.tags, source: open.source, verb: open.verb, target: open.target, body: opened.body)
+        entries.append(contentsOf: lines.map { InboundEntry(line: $0) })
+        if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
+        entries[entries.count - 1].sequence = opened.sequence
+        inbound.resolve(ticket, with: entries)
+    }
+
+    func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ out: SessionOutput) {
+        guard let open = opens.removeValue(forKey: ticket) else { return }
+        environment.tally.add(TallyKind(failure))
+        let text = Remarks.failure(failure, from: open.sourceNick)
+        inbound.resolve(ticket, with: text.map { [InboundEntry(line: remark($0))] } ?? [])
+    }
+
+    private func report(_ failure: OpenFailure, from source: String, _ out: SessionOutput) {
+        environment.tally.add(TallyKind(failure))
+        if let text = Remarks.failure(failure, from: source) { notify(text, out) }
+    }
+
+    private func remark(_ text: String) -> ByteBuffer {
+        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(nick ?? "*") :*** \(text)\r\n")
+    }
+
+    // MARK: Plaintext
+
+    private func plaintext(
+        _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], _ now: Moment, _ out: SessionOutput
+    ) {
+        guard isGuarded, !isSelf(line) else {
+            environment.tally.add(.deliveredPlaintext)
+            return pass(line, raw, out)
+        }
+        switch exemption(line, now) {
+        case .proven: decide(line, raw, text, exempt: true, now, out)
+        case .none: decide(line, raw, text, exempt: false, now, out)
+        case .unknown: probe(line, raw, now, out)
+        }
+    }
+
+    private enum ExemptionProof { case proven, none, unknown }
+
+    private func exemption(_ line: IRCLine, _ now: Moment) -> ExemptionProof {
+        let nick = line.string(line.sourceNick)
+        let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
+        guard !candidates.isEmpty else { return .none }
+        let host = line.string(line.sourceHost)
+        if candidates.contains(where: { $0.isProven(host: host, server: "") }) { return .proven }
+        guard let identity = services.identity(support.caseMapping.fold(nick), now: now.monotonic) else {
+            return .unknown
+        }
+        let proven = candidates.contains { $0.isProven(host: host, server: identity.server) }
+        return proven && identity.host == host ? .proven : .none
+    }
+
+    private func decide(
+        _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool, _ now: Moment, _ out: SessionOutput
+    ) {
+        let source = line.string(line.sourceNick)
+        let isPrivate = line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
+        let latch = isPrivate ? latch(of: line) : .plaintext
+        var verdict = policy.inbound(fromExempt: exempt, latch: latch)
+        // A room is as it is until rooms are protected: marked, and never withheld.
+        if !isPrivate, verdict == .withhold { verdict = .mark }
+        switch verdict {
+        case .deliver:
+            environment.tally.add(.deliveredPlaintext)
+            pass(line, raw, out)
+        case .mark:
+            environment.tally.add(.deliveredMarked)
+            mark(line, text, source, out)
+        case .withhold:
+            environment.tally.add(.withheld)
+            notify(
+                latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source), out)
+        }
+    }
+
+    /// The latch of the conversation that a line would speak in.
+    private func latch(of line: IRCLine) -> Protection {
+        guard !environment.latches.isEmpty else { return .plaintext }
+        let name = line.folded(line.sourceNick, support.caseMapping)
+        if let entry = environment.roster.owner(ofFoldedNick: name) {
+            return environment.latches.latch(of: ConversationID(account, entry.account))
+        }
+        if let tagged = line.tag("account") {
+            let peer = AccountID.services(support.caseMapping.fold(tagged))
+            let latch = environment.latches.latch(of: ConversationID(account, peer))
+            if latch > .plaintext { return latch }
+        }
+        return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
+    }
+
+    private func mark(_ line: IRCLine, _ text: [UInt8], _ source: String, _ out: SessionOutput) {
+        var marked = Array((Remarks.notEncrypted + " ").utf8) + text
+        switch CTCP(text) {
+        case .action: marked = Array("\u{1}ACTION \(Remarks.notEncrypted)".utf8) + text.dropFirst(7)
+        case .other(let command):
+            notify(Remarks.markedCTCP(command, from: source), out)
+            marked = text
+        case .dcc:
+            notify(Remarks.markedCTCP("DCC", from: source), out)
+            marked = text
+        case nil: break
+        }
+        for line in textLines(
+            tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
+            target: line.text(0) ?? "", body: Body(text: marked))
+        {
+            deliver(line, out)
+        }
+    }
+
+    // MARK: Asking who a service is
+
+    /// Asks the backend before a message goes to what may be a service.
+    func probe(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
+        let folded = support.caseMapping.fold(message.target)
+        guard beginProbe(folded, message.target, now, out) else { return refuse(.outsider, message, out) }
+        let ticket = outbound.reserve()
+        services.probes[folded]?.outbound.append((ticket, message))
+    }
+
+    private func probe(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        let folded = line.folded(line.sourceNick, support.caseMapping)
+        guard beginProbe(folded, line.string(line.sourceNick), now, out) else {
+            let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
+            return decide(line, raw, text, exempt: false, now, out)
+        }
+        let ticket = inbound.reserve()
+        services.probes[folded]?.inbound.append((ticket, line, raw))
+    }
+
+    private func beginProbe(_ folded: String, _ nick: String, _ now: Moment, _ out: SessionOutput) -> Bool {
+        if services.probes[folded] != nil { return true }
+        guard services.probes.count < ServiceDirectory.probeLimit else { return false }
+        services.probes[folded] = .init(nick: nick, deadline: now.monotonic + ServiceDirectory.patience)
+        pacer.charge(64, now: now.monotonic)
+        out.upstream.writeString("WHOIS \(nick)\r\n")
+        scheduleWake(now, out)
+        return true
+    }
+
+    /// Whether a reply to WHOIS answers a question of ours.
+    func answersProbe(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard let span = line.parameter(1) else { return false }
+        let nick = line.folded(span, support.caseMapping)
+        if let waiting = tracker.clientWhois[nick], waiting > 0 {
+            if numeric == 318 { tracker.clientWhois[nick] = waiting == 1 ? nil : waiting - 1 }
+            return false
+        }
+        guard services.probes[nick] != nil else { return false }
+        switch numeric {
+        case 311: services.probes[nick]?.host = line.text(3) ?? ""
+        case 312: services.probes[nick]?.server = line.text(2) ?? ""
+        case 318: finishProbe(nick, now, out)
+        default: break
+        }
+        return true
+    }
+
+    func expireProbes(_ now: Moment, _ out: SessionOutput) {
+        for (nick, probe) in services.probes where probe.deadline <= now.monotonic { finishProbe(nick, now, out) }
+    }
+
+    private func finishProbe(_ nick: String, _ now: Moment, _ out: SessionOutput) {
+        guard let probe = services.probes.removeValue(forKey: nick) else { return }
+        services.learn(nick, host: probe.host, server: probe.server, now: now.monotonic)
+        for (ticket, message) in probe.outbound {
+            let known: Recipient = if case .known(let found) = recipient(message.target, now) { found } else { .outsider }
+            if verdict(known, message) == .plaintext {
+                environment.tally.add(known == .exempt ? .sentExempt : .sentPlaintext)
+                outbound.resolve(ticket, with: [.line(message.line)])
+            } else {
+                outbound.resolve(ticket, with: [])
+                refuse(.outsider, message, out)
+            }
+        }
+        for (ticket, line, raw) in probe.inbound { answerInbound(ticket, line, raw, now) }
+    }
+
+    /// Puts a line that waited for a probe in its place.
+    private func answerInbound(_ ticket: UInt64, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment) {
+        let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
+        // What is decided goes through the same path, into the reserved place.
+        let aside = SessionOutput()
+        let kept = inbound
+        inbound = Lane()
+        decide(line, raw, text, exempt: exemption(line, now) == .proven, now, aside)
+        inbound = kept
+        inbound.resolve(ticket, with: [InboundEntry(line: aside.downstream)])
+    }
+
+    // MARK: Text for people
+
+    /// The lines that show a body to the client. Long texts become several lines, so that none is cut.
+    func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
+        var shown = tags
+        if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
+            shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
+                let equals = piece.firstIndex(of: "=")
+                return IRCTag(
+                    key: String(equals.map { piece[..<$0] } ?? piece),
+                    value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
+            }
+        }
+        if body.kind == .tagsOnly {
+            guard capabilities.clientHas("message-tags") else { return [] }
+            return [assemble(shown, ":\(source) TAGMSG \(target)", nil)]
+        }
+        let head = ":\(source) \(verb) \(target) :"
+        let room = IRCLimits.lineLength - 2 - head.utf8.count
+        return LineBreaker.pieces(body.text, room: max(room, 64)).map { assemble(shown, head, $0) }
+    }
+
+    private func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeTags(tags)
+        buffer.writeString(head)
+        if let text { buffer.writeBytes(text) }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}

@@ -1,0 +1,208 @@
+// From committed to acknowledged: requests go out in order, as fast as the backend allows, and are followed until the
+// backend is known to have them.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import RequestQueue
+
+extension IRCSession {
+    /// Labels of ours begin with this; a client's own label never reaches a lookup of ours by accident.
+    static let labelPrefix = "pawl"
+
+    // MARK: Answers of the vault
+
+    func sealed(_ ticket: UInt64, _ request: Request, _ first: Bool, _ now: Moment, _ out: SessionOutput) {
+        guard let seal = seals.removeValue(forKey: ticket) else { return }
+        environment.tally.add(.sentGateway)
+        let outboundRequest = OutboundRequest(
+            request: request, body: seal.body, clientLabel: seal.clientLabel, announces: first)
+        if held.contains(where: { $0.request.peer == request.peer }) {
+            outbound.resolve(ticket, with: [])
+            held.append(outboundRequest)
+        } else {
+            outbound.resolve(ticket, with: [.request(outboundRequest)])
+        }
+    }
+
+    func sealFailed(_ ticket: UInt64, _ reason: String, _ out: SessionOutput) {
+        guard let seal = seals.removeValue(forKey: ticket) else { return }
+        environment.tally.add(.failed)
+        outbound.resolve(ticket, with: [])
+        reply(531, [seal.target], reason, label: seal.clientLabel, out)
+    }
+
+    func recovered(_ requests: [Request], _ lines: [RecoveredLine], _ now: Moment, _ out: SessionOutput) {
+        for line in lines {
+            inbound.append(InboundEntry(line: ByteBuffer(bytes: line.line + [0x0D, 0x0A]), sequence: line.sequence))
+        }
+        guard !requests.isEmpty else { return }
+        held.append(contentsOf: requests.map { OutboundRequest(request: $0, body: nil, clientLabel: nil) })
+        heldDeadline = now.monotonic + 60_000_000_000
+        releaseHeld(now, out)
+        scheduleWake(now, out)
+    }
+
+    /// Requests of before a restart go out when their recipient is back.
+    func releaseHeld(_ now: Moment, _ out: SessionOutput) {
+        guard !held.isEmpty else { return }
+        let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
+        var waiting: [OutboundRequest] = []
+        for entry in held {
+            if environment.roster.isPresent(AccountID(text: entry.request.peer)) {
+                outbound.append(.request(entry))
+            } else if expired {
+                fail(entry, Remarks.expired(target: entry.request.target), out)
+            } else {
+                waiting.append(entry)
+            }
+        }
+        held = waiting
+    }
+
+    private func fail(_ entry: OutboundRequest, _ reason: String, _ out: SessionOutput) {
+        environment.tally.add(.failed)
+        out.jobs.append(.failed(id: entry.request.id, reason: reason))
+        reply(531, [entry.request.target], reason, label: entry.clientLabel, out)
+    }
+
+    // MARK: Sending
+
+    /// Sends what may be sent now.
+    func pump(_ now: Moment, _ out: SessionOutput) {
+        guard !isUpstreamClosed else { return }
+        while let entry = outbound.first {
+            switch entry {
+            case .line(let raw):
+                guard policy < .hosted || pacer.spend(raw.readableBytes, now: now.monotonic) else { return scheduleWake(now, out) }
+                out.upstream.writeImmutableBuffer(raw)
+                _ = outbound.popFirst()
+            case .request(let request):
+                guard advance(request, now, out) else { return scheduleWake(now, out) }
+            }
+        }
+    }
+
+    /// Writes the next lines of a request; false when it has to wait.
+    private func advance(_ outboundRequest: OutboundRequest, _ now: Moment, _ out: SessionOutput) -> Bool {
+        var request = outboundRequest
+        let peer = AccountID(text: request.request.peer)
+        guard let target = currentTarget(request.request, peer) else {
+            _ = outbound.popFirst()
+            fail(request, Remarks.refusal(.outsider, target: request.request.target, texts: settings.texts), out)
+            return true
+        }
+        let folded = support.caseMapping.fold(target)
+        let isLabelled = capabilities.has("labeled-response") && capabilities.has("echo-message")
+        if request.next == 0, !isLabelled, outstanding.isBusy(folded) { return false }
+        while request.next < request.request.bodies.count {
+            if request.announces {
+                guard pacer.spend(512, now: now.monotonic) else {
+                    outbound.replaceFirst(.request(request))
+                    return false
+                }
+                request.announces = false
+                announce(to: target, out)
+            }
+            guard pacer.spend(512, now: now.monotonic) else {
+                outbound.replaceFirst(.request(request))
+                return false
+            }
+            if request.next == 0 {
+                outstanding.begin(
+                    .init(
+                        outbound: request, target: folded, echoesMissing: request.request.bodies.count,
+                        isLabelled: isLabelled))
+            }
+            write(request.request, request.next, target: target, isLabelled: isLabelled, out)
+            request.next += 1
+        }
+        _ = outbound.popFirst()
+        if !isLabelled {
+            pacer.charge(64, now: now.monotonic)
+            out.upstream.writeString("PING :\(Self.labelPrefix)-\(request.request.id)\r\n")
+        }
+        return true
+    }
+
+    /// The nick to send to: the one that was written to while its owner still has it, else another nick of the owner.
+    private func currentTarget(_ request: Request, _ peer: AccountID) -> String? {
+        let nicks = environment.roster.nicks(of: peer)
+        let folded = support.caseMapping.fold(request.target)
+        return nicks.first { support.caseMapping.fold($0) == folded } ?? nicks.first
+    }
+
+    private func write(_ request: Request, _ index: Int, target: String, isLabelled: Bool, _ out: SessionOutput) {
+        var tags: [IRCTag] = []
+        if isLabelled {
+            tags.append(IRCTag(key: "label", value: "\(Self.labelPrefix)-\(request.id)-\(index)"))
+        }
+        if capabilities.has("message-tags") { tags.append(IRCTag(key: PawlCapability.tag, value: "")) }
+        out.upstream.writeTags(tags)
+        out.upstream.writeString("\(request.verb) \(target) :")
+        out.upstream.writeBytes(request.bodies[index])
+        out.upstream.writeString("\r\n")
+    }
+
+    private func announce(to target: String, _ out: SessionOutput) {
+        if capabilities.has("labeled-response") {
+            out.upstream.writeString("@label=\(Self.labelPrefix)-remark ")
+        }
+        out.upstream.writeString("NOTICE \(target) :")
+        out.upstream.writeBytes(Armour.marker)
+        out.upstream.writeString(Remarks.announcement() + "\r\n")
+    }
+
+    // MARK: Acknowledgement
+
+    /// The backend has it.
+    func acknowledge(_ id: UInt64, remoteID: String?, echo: IRCLine?, _ out: SessionOutput) {
+        guard let entry = outstanding.end(id) else { return }
+        guard !entry.failed else { return }
+        out.jobs.append(.acknowledged(id: id, remoteID: remoteID))
+        guard capabilities.clientHas("echo-message"), let body = entry.outbound.body else { return }
+        if let echo { showEcho(of: body, entry, echo, out) }
+    }
+
+    /// The backend, or a filter of it, has refused it.
+    func refused(_ id: UInt64, reason: String, _ out: SessionOutput) {
+        guard var entry = outstanding[id], !entry.failed else { return }
+        entry.failed = true
+        outstanding[id] = entry
+        environment.tally.add(.failed)
+        out.jobs.append(.failed(id: id, reason: reason))
+        if entry.isLabelled { outstanding.end(id) }
+    }
+
+    private func showEcho(
+        of body: Body, _ entry: OutstandingRequests.Entry, _ echo: IRCLine, _ out: SessionOutput
+    ) {
+        var tags = visibleTags(echo).filter { $0.key != PawlCapability.tag && $0.key != "label" && $0.key != "batch" }
+        if let label = entry.outbound.clientLabel, capabilities.clientHas("labeled-response") {
+            tags.insert(IRCTag(key: "label", value: label), at: 0)
+        }
+        let verb = echo.string(echo.verbSpan)
+        for line in textLines(
+            tags: tags, source: echo.string(echo.source), verb: verb, target: echo.text(0) ?? "", body: body)
+        {
+            deliver(line, out)
+        }
+    }
+
+    /// PONG to a PING of ours.
+    ///
+    /// - Returns: whether it was ours.
+    func pong(_ line: IRCLine, _ out: SessionOutput) -> Bool {
+        guard let last = line.parameters.last else { return false }
+        let token = line.string(last)
+        guard token.hasPrefix(Self.labelPrefix + "-"),
+            let id = UInt64(token.dropFirst(Self.labelPrefix.utf8.count + 1))
+        else { return false }
+        if outstanding[id]?.failed == true {
+            outstanding.end(id)
+        } else {
+            acknowledge(id, remoteID: nil, echo: nil, out)
+        }
+        return true
+    }
+}

@@ -1,0 +1,259 @@
+// Messages of the client: who they are for, what the policy says about it, and what is done.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import RequestQueue
+
+/// One message for one target, taken out of its line.
+package struct OutboundMessage: Sendable {
+    package var verb: String
+    /// As written.
+    package var target: String
+    package var body: Body
+    package var clientLabel: String?
+    /// All tags of the line but the label, for a message that goes on in the clear.
+    package var tags: [IRCTag]
+
+    /// The message as a line of its own, with its end.
+    var line: ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags)
+        buffer.writeString("\(verb) \(target)")
+        if body.kind == .text {
+            buffer.writeString(" :")
+            buffer.writeBytes(body.text)
+        }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}
+
+extension IRCSession {
+    /// PRIVMSG, NOTICE or TAGMSG of the client.
+    func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        noteSoftware(line)
+        guard isRegistered || policy < .hosted else {
+            // The backend would take it as soon as it has registered the client, and in the clear.
+            return reply(451, [], "You have not registered", out)
+        }
+        guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
+        guard isGuarded else { return unguarded(line, raw, targets, now, out) }
+        guard !line.containsNUL else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A message may not hold a NUL byte", out)
+        }
+        let isTagMessage = line.key == .tagmsg
+        let verb = line.string(line.verbSpan).uppercased()
+        if !isTagMessage, line.parameter(1) == nil { return forward(raw, now, out) }
+        let tags = line.tagList
+        let body = Body(
+            kind: isTagMessage ? .tagsOnly : .text, tags: clientTags(line),
+            text: isTagMessage ? [] : line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? [])
+        var label = tags.first { $0.key == "label" }?.value
+        let names = self.names(line, targets)
+        let all = names.map { name in
+            defer { label = nil }
+            return OutboundMessage(
+                verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
+        }
+        // A line that passes whole keeps its bytes.
+        if all.allSatisfy({ isPlain($0, now) }) {
+            for message in all { countPlain(message, now) }
+            return forward(raw, now, out)
+        }
+        for message in all { send(message, now, out) }
+    }
+
+    private func isPlain(_ message: OutboundMessage, _ now: Moment) -> Bool {
+        guard case .known(let recipient) = recipient(message.target, now) else { return false }
+        return verdict(recipient, message) == .plaintext
+    }
+
+    private func countPlain(_ message: OutboundMessage, _ now: Moment) {
+        guard case .known(let recipient) = recipient(message.target, now) else { return }
+        note(recipient, message.target, now)
+        environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+    }
+
+    /// Below every protection: the bytes go on, and are counted.
+    private func unguarded(
+        _ line: IRCLine, _ raw: ByteBuffer, _ targets: ByteSpan, _ now: Moment, _ out: SessionOutput
+    ) {
+        forward(raw, now, out)
+        guard line.key != .tagmsg else { return }
+        for name in names(line, targets) {
+            environment.tally.add(.sentPlaintext)
+            switch recipient(name, now) {
+            case .known(let recipient): note(recipient, name, now)
+            case .unknownService: note(.exempt, name, now)
+            }
+        }
+        if observations.isFull { flushObservations(now, out, force: true) }
+        scheduleWake(now, out)
+    }
+
+    // MARK: Who it is for
+
+    /// What is known of a target.
+    enum Resolution {
+        case known(Recipient)
+        /// It may be a service; the backend has to be asked.
+        case unknownService
+    }
+
+    /// Who a target is.
+    func recipient(_ target: String, _ now: Moment) -> Resolution {
+        let bytes = Array(target.utf8)
+        guard let first = bytes.first else { return .known(.outsider) }
+        if support.isRoom(first, then: bytes.dropFirst().first) { return .known(.room) }
+        let folded = support.caseMapping.fold(target)
+        if let entry = environment.roster.owner(ofFoldedNick: folded) {
+            return .known(entry.participates ? .legacy(entry.account) : .outsider)
+        }
+        let nick = String(target.prefix { $0 != "@" })
+        let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
+        guard !candidates.isEmpty else { return .known(.outsider) }
+        if nick.count < target.count {
+            // `NickServ@services.example.org`: the server routes by that name, so it is proof by itself.
+            let server = String(target.dropFirst(nick.count + 1))
+            let proven = candidates.contains { $0.isProven(host: "", server: server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        if let identity = services.identity(folded, now: now.monotonic) {
+            let proven = candidates.contains { $0.isProven(host: identity.host, server: identity.server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        return .unknownService
+    }
+
+    /// What is to be done with a message for somebody.
+    func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        guard case .legacy(let peer) = recipient else {
+            var latch = Protection.plaintext
+            if recipient == .outsider,
+                environment.latches.isProtectedName(support.caseMapping.fold(message.target), for: account)
+            {
+                latch = .gateway
+            }
+            return refine(policy.outbound(to: recipient, latch: latch), message)
+        }
+        let conversation = Policy.ofConversation(policy, policies.policy(of: peer))
+        let latch = environment.latches.latch(of: ConversationID(account, peer))
+        return refine(conversation.outbound(to: recipient, latch: latch), message)
+    }
+
+    private func refine(_ verdict: Verdict, _ message: OutboundMessage) -> Verdict {
+        guard case .seal = verdict, CTCP(message.body.text) == .dcc else {
+            if policy >= .hosted, CTCP(message.body.text) == .dcc { return .refuse(.directConnection) }
+            return verdict
+        }
+        return .refuse(.directConnection)
+    }
+
+    // MARK: What is done
+
+    func send(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
+        switch recipient(message.target, now) {
+        case .known(let recipient): send(message, to: recipient, now, out)
+        case .unknownService: probe(message, now, out)
+        }
+    }
+
+    private func send(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment, _ out: SessionOutput) {
+        note(recipient, message.target, now)
+        switch verdict(recipient, message) {
+        case .plaintext:
+            environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+            forward(message.line, now, out)
+        case .refuse(let refusal):
+            refuse(refusal, message, out)
+        case .seal(let peer):
+            seal(message, for: peer, now, out)
+        }
+        scheduleWake(now, out)
+    }
+
+    private func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Moment, _ out: SessionOutput) {
+        if message.body.kind == .tagsOnly, !carriesContent(message) {
+            // Typing and the like: a fact about activity that is not worth an envelope, and is not shown to the backend.
+            environment.tally.add(.strippedText)
+            return
+        }
+        let ticket = outbound.reserve()
+        seals[ticket] = PendingSeal(target: message.target, clientLabel: message.clientLabel, body: message.body)
+        let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
+        out.jobs.append(
+            .seal(
+                SealJob(
+                    connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
+                    senderName: support.caseMapping.fold(nick ?? ""),
+                    recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
+                    capacity: lineCapacity(verb: verb, target: message.target))))
+    }
+
+    private func carriesContent(_ message: OutboundMessage) -> Bool {
+        message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
+    }
+
+    /// Characters that the text of a relayed line has room for, whatever the backend puts before it:
+    /// `:nick!user@host VERB target :text CR LF` in 512 bytes. Nicks may change on the way, so the longest count.
+    func lineCapacity(verb: String, target: String) -> Int {
+        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
+        // RFC 2812 and the servers of today: a user name of at most 20 bytes, a host of at most 64.
+        let source = max(nickLength + 1 + 20 + 1 + 64, knownSourceLength)
+        let targetLength = max(target.utf8.count, support.nickLength)
+        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+    }
+
+    func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: SessionOutput) {
+        environment.tally.add(TallyKind(refusal))
+        let numeric = refusal == .room ? 404 : 531
+        reply(
+            numeric, [message.target], Remarks.refusal(refusal, target: message.target, texts: settings.texts),
+            label: message.clientLabel, out)
+    }
+
+    // MARK: Helpers
+
+    /// The targets of a message. Split at bytes, as servers do: a character of Swift may hold a comma and more.
+    private func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
+        line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The client-only tags of a line as they stood there.
+    private func clientTags(_ line: IRCLine) -> [UInt8] {
+        guard !line.tags.isEmpty else { return [] }
+        let pieces = line.string(line.tags).split(separator: ";").filter {
+            $0.hasPrefix("+") && !$0.hasPrefix(PawlCapability.tag)
+        }
+        return Array(pieces.joined(separator: ";").utf8)
+    }
+
+    /// A CTCP VERSION reply of the client says what it is.
+    private func noteSoftware(_ line: IRCLine) {
+        guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
+        let text = line.slice(span).readableBytesView
+        guard CTCP(text) == .other("VERSION"), text.count > 9 else { return }
+        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
+        software = String(decoding: words, as: UTF8.self)
+    }
+
+    private func note(_ recipient: Recipient, _ target: String, _ now: Moment) {
+        let observed: ObservedRecipient =
+            switch recipient {
+            case .legacy: .legacy
+            case .outsider: .outsider
+            case .exempt: .exempt
+            case .room: .room
+            }
+        observations.note(target, observed, now: now.monotonic)
+    }
+
+    func flushObservations(_ now: Moment, _ out: SessionOutput, force: Bool) {
+        guard let deadline = observations.deadline, force || deadline <= now.monotonic else { return }
+        let sender = account.isVerified ? account.text : (nick ?? "*")
+        out.jobs.append(.record(observations.take(sender: sender, wall: now.wall)))
+    }
+}

@@ -1,0 +1,356 @@
+// One client's connection with its connection to the backend, as a machine: bytes, answers and time go in; bytes and
+// jobs come out. It knows neither sockets nor threads nor the store.
+//
+// Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
+// what comes behind it, and nothing else.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import RequestQueue
+
+/// The machine of one IRC connection. Confined to one event loop.
+package final class IRCSession {
+    package let id: ConnectionID
+    let environment: IRCEnvironment
+    let settings: IRCSettings
+
+    // Who this is.
+    var nick: String?
+    var account: AccountID
+    /// Accounts of this connection before it logged in or out: envelopes for them may still be under way.
+    var previousAccounts: [AccountID] = []
+    private var logouts = 0
+    var isRegistered = false
+    var support = ServerSupport()
+    /// The longest source that the backend has shown for this connection, in bytes.
+    var knownSourceLength = 0
+    var software = ""
+    var tracker = RegistrationTracker()
+
+    // What applies to it.
+    var policies: PolicySnapshot
+    private var policyVersion: UInt64
+    var policy: Policy
+    var capabilities = CapabilityNegotiation()
+    var negotiationTicket: Lane<OutboundEntry>.Ticket?
+    var negotiationDeadline: Int64?
+
+    // Lines.
+    var downstreamLines = LineSplitter(limit: IRCLimits.clientTagsLength + IRCLimits.lineLength)
+    var upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
+    /// After STARTTLS under `off` the stream is not ours to read any more.
+    var isOpaque = false
+    var outbound = Lane<OutboundEntry>()
+    var inbound = Lane<InboundEntry>()
+    var pacer: Pacer
+    var seals: [UInt64: PendingSeal] = [:]
+    var opens: [UInt64: PendingOpen] = [:]
+    var outstanding = OutstandingRequests()
+    /// Requests of before a restart, and what must not overtake them, until their recipient is here.
+    var held: [OutboundRequest] = []
+    var heldDeadline: Int64?
+    var assembler: FragmentAssembler?
+    var services = ServiceDirectory()
+    var observations = ObservationBook()
+    var strippedVerbs: Set<VerbKey> = []
+    var isUpstreamClosed = false
+
+    /// - Parameters:
+    ///   - id: a random number that is never used twice; the account of a connection without a login is made of it.
+    package init(id: ConnectionID, environment: IRCEnvironment) {
+        self.id = id
+        self.environment = environment
+        settings = environment.settings
+        account = .connection(id.value)
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+        policy = policies.policy(of: nil)
+        pacer = Pacer(settings.flood)
+        capabilities.visibility = settings.visibility
+        assembler = nil
+    }
+
+    // MARK: Events
+
+    /// The backend has been reached.
+    package func begin(at now: Moment, _ out: SessionOutput) {
+        renewPolicy(now, out)
+        negotiateIfNeeded(now, out)
+    }
+
+    /// Bytes from the client.
+    package func fromDownstream(_ bytes: ByteBuffer, at now: Moment, _ out: SessionOutput) {
+        renewPolicy(now, out)
+        var chunk = bytes
+        if policy == .off {
+            out.upstream.writeImmutableBuffer(chunk)
+            guard !isOpaque else { return }
+            while let piece = downstreamLines.next(&chunk) {
+                if case .line(let raw, let content) = piece, let line = parse(raw, content) { trackClient(line) }
+            }
+            return
+        }
+        while let piece = downstreamLines.next(&chunk) {
+            switch piece {
+            case .line(let raw, let content): clientLine(raw, content, now, out)
+            case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
+            }
+        }
+        pump(now, out)
+    }
+
+    /// Bytes from the backend.
+    package func fromUpstream(_ bytes: ByteBuffer, at now: Moment, _ out: SessionOutput) {
+        renewPolicy(now, out)
+        var chunk = bytes
+        if policy == .off {
+            out.downstream.writeImmutableBuffer(chunk)
+            guard !isOpaque else { return }
+            while let piece = upstreamLines.next(&chunk) {
+                if case .line(let raw, let content) = piece, let line = parse(raw, content) {
+                    if line.key.numeric == 670 { isOpaque = true }
+                    trackServer(line, now, out)
+                }
+            }
+            return
+        }
+        while let piece = upstreamLines.next(&chunk) {
+            switch piece {
+            case .line(let raw, let content): serverLine(raw, content, now, out)
+            case .overlong(let raw, _):
+                environment.tally.add(.badLines)
+                deliver(raw, out)
+            }
+        }
+        pump(now, out)
+        flushInbound(out)
+    }
+
+    /// Answers of the vault.
+    package func answered(_ reply: VaultReply, at now: Moment, _ out: SessionOutput) {
+        switch reply {
+        case .sealed(let ticket, let request, let first): sealed(ticket, request, first, now, out)
+        case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
+        case .opened(let ticket, let opened): self.opened(ticket, opened, out)
+        case .openFailed(let ticket, let failure): openFailed(ticket, failure, out)
+        case .recovered(let requests, let lines): recovered(requests, lines, now, out)
+        case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
+        case .remark(let text): notify(text, out)
+        }
+        pump(now, out)
+        flushInbound(out)
+    }
+
+    /// The time that was asked for has come.
+    package func woken(at now: Moment, _ out: SessionOutput) {
+        renewPolicy(now, out)
+        if let deadline = negotiationDeadline, deadline <= now.monotonic { finishNegotiation(now, out, gaveUp: true) }
+        expireFragments(now, out)
+        expireProbes(now, out)
+        releaseHeld(now, out)
+        flushObservations(now, out, force: false)
+        pump(now, out)
+        flushInbound(out)
+        scheduleWake(now, out)
+    }
+
+    /// The client has ended its side; what was kept of an unfinished line goes on as it is below `hosted`.
+    package func downstreamEnded(at now: Moment, _ out: SessionOutput) {
+        guard let rest = downstreamLines.takePartial(), policy < .hosted, policy != .off else { return }
+        out.upstream.writeImmutableBuffer(rest)
+    }
+
+    /// The backend has ended its side.
+    package func upstreamEnded(at now: Moment, _ out: SessionOutput) {
+        isUpstreamClosed = true
+        if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
+        flushInbound(out)
+    }
+
+    /// Whether lines for the client still wait for the vault.
+    package var hasPendingDeliveries: Bool { !inbound.isEmpty }
+
+    /// Whether lines for the backend still wait.
+    package var hasPendingLines: Bool { !outbound.isEmpty }
+
+    /// Whether so much waits that the client should not be read.
+    package var isCongested: Bool { outbound.count + held.count >= settings.heldLines }
+
+    /// Whether so much waits that the backend should not be read.
+    package var isDeliveryCongested: Bool { inbound.count >= settings.heldLines }
+
+    /// Both sides are gone. Nothing is sent any more; what ends with the connection ends here.
+    package func finish(at now: Moment, _ out: SessionOutput) {
+        environment.roster.remove(id, now: now.monotonic)
+        flushObservations(now, out, force: true)
+        if isRegistered { recordEvidence(now, out, registrations: 0) }
+        for gone in previousAccounts + [account] where !gone.isVerified {
+            environment.latches.forget(gone)
+            if isRegistered { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
+        }
+    }
+
+    // MARK: Policy
+
+    private func renewPolicy(_ now: Moment, _ out: SessionOutput) {
+        guard environment.policies.version != policyVersion else { return }
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+        applyPolicy(now, out)
+    }
+
+    /// Takes the policy of the account that this connection now has.
+    func applyPolicy(_ now: Moment, _ out: SessionOutput) {
+        let before = policy
+        policy = policies.policy(of: account)
+        capabilities.visibility.onlyTranslatable = policy >= .hosted
+        guard before != policy else { return }
+        if before == .off, isOpaque {
+            // Nobody can protect what cannot be read.
+            out.closesDownstream = true
+            out.closesUpstream = true
+        }
+        if isRegistered { updateRoster(now) }
+        negotiateIfNeeded(now, out)
+    }
+
+    /// Whether any message could be due protection, so that recipients have to be looked up.
+    var isGuarded: Bool {
+        policy >= .hosted || policies.strictest >= .hosted || !environment.latches.isEmpty
+    }
+
+    // MARK: Accounts
+
+    /// The backend says that the connection is logged in now.
+    func loggedIn(_ name: String, _ now: Moment, _ out: SessionOutput) {
+        change(account: .services(support.caseMapping.fold(name)), now, out)
+    }
+
+    /// The backend says that it is logged out: a new account without a name, which inherits nothing.
+    func loggedOut(_ now: Moment, _ out: SessionOutput) {
+        guard account.isVerified else { return }
+        logouts += 1
+        change(account: AccountID(text: AccountID.connection(id.value).text + ".\(logouts)"), now, out)
+    }
+
+    private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
+        guard new != account else { return }
+        if isRegistered {
+            previousAccounts.append(account)
+            // Ours: logging in and out for ever must not fill memory.
+            if previousAccounts.count > 4 {
+                let gone = previousAccounts.removeFirst()
+                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
+            }
+        }
+        account = new
+        applyPolicy(now, out)
+        guard isRegistered else { return }
+        updateRoster(now)
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+    }
+
+    /// The backend has accepted the registration under this nick.
+    func registered(as nick: String, _ now: Moment, _ out: SessionOutput) {
+        self.nick = nick
+        capabilities.nick = nick
+        guard !isRegistered else { return }
+        isRegistered = true
+        updateRoster(now)
+        guard policy > .off else { return }
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        if settings.asksForVersion, let nick = self.nick {
+            out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
+        }
+    }
+
+    func updateRoster(_ now: Moment) {
+        guard let nick else { return }
+        let entry = RosterEntry(
+            connection: id, account: account, nick: nick, participates: policy > .off,
+            askedForCapability: capabilities.clientAsked)
+        environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
+    }
+
+    private func recover(_ out: SessionOutput) {
+        guard account.isVerified else { return }
+        out.jobs.append(.recover(connection: id, account: account))
+    }
+
+    func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
+        guard policy > .off else { return }
+        let name = account.isVerified ? account.text : support.caseMapping.fold(nick ?? "")
+        let row = EvidenceRow(
+            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
+            firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
+        out.jobs.append(.record([.addEvidence(row)]))
+    }
+
+    // MARK: Negotiation of the gateway's own
+
+    private func negotiateIfNeeded(_ now: Moment, _ out: SessionOutput) {
+        guard policy >= .hosted, capabilities.stage == .notStarted else { return }
+        guard let line = capabilities.begin() else { return }
+        out.upstream.writeString(line + "\r\n")
+        guard !isRegistered else { return }
+        // Registration waits until the gateway has what it needs, or the backend is known not to have it.
+        negotiationTicket = outbound.reserve()
+        negotiationDeadline = now.monotonic + 3_000_000_000
+        scheduleWake(now, out)
+    }
+
+    func finishNegotiation(_ now: Moment, _ out: SessionOutput, gaveUp: Bool = false) {
+        if gaveUp { capabilities.giveUp() }
+        negotiationDeadline = nil
+        guard let ticket = negotiationTicket else { return }
+        negotiationTicket = nil
+        let end = capabilities.backendKnowsCAP == true ? [OutboundEntry.line(ByteBuffer(string: "CAP END\r\n"))] : []
+        outbound.resolve(ticket, with: end)
+        pump(now, out)
+    }
+
+    // MARK: Helpers
+
+    func parse(_ raw: ByteBuffer, _ content: Int) -> IRCLine? {
+        guard let slice = raw.getSlice(at: raw.readerIndex, length: content) else { return nil }
+        return try? IRCLine(slice)
+    }
+
+    /// A line for the client, behind what already waits for it.
+    func deliver(_ line: ByteBuffer, _ out: SessionOutput) {
+        if inbound.isEmpty {
+            out.downstream.writeImmutableBuffer(line)
+        } else {
+            inbound.append(InboundEntry(line: line))
+        }
+    }
+
+    func deliver(_ line: String, _ out: SessionOutput) {
+        deliver(ByteBuffer(string: line + "\r\n"), out)
+    }
+
+    func flushInbound(_ out: SessionOutput) {
+        while let entry = inbound.popFirst() {
+            out.downstream.writeImmutableBuffer(entry.line)
+            if let sequence = entry.sequence { out.delivered.append(sequence) }
+        }
+    }
+
+    /// A remark of the gateway to its client.
+    func notify(_ text: String, _ out: SessionOutput) {
+        deliver(":\(capabilities.serverName) NOTICE \(nick ?? "*") :*** \(text)", out)
+    }
+
+    func scheduleWake(_ now: Moment, _ out: SessionOutput) {
+        if let negotiationDeadline { out.wake(at: negotiationDeadline) }
+        if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
+        if let deadline = services.nextDeadline { out.wake(at: deadline) }
+        if let deadline = observations.deadline { out.wake(at: deadline) }
+        if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
+        if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }
+        if case .request = outbound.first { out.wake(at: max(pacer.nextSlot(now: now.monotonic), now.monotonic + 5_000_000)) }
+    }
+}

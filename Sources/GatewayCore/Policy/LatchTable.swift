@@ -1,0 +1,88 @@
+// The latch: the lowest protection that a conversation may use from now on. It rises by itself when a message has been
+// committed with that protection, and falls only by an act of an operator.
+
+package import Envelope
+import Synchronization
+
+/// Two accounts, in a fixed order.
+package struct ConversationID: Hashable, Sendable {
+    package let first: AccountID
+    package let second: AccountID
+
+    package init(_ one: AccountID, _ other: AccountID) {
+        (first, second) = one.text <= other.text ? (one, other) : (other, one)
+    }
+}
+
+/// The latches that are up. All of them are in memory; a connection asks for every message.
+package final class LatchTable: Sendable {
+    private struct State {
+        var latches: [ConversationID: Protection] = [:]
+        /// Names by which the peer of an account's latched conversation was last known. Plaintext that comes under such
+        /// a name from somebody the gateway cannot place is withheld.
+        var names: [AccountID: [String: AccountID]] = [:]
+    }
+
+    private let state = Mutex(State())
+    private let counter = Atomic<Int>(0)
+
+    package init() {}
+
+    /// Whether no latch is up; costs one load.
+    package var isEmpty: Bool { counter.load(ordering: .relaxed) == 0 }
+
+    package var count: Int { counter.load(ordering: .relaxed) }
+
+    package func latch(of conversation: ConversationID) -> Protection {
+        guard !isEmpty else { return .plaintext }
+        return state.withLock { $0.latches[conversation] ?? .plaintext }
+    }
+
+    /// Raises a latch; says whether it was lower before.
+    @discardableResult
+    package func raise(_ conversation: ConversationID, to protection: Protection) -> Bool {
+        state.withLock { state in
+            guard state.latches[conversation, default: .plaintext] < protection else { return false }
+            state.latches[conversation] = protection
+            counter.store(state.latches.count, ordering: .relaxed)
+            return true
+        }
+    }
+
+    /// Lowers a latch to plaintext. Only for an act of an operator, and for accounts that cease to exist.
+    package func reset(_ conversation: ConversationID) {
+        state.withLock { state in
+            state.latches[conversation] = nil
+            state.names[conversation.first]?.remove(peer: conversation.second)
+            state.names[conversation.second]?.remove(peer: conversation.first)
+            counter.store(state.latches.count, ordering: .relaxed)
+        }
+    }
+
+    /// Forgets all that belongs to an account that has ceased to exist.
+    package func forget(_ account: AccountID) {
+        guard !isEmpty else { return }
+        let conversations = state.withLock { state in
+            state.latches.keys.filter { $0.first == account || $0.second == account }
+        }
+        conversations.forEach(reset)
+        state.withLock { $0.names[account] = nil }
+    }
+
+    /// Remembers by which folded nick an account knows the peer of a protected conversation.
+    package func remember(name: String, of peer: AccountID, for account: AccountID) {
+        state.withLock { $0.names[account, default: [:]][name] = peer }
+    }
+
+    /// Whether plaintext under this folded nick would speak in one of the account's protected conversations.
+    package func isProtectedName(_ name: String, for account: AccountID) -> Bool {
+        guard !isEmpty else { return false }
+        return state.withLock { $0.names[account]?[name] != nil }
+    }
+}
+
+extension [String: AccountID] {
+    fileprivate mutating func remove(peer: AccountID) {
+        self = filter { $0.value != peer }
+    }
+}

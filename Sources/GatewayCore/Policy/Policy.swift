@@ -1,0 +1,138 @@
+// What a scope demands, and the table of design section 2 as one pure function.
+
+package import Envelope
+
+/// What a scope (everyone, an account) demands. Each is stricter than the one before.
+package enum Policy: UInt8, Sendable, CaseIterable, Comparable {
+    /// Bytes are bytes; nothing is looked at, nobody takes part.
+    case off = 0
+    /// Bytes are forwarded, what stricter policies would do is counted.
+    case observe = 1
+    /// Who can, encrypts; the rest is plaintext and counted.
+    case opportunistic = 2
+    /// People behind the gateway are protected end-to-gateway; nothing of theirs goes out in the clear.
+    case hosted = 3
+    /// Only people's own devices will do.
+    case required = 4
+
+    package static func < (left: Policy, right: Policy) -> Bool { left.rawValue < right.rawValue }
+
+    package init?(name: String) {
+        guard let match = Self.allCases.first(where: { $0.name == name }) else { return nil }
+        self = match
+    }
+
+    package var name: String {
+        switch self {
+        case .off: "off"
+        case .observe: "observe"
+        case .opportunistic: "opportunistic"
+        case .hosted: "hosted"
+        case .required: "required"
+        }
+    }
+}
+
+/// Who a message is for, as far as the gateway can tell.
+package enum Recipient: Equatable, Sendable {
+    /// An account behind this gateway whose clients cannot encrypt by themselves.
+    case legacy(AccountID)
+    /// Nobody that the gateway could give a key.
+    case outsider
+    /// A service or bot that the operator has named, recognised by its server or host.
+    case exempt
+    /// A room.
+    case room
+}
+
+/// What is to be done with one message.
+package enum Verdict: Equatable, Sendable {
+    /// Send it as it is and count it.
+    case plaintext
+    /// Seal it for this account; protection `gateway`.
+    case seal(AccountID)
+    /// Do not send it; tell the sender why.
+    case refuse(Refusal)
+}
+
+/// Why a message is not sent. The words for it are in ``Remarks``.
+package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
+    /// The recipient is not behind this gateway.
+    case outsider
+    /// The policy demands people's own devices, and one end has none.
+    case required
+    /// Rooms are not protected by this version, and the policy forbids plaintext.
+    case room
+    /// A direct connection would bypass the gateway.
+    case directConnection
+    /// The route table does not know the verb, or forbids it.
+    case verb
+    /// The conversation has been protected before and cannot be now.
+    case latched
+
+    /// A stable word for counters and scripts.
+    package var name: String {
+        switch self {
+        case .outsider: "outsider"
+        case .required: "required"
+        case .room: "room"
+        case .directConnection: "direct_connection"
+        case .verb: "verb"
+        case .latched: "latched"
+        }
+    }
+}
+
+extension Policy {
+    /// The policy of a conversation is the stricter one of its two ends. An end under `off` takes no part at all: it
+    /// is an outsider, and never gets here.
+    package static func ofConversation(_ sender: Policy, _ recipient: Policy) -> Policy { max(sender, recipient) }
+
+    /// The outbound half of the table in design section 2.
+    ///
+    /// - Parameters:
+    ///   - recipient: who it is for.
+    ///   - latch: what the conversation has reached before; it wins over the policy.
+    package func outbound(to recipient: Recipient, latch: Protection) -> Verdict {
+        switch recipient {
+        case .exempt:
+            return .plaintext
+        case .room:
+            return self >= .hosted ? .refuse(.room) : .plaintext
+        case .outsider:
+            if self >= .hosted { return .refuse(.outsider) }
+            return latch > .plaintext ? .refuse(.latched) : .plaintext
+        case .legacy(let account):
+            switch self {
+            case .off, .observe, .opportunistic:
+                guard latch > .plaintext else { return .plaintext }
+                return latch == .device ? .refuse(.latched) : .seal(account)
+            case .hosted:
+                return latch == .device ? .refuse(.latched) : .seal(account)
+            case .required:
+                return .refuse(.required)
+            }
+        }
+    }
+
+    /// What happens to plaintext that comes from the backend for somebody behind the gateway.
+    package enum Inbound: Equatable, Sendable {
+        case deliver
+        /// Delivered with `[not encrypted]` before the text.
+        case mark
+        /// Not delivered; the recipient is told.
+        case withhold
+    }
+
+    /// The inbound half of the table in design section 2, for one-to-one text that is not an envelope.
+    package func inbound(fromExempt exempt: Bool, latch: Protection) -> Inbound {
+        if exempt { return .deliver }
+        if self == .off { return .deliver }
+        if latch > .plaintext { return .withhold }
+        switch self {
+        case .off, .observe, .opportunistic: return .deliver
+        case .hosted: return .mark
+        case .required: return .withhold
+        }
+    }
+}

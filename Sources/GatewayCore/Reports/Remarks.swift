@@ -1,0 +1,115 @@
+// Every text that people see, in one place and in plain English. None of them ever holds what somebody wrote.
+
+/// What operators can word themselves; `{target}` stands for the name that was written to.
+package struct RemarkTexts: Sendable, Equatable {
+    package var outsider =
+        "Not sent: {target} is not behind this gateway, so the message would have gone out unencrypted."
+    package var required =
+        "Not sent: this network asks for encryption on people's own devices, and {target} or you have none yet."
+    package var room =
+        "Not sent: this network protects messages, and rooms cannot be protected yet. Private messages work."
+
+    package init() {}
+}
+
+/// Words for refusals, failures and gaps.
+package enum Remarks {
+    /// What marks plaintext from somebody without keys.
+    package static let notEncrypted = "[not encrypted]"
+
+    package static func refusal(_ refusal: Refusal, target: String, texts: RemarkTexts) -> String {
+        switch refusal {
+        case .outsider: texts.outsider.replacingTarget(target)
+        case .required: texts.required.replacingTarget(target)
+        case .room: texts.room.replacingTarget(target)
+        case .directConnection:
+            "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
+        case .verb: "Not sent: this gateway does not let this command through while messages are protected."
+        case .latched:
+            "Not sent: your conversation with \(target) is protected, and this message could not be. "
+                + "An operator can reset it."
+        }
+    }
+
+    package static func failure(_ failure: OpenFailure, from source: String) -> String? {
+        switch failure {
+        case .copy: nil
+        case .notAuthentic:
+            "An encrypted message from \(source) could not be opened: it was altered on its way, or meant for "
+                + "somebody else."
+        case .wrongSource:
+            "An encrypted message was withheld: it came under the name \(source), and somebody else had sealed it."
+        case .tooFarAhead:
+            "An encrypted message from \(source) could not be opened: too many messages before it were lost."
+        case .malformed:
+            "An encrypted message from \(source) could not be opened: it was cut, or made by another version."
+        case .unknownSender:
+            "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
+        case .store:
+            "A message from \(source) could not be shown: the gateway's store did not take it. Ask the operator."
+        }
+    }
+
+    package static func withheld(from source: String) -> String {
+        "A message under the name \(source) was withheld: it was not encrypted, and your conversation with "
+            + "\(source) is protected."
+    }
+
+    package static func withheldByPolicy(from source: String) -> String {
+        "A message from \(source) was withheld: it was not encrypted, and this network asks for encryption."
+    }
+
+    package static func gap(_ count: Int, from source: String) -> String {
+        count == 1
+            ? "One message from \(source) before this one was lost on its way."
+            : "\(count) messages from \(source) before this one were lost on their way."
+    }
+
+    package static func fragmentsLost(from source: String) -> String {
+        "Part of a message from \(source) did not arrive, so it could not be opened."
+    }
+
+    package static func notSeen(target: String) -> String {
+        "The backend took your message to \(target), but \(target) has not received it. Send it again if it matters."
+    }
+
+    package static func stripped(_ verb: String) -> String {
+        "Your \(verb) text was not passed on: it would have been readable by the server. "
+            + "This is said once for each command."
+    }
+
+    package static func notCommitted(target: String) -> String {
+        "Not sent: the gateway could not store your message to \(target). Ask the operator to look at the disk."
+    }
+
+    package static let tooManyPending =
+        "Not sent: too many of your messages still wait for the server. Try again in a moment."
+
+    package static func filtered(target: String) -> String {
+        "Not sent: the server refused the encrypted message to \(target). A filter of the server may block it; "
+            + "it was not sent in the clear."
+    }
+
+    package static func expired(target: String) -> String {
+        "Your message to \(target) was not sent: \(target) did not come back in time."
+    }
+
+    package static let gone = "the connection ended before the backend had it"
+
+    /// The line in words that goes before the first envelope of a conversation, for somebody who reads it without a
+    /// gateway. It holds no `:` and no Base64.
+    package static func announcement() -> String {
+        "? This conversation is encrypted by a Pawl gateway. If you can read this line, you are connected without it "
+            + "and will see letters without sense: connect through the gateway, or ask the sender."
+    }
+
+    package static func markedCTCP(_ command: String, from source: String) -> String {
+        "\(notEncrypted) The CTCP \(command) from \(source) was not encrypted."
+    }
+}
+
+extension String {
+    fileprivate func replacingTarget(_ target: String) -> String {
+        split(separator: "{target}", omittingEmptySubsequences: false).joined(separator: target)
+    }
+}

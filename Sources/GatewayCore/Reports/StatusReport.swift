@@ -1,0 +1,173 @@
+// What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
+// appear here, for the operator, and nowhere else.
+
+package import Envelope
+package import RequestQueue
+
+/// The state of the migration at a glance.
+package struct StatusReport: Codable, Sendable, Equatable {
+    package struct Accounts: Codable, Sendable, Equatable {
+        /// Accounts (and nicks without one) seen, by what is known of their clients.
+        package var legacy: Int
+        package var askedForCapability: Int
+        /// Hosted devices: this gateway holds the private key.
+        package var custodyGateway: Int
+        /// Devices on people's own machines; this version has none.
+        package var custodyDevice: Int
+        package var connectedNow: Int
+    }
+
+    package struct Conversations: Codable, Sendable, Equatable {
+        /// Protected end-to-gateway: whoever runs the gateway can read them.
+        package var gateway: Int
+        /// Protected end-to-end.
+        package var device: Int
+    }
+
+    package struct Share: Codable, Sendable, Equatable {
+        package var period: String
+        package var plaintext: Int
+        package var gateway: Int
+        package var device: Int
+        package var exempt: Int
+        package var refused: Int
+    }
+
+    package struct Blocker: Codable, Sendable, Equatable {
+        package var what: String
+        package var name: String
+        package var messages: Int
+    }
+
+    package var policy: String
+    package var policySource: String
+    package var accountPolicies: Int
+    package var upstream: String
+    package var uptimeSeconds: Int64
+    package var connections: Int
+    package var accounts: Accounts
+    package var conversations: Conversations
+    package var shares: [Share]
+    package var queue: [String: Int]
+    package var blockers: [Blocker]
+    package var warnings: [String]
+}
+
+/// What a policy would have done with what was observed.
+package struct SimulationReport: Codable, Sendable, Equatable {
+    package struct Refused: Codable, Sendable, Equatable {
+        package var sender: String
+        package var target: String
+        package var reason: String
+        package var messages: Int
+    }
+
+    package var policy: String
+    package var messages: Int
+    package var refusedMessages: Int
+    /// People who would have been refused at least one message.
+    package var people: [String]
+    /// Whom they wrote to who is not behind the gateway.
+    package var outsiders: [String]
+    package var refused: [Refused]
+
+    /// Applies a policy to observations.
+    package init(_ policy: Policy, _ observations: [ObservationRow]) {
+        self.policy = policy.name
+        messages = observations.reduce(0) { $0 + $1.messages }
+        var refused: [Refused] = []
+        for row in observations {
+            let recipient: Recipient =
+                switch ObservedRecipient(rawValue: row.recipient) {
+                case .legacy: .legacy(AccountID(text: row.target))
+                case .exempt: .exempt
+                case .room: .room
+                case .outsider, nil: .outsider
+                }
+            guard case .refuse(let refusal) = policy.outbound(to: recipient, latch: .plaintext) else { continue }
+            refused.append(
+                Refused(sender: row.sender, target: row.target, reason: refusal.name, messages: row.messages))
+        }
+        refusedMessages = refused.reduce(0) { $0 + $1.messages }
+        people = Set(refused.map(\.sender)).sorted()
+        outsiders = Set(refused.filter { $0.reason == Refusal.outsider.name }.map(\.target)).sorted()
+        self.refused = refused.sorted { $0.messages > $1.messages }
+    }
+}
+
+/// Makes reports.
+package struct Reporter: Sendable {
+    private let environment: IRCEnvironment
+    private let store: any Store
+
+    package init(environment: IRCEnvironment, store: any Store) {
+        (self.environment, self.store) = (environment, store)
+    }
+
+    /// The status now.
+    ///
+    /// - Throws: ``StoreError`` where the store cannot be read.
+    package func status(
+        upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Moment
+    ) throws(StoreError) -> StatusReport {
+        let evidence = try store.evidence(limit: 100_000)
+        let conversations = try store.conversations(limit: 100_000)
+        let contents = try store.load()
+        let snapshot = environment.policies.snapshot
+        let observations = try store.observations(limit: 10_000)
+        let names = Set(evidence.map(\.name))
+        let asked = Set(evidence.filter(\.asked).map(\.name))
+        return StatusReport(
+            policy: snapshot.everyone.name, policySource: policySource, accountPolicies: snapshot.accounts.count,
+            upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
+            accounts: .init(
+                legacy: names.subtracting(asked).count, askedForCapability: asked.count,
+                custodyGateway: contents.devices.count, custodyDevice: 0, connectedNow: environment.roster.count),
+            conversations: .init(
+                gateway: conversations.filter { $0.latch == .gateway }.count,
+                device: conversations.filter { $0.latch == .device }.count),
+            shares: try shares(now), queue: try queue(), blockers: blockers(observations),
+            warnings: warnings(snapshot))
+    }
+
+    private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
+        let hour = now.wall / 3_600_000
+        let rows = try store.tallies(sinceHour: hour - 7 * 24)
+        return [("last hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
+            var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
+            for row in rows where row.hour > hour - Int64(hours) {
+                switch row.kind {
+                case TallyKind.sentPlaintext.name: share.plaintext += row.count
+                case TallyKind.sentGateway.name: share.gateway += row.count
+                case TallyKind.sentExempt.name: share.exempt += row.count
+                case let kind where kind.hasPrefix("refused_"): share.refused += row.count
+                default: break
+                }
+            }
+            return share
+        }
+    }
+
+    private func queue() throws(StoreError) -> [String: Int] {
+        let counts = try store.requestCounts()
+        return Dictionary(uniqueKeysWithValues: RequestState.allCases.map { ($0.name, counts[$0] ?? 0) })
+    }
+
+    /// Whom people write to that a stricter policy could not serve.
+    private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
+        var totals: [String: (what: String, messages: Int)] = [:]
+        for row in observations where row.recipient == "outsider" || row.recipient == "room" {
+            totals[row.target, default: (row.recipient, 0)].messages += row.messages
+        }
+        return totals.map { StatusReport.Blocker(what: $0.value.what, name: $0.key, messages: $0.value.messages) }
+            .sorted { ($1.messages, $0.name) < ($0.messages, $1.name) }.prefix(20).map { $0 }
+    }
+
+    private func warnings(_ snapshot: PolicySnapshot) -> [String] {
+        var warnings: [String] = []
+        if snapshot.strictest >= .hosted {
+            warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
+        }
+        return warnings
+    }
+}

@@ -1,0 +1,115 @@
+// Counting. Every message is counted exactly once by what became of it; labels never name a person or a room.
+
+import Synchronization
+
+/// What is counted.
+package enum TallyKind: Int, Sendable, CaseIterable {
+    // What people behind the gateway said: the sum is all that they said.
+    case sentPlaintext, sentGateway, sentExempt
+    case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched
+    case failed
+    // What reached them.
+    case openedGateway, deliveredPlaintext, deliveredMarked, withheld
+    case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openStore
+    case fragmentsLost, gaps
+    // Facts about lines.
+    case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend
+    // Connections.
+    case connectionsAccepted, connectionsRefused, upstreamFailures
+
+    /// A stable name for scripts and metrics.
+    package var name: String {
+        switch self {
+        case .sentPlaintext: "sent_plaintext"
+        case .sentGateway: "sent_gateway"
+        case .sentExempt: "sent_exempt"
+        case .refusedOutsider: "refused_outsider"
+        case .refusedRequired: "refused_required"
+        case .refusedRoom: "refused_room"
+        case .refusedDirectConnection: "refused_direct_connection"
+        case .refusedVerb: "refused_verb"
+        case .refusedLatched: "refused_latched"
+        case .failed: "failed"
+        case .openedGateway: "opened_gateway"
+        case .deliveredPlaintext: "delivered_plaintext"
+        case .deliveredMarked: "delivered_marked"
+        case .withheld: "withheld"
+        case .openNotAuthentic: "open_failed_not_authentic"
+        case .openCopy: "open_failed_copy"
+        case .openTooFarAhead: "open_failed_too_far_ahead"
+        case .openMalformed: "open_failed_malformed"
+        case .openUnknownSender: "open_failed_unknown_sender"
+        case .openWrongSource: "open_failed_wrong_source"
+        case .openStore: "open_failed_store"
+        case .fragmentsLost: "fragments_lost"
+        case .gaps: "gaps"
+        case .strippedText: "stripped_text"
+        case .flagWithoutEnvelope: "flag_without_envelope"
+        case .envelopeWithoutFlag: "envelope_without_flag"
+        case .badLines: "bad_lines"
+        case .unknownFromBackend: "unknown_from_backend"
+        case .connectionsAccepted: "connections_accepted"
+        case .connectionsRefused: "connections_refused"
+        case .upstreamFailures: "upstream_failures"
+        }
+    }
+
+    package init(_ refusal: Refusal) {
+        self =
+            switch refusal {
+            case .outsider: .refusedOutsider
+            case .required: .refusedRequired
+            case .room: .refusedRoom
+            case .directConnection: .refusedDirectConnection
+            case .verb: .refusedVerb
+            case .latched: .refusedLatched
+            }
+    }
+
+    package init(_ failure: OpenFailure) {
+        self =
+            switch failure {
+            case .notAuthentic: .openNotAuthentic
+            case .copy: .openCopy
+            case .tooFarAhead: .openTooFarAhead
+            case .malformed: .openMalformed
+            case .unknownSender: .openUnknownSender
+            case .wrongSource: .openWrongSource
+            case .store: .openStore
+            }
+    }
+}
+
+/// Counters that all connections share.
+package final class Tally: Sendable {
+    private let counts = Mutex([Int](repeating: 0, count: TallyKind.allCases.count))
+    /// What has been handed to the store, so that only differences are written.
+    private let flushed = Mutex([Int](repeating: 0, count: TallyKind.allCases.count))
+
+    package init() {}
+
+    package func add(_ kind: TallyKind, _ amount: Int = 1) {
+        counts.withLock { $0[kind.rawValue] += amount }
+    }
+
+    package subscript(kind: TallyKind) -> Int { counts.withLock { $0[kind.rawValue] } }
+
+    /// All counters since the process started.
+    package var all: [(kind: TallyKind, count: Int)] {
+        let values = counts.withLock { $0 }
+        return TallyKind.allCases.map { ($0, values[$0.rawValue]) }
+    }
+
+    /// What has been counted since the last call, as rows of this hour.
+    package func rows(at wall: Int64) -> [StoreChange] {
+        let values = counts.withLock { $0 }
+        return flushed.withLock { flushed in
+            TallyKind.allCases.compactMap { kind in
+                let difference = values[kind.rawValue] - flushed[kind.rawValue]
+                flushed[kind.rawValue] = values[kind.rawValue]
+                guard difference > 0 else { return nil }
+                return .addTally(TallyRow(hour: wall / 3_600_000, kind: kind.name, count: difference))
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// The twin of the drivers, for tests: the same semantics, nothing on disk.
+
+package import Envelope
+package import RequestQueue
+import Synchronization
+
+/// A store in memory.
+package final class InMemoryStore: Store {
+    fileprivate struct State {
+        var policies: [AccountID?: Policy] = [:]
+        var devices: [DeviceID: DeviceRow] = [:]
+        var sessions: [SessionID: SessionRow] = [:]
+        var requests: [UInt64: Request] = [:]
+        var finishedAt: [UInt64: Int64] = [:]
+        var highestRequest: UInt64 = 0
+        var highestDelivery: UInt64 = 0
+        var deliveries: [UInt64: DeliveryRow] = [:]
+        var conversations: [ConversationID: ConversationRow] = [:]
+        var evidence: [String: EvidenceRow] = [:]
+        var observations: [String: ObservationRow] = [:]
+        var tallies: [String: TallyRow] = [:]
+        var audit: [AuditRow] = []
+        var failNextCommit = false
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Makes the next commit fail as a full disk would.
+    package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
+
+    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+        let results = state.withLock { (state) -> [StoreError?]? in
+            if state.failNextCommit {
+                state.failNextCommit = false
+                return nil
+            }
+            return groups.map { (group) -> StoreError? in
+                let before = state
+                for change in group {
+                    if let failure = state.apply(change) {
+                        state = before
+                        return failure
+                    }
+                }
+                return nil
+            }
+        }
+        guard let results else { throw .unavailable("The disk is full (pretended).") }
+        return results
+    }
+
+    package func load() throws(StoreError) -> StoreContents {
+        state.withLock { state in
+            var contents = StoreContents()
+            contents.policies = state.policies.map { ($0.key, $0.value) }
+            contents.conversations = Array(state.conversations.values)
+            contents.devices = Array(state.devices.values)
+            contents.highestRequest = state.highestRequest
+            contents.highestDelivery = state.highestDelivery
+            return contents
+        }
+    }
+
+    package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { state.withLock { $0.sessions[id] } }
+
+    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
+        state.withLock { state in
+            state.requests.values
+                .filter { $0.account == account.text && $0.state == .pending }
+                .sorted { $0.id < $1.id }
+        }
+    }
+
+    package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
+        state.withLock { state in
+            state.deliveries.values.filter { $0.account == account }.sorted { $0.sequence < $1.sequence }
+        }
+    }
+
+    package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
+        state.withLock { state in
+            Array(state.requests.values.filter { states.contains($0.state) }.sorted { $0.id < $1.id }.prefix(limit))
+        }
+    }
+
+    package func request(_ id: UInt64) throws(StoreError) -> Request? { state.withLock { $0.requests[id] } }
+
+    package func requestCounts() throws(StoreError) -> [RequestState: Int] {
+        state.withLock { $0.requests.values.reduce(into: [:]) { $0[$1.state, default: 0] += 1 } }
+    }
+
+    package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
+        state.withLock { Array($0.evidence.values.sorted { $0.lastSeen > $1.lastSeen }.prefix(limit)) }
+    }
+
+    package func observations(limit: Int) throws(StoreError) -> [ObservationRow] {
+        state.withLock { Array($0.observations.values.sorted { $0.messages > $1.messages }.prefix(limit)) }
+    }
+
+    package func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow] {
+        state.withLock { state in
+            state.tallies.values.filter { $0.hour >= sinceHour }.sorted { ($0.hour, $0.kind) < ($1.hour, $1.kind) }
+        }
+    }
+
+    package func auditLog(limit: Int) throws(StoreError) -> [AuditRow] {
+        state.withLock { Array($0.audit.suffix(limit)) }
+    }
+
+    package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
+        state.withLock { Array($0.conversations.values.sorted { $0.since < $1.since }.prefix(limit)) }
+    }
+}
+
+extension InMemoryStore.State {
+    fileprivate mutating func apply(_ change: StoreChange) -> StoreError? {
+        switch change {
+        case .putDevice(let row): devices[row.id] = row
+        case .putSession(let row):
+            if let present = sessions[row.id], present.fence >= row.fence { return .fenced }
+            sessions[row.id] = row
+        case .removeSessions(let device):
+            sessions = sessions.filter { $0.key.owner != device && $0.key.peer != device }
+        case .insertRequest(let request):
+            guard requests[request.id] == nil else { return .corrupt("The request exists already.") }
+            requests[request.id] = request
+            highestRequest = max(highestRequest, request.id)
+        case .updateRequest(let id, let state, let remoteID, let reason, let at):
+            guard requests[id] != nil else { return nil }
+            requests[id]?.state = state
+            if let remoteID { requests[id]?.remoteID = remoteID }
+            if let reason { requests[id]?.reason = reason }
+            if state == .done || state == .dead { finishedAt[id] = at }
+        case .insertDelivery(let row):
+            deliveries[row.sequence] = row
+            highestDelivery = max(highestDelivery, row.sequence)
+        case .removeDelivery(let sequence): deliveries[sequence] = nil
+        case .putConversation(let row): conversations[row.id] = row
+        case .removeConversation(let id): conversations[id] = nil
+        case .forgetAccount(let account, let reason, let at): forget(account, reason: reason, at: at)
+        case .addEvidence(let row):
+            let key = "\(row.verified) \(row.name) \(row.software)"
+            if var present = evidence[key] {
+                present.lastSeen = max(present.lastSeen, row.lastSeen)
+                present.asked = present.asked || row.asked
+                present.registrations += row.registrations
+                evidence[key] = present
+            } else {
+                evidence[key] = row
+            }
+        case .addObservation(let row):
+            let key = "\(row.sender) \(row.target) \(row.recipient)"
+            observations[key, default: row].messages = (observations[key]?.messages ?? 0) + row.messages
+            observations[key]?.lastSeen = row.lastSeen
+        case .addTally(let row):
+            let key = "\(row.hour) \(row.kind)"
+            tallies[key] = TallyRow(hour: row.hour, kind: row.kind, count: (tallies[key]?.count ?? 0) + row.count)
+        case .setPolicy(let account, let policy): policies[account] = policy
+        case .audit(let row): audit.append(row)
+        case .pruneRequests(let time):
+            for (id, at) in finishedAt where at < time {
+                requests[id] = nil
+                finishedAt[id] = nil
+            }
+        }
+        return nil
+    }
+
+    private mutating func forget(_ account: AccountID, reason: String, at: Int64) {
+        let gone = Set(devices.values.filter { $0.account == account }.map(\.id))
+        devices = devices.filter { !gone.contains($0.key) }
+        sessions = sessions.filter { !gone.contains($0.key.owner) && !gone.contains($0.key.peer) }
+        conversations = conversations.filter { $0.key.first != account && $0.key.second != account }
+        deliveries = deliveries.filter { $0.value.account != account }
+        for (id, request) in requests
+        where request.account == account.text && request.state == .pending {
+            requests[id]?.state = .dead
+            requests[id]?.reason = reason
+            finishedAt[id] = at
+        }
+    }
+}

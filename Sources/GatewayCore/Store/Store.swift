@@ -1,0 +1,104 @@
+// The port to the database: batches of changes as values on the hot path, a synchronous closure for everything else.
+
+package import Envelope
+package import RequestQueue
+
+/// One change of the store.
+package enum StoreChange: Equatable, Sendable {
+    case putDevice(DeviceRow)
+    /// Writes a session if its fence is higher than the stored one; otherwise the whole group fails.
+    case putSession(SessionRow)
+    /// Removes both sides of every session of a device.
+    case removeSessions(device: DeviceID)
+    case insertRequest(Request)
+    case updateRequest(id: UInt64, state: RequestState, remoteID: String?, reason: String?, at: Int64)
+    case insertDelivery(DeliveryRow)
+    case removeDelivery(sequence: UInt64)
+    case putConversation(ConversationRow)
+    case removeConversation(ConversationID)
+    /// Removes the device, the sessions, the conversations and the deliveries of an account that has ceased to exist;
+    /// its pending requests become dead with a reason.
+    case forgetAccount(AccountID, reason: String, at: Int64)
+    case addEvidence(EvidenceRow)
+    case addObservation(ObservationRow)
+    case addTally(TallyRow)
+    /// Sets or removes the policy of an account, or of everyone.
+    case setPolicy(AccountID?, Policy?)
+    case audit(AuditRow)
+    /// Removes finished requests older than a time.
+    case pruneRequests(finishedBefore: Int64)
+}
+
+/// Why a store refuses to be opened, or to do something. Each has its own repair.
+package enum StoreError: Error, Equatable, Sendable {
+    /// Another process has it open.
+    case locked(String)
+    /// The key is there and the store is not, or the other way round.
+    case missing(String)
+    /// It cannot be read.
+    case corrupt(String)
+    /// It was sealed under another storage key.
+    case wrongKey(String)
+    /// The storage key is there and cannot be used.
+    case unusableKey(String)
+    /// An older state of it has been copied back.
+    case rolledBack(String)
+    /// A newer program has written it.
+    case tooNew(found: Int, known: Int)
+    /// It could not be written.
+    case unavailable(String)
+    /// A session was written by somebody else since it was read.
+    case fenced
+
+    package var message: String {
+        switch self {
+        case .locked(let text), .missing(let text), .corrupt(let text), .wrongKey(let text), .unusableKey(let text),
+            .rolledBack(let text), .unavailable(let text):
+            text
+        case .tooNew(let found, let known):
+            """
+            The store has schema \(found); this program knows schemas up to \(known). Start the newer pawl that wrote \
+            it, or bring back the backup that was made before the upgrade: pawl restore FILE --data DIR.
+            """
+        case .fenced: "Another gateway has taken this session over."
+        }
+    }
+}
+
+/// What stands in the store when a process starts.
+package struct StoreContents: Sendable {
+    package var policies: [(account: AccountID?, policy: Policy)] = []
+    package var conversations: [ConversationRow] = []
+    package var devices: [DeviceRow] = []
+    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice.
+    package var highestRequest: UInt64 = 0
+    package var highestDelivery: UInt64 = 0
+
+    package init() {}
+}
+
+/// The port. Drivers: SQLite (embedded default), memory (tests).
+package protocol Store: Sendable {
+    /// Commits groups of changes in one transaction, synced when this returns. Each group fails alone.
+    ///
+    /// - Returns: for each group nothing, or why it failed.
+    /// - Throws: ``StoreError`` when the transaction as a whole failed; then nothing has changed.
+    func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?]
+
+    /// Reads what a process needs to start.
+    func load() throws(StoreError) -> StoreContents
+    func session(_ id: SessionID) throws(StoreError) -> SessionRow?
+    /// Requests of an account that wait, in the order in which they were accepted.
+    func waitingRequests(of account: AccountID) throws(StoreError) -> [Request]
+    func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
+
+    // Reports.
+    func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request]
+    func request(_ id: UInt64) throws(StoreError) -> Request?
+    func requestCounts() throws(StoreError) -> [RequestState: Int]
+    func evidence(limit: Int) throws(StoreError) -> [EvidenceRow]
+    func observations(limit: Int) throws(StoreError) -> [ObservationRow]
+    func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow]
+    func auditLog(limit: Int) throws(StoreError) -> [AuditRow]
+    func conversations(limit: Int) throws(StoreError) -> [ConversationRow]
+}

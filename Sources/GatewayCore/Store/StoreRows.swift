@@ -1,0 +1,141 @@
+// The rows of the store, as values. Whatever is secret in them is sealed before it gets here.
+
+package import Envelope
+package import RequestQueue
+
+/// A hosted device: the vault holds its private key.
+package struct DeviceRow: Equatable, Sendable {
+    package var id: DeviceID
+    package var account: AccountID
+    /// The identity key pair, sealed under the storage key.
+    package var sealedIdentity: [UInt8]
+    /// In milliseconds since 1970.
+    package var createdAt: Int64
+
+    package init(id: DeviceID, account: AccountID, sealedIdentity: [UInt8], createdAt: Int64) {
+        (self.id, self.account, self.sealedIdentity, self.createdAt) = (id, account, sealedIdentity, createdAt)
+    }
+}
+
+/// Names one side of a session: whose it is and with whom.
+package struct SessionID: Hashable, Sendable {
+    package var owner: DeviceID
+    package var peer: DeviceID
+
+    package init(owner: DeviceID, peer: DeviceID) { (self.owner, self.peer) = (owner, peer) }
+}
+
+/// The state of a session.
+package struct SessionRow: Equatable, Sendable {
+    package var id: SessionID
+    /// Rises with each write; a writer that has lost its lease writes nothing.
+    package var fence: UInt64
+    /// The ratchet state, sealed under the storage key.
+    package var sealedState: [UInt8]
+
+    package init(id: SessionID, fence: UInt64, sealedState: [UInt8]) {
+        (self.id, self.fence, self.sealedState) = (id, fence, sealedState)
+    }
+}
+
+/// A line that has been opened and committed, and not yet been written to the client's socket.
+package struct DeliveryRow: Equatable, Sendable {
+    /// Order of opening.
+    package var sequence: UInt64
+    package var account: AccountID
+    /// The line for the client, sealed under the storage key.
+    package var sealedLine: [UInt8]
+
+    package init(sequence: UInt64, account: AccountID, sealedLine: [UInt8]) {
+        (self.sequence, self.account, self.sealedLine) = (sequence, account, sealedLine)
+    }
+}
+
+/// A conversation that has been protected.
+package struct ConversationRow: Equatable, Sendable {
+    package var id: ConversationID
+    package var latch: Protection
+    /// In milliseconds since 1970.
+    package var since: Int64
+    /// By what folded nick each end knew the other: the peer's name for ``ConversationID/first``, then for second.
+    package var peerNameForFirst: String
+    package var peerNameForSecond: String
+
+    package init(
+        id: ConversationID, latch: Protection, since: Int64, peerNameForFirst: String, peerNameForSecond: String
+    ) {
+        self.id = id
+        self.latch = latch
+        self.since = since
+        self.peerNameForFirst = peerNameForFirst
+        self.peerNameForSecond = peerNameForSecond
+    }
+}
+
+/// What is known of the clients that an account uses.
+package struct EvidenceRow: Equatable, Sendable {
+    /// The services account, or the nick where there is none.
+    package var name: String
+    package var verified: Bool
+    /// What the client calls itself, where it said so; empty where it is not known.
+    package var software: String
+    /// Whether it has asked for the capability. Recorded, not yet believed.
+    package var asked: Bool
+    package var firstSeen: Int64
+    package var lastSeen: Int64
+    package var registrations: Int
+
+    package init(
+        name: String, verified: Bool, software: String, asked: Bool, firstSeen: Int64, lastSeen: Int64,
+        registrations: Int
+    ) {
+        self.name = name
+        self.verified = verified
+        self.software = software
+        self.asked = asked
+        self.firstSeen = firstSeen
+        self.lastSeen = lastSeen
+        self.registrations = registrations
+    }
+}
+
+/// How often somebody said something that stricter policies would treat differently.
+package struct ObservationRow: Equatable, Sendable {
+    package var sender: String
+    package var target: String
+    /// One of ``ObservedRecipient``'s names.
+    package var recipient: String
+    package var messages: Int
+    package var lastSeen: Int64
+
+    package init(sender: String, target: String, recipient: String, messages: Int, lastSeen: Int64) {
+        self.sender = sender
+        self.target = target
+        self.recipient = recipient
+        self.messages = messages
+        self.lastSeen = lastSeen
+    }
+}
+
+/// One line of the audit log.
+package struct AuditRow: Equatable, Sendable {
+    package var at: Int64
+    package var actor: String
+    package var action: String
+    package var detail: String
+
+    package init(at: Int64, actor: String, action: String, detail: String) {
+        (self.at, self.actor, self.action, self.detail) = (at, actor, action, detail)
+    }
+}
+
+/// Messages counted in one hour.
+package struct TallyRow: Equatable, Sendable {
+    /// Hours since 1970.
+    package var hour: Int64
+    /// One of ``Tally``'s names.
+    package var kind: String
+    package var count: Int
+
+    package init(hour: Int64, kind: String, count: Int) { (self.hour, self.kind, self.count) = (hour, kind, count) }
+}

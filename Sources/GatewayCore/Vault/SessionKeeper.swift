@@ -1,0 +1,215 @@
+// The sessions that the vault has in hand: loaded when needed, sealed when changed, set up inside the vault. It is the
+// only place that knows what a ratchet session is.
+
+package import DoubleRatchet
+package import Envelope
+
+/// A hosted device with its private key.
+final class HostedDevice {
+    let id: DeviceID
+    let account: AccountID
+    let identity: IdentityKeyPair
+
+    init(id: DeviceID, account: AccountID, identity: consuming IdentityKeyPair) {
+        self.id = id
+        self.account = account
+        self.identity = identity
+    }
+}
+
+/// One side of a session in memory.
+final class SessionBox {
+    var session: Session
+    /// Of the row that was read or written last.
+    var fence: UInt64
+
+    init(_ session: consuming Session, fence: UInt64) {
+        self.session = session
+        self.fence = fence
+    }
+}
+
+/// Loads, makes and seals devices and sessions.
+package struct SessionKeeper<Random: RandomSource> {
+    /// Ours: sessions kept in memory; more are loaded again from the store when they are needed. About 1 KB each.
+    static var sessionLimit: Int { 50_000 }
+
+    private let sealer: StorageSealer
+    private let store: any Store
+    var random: Random
+    private var devices: [AccountID: HostedDevice] = [:]
+    private var owners: [DeviceID: AccountID] = [:]
+    private var sessions: [SessionID: SessionBox] = [:]
+    /// Changed since they were last written.
+    private var dirty: Set<SessionID> = []
+
+    init(sealer: StorageSealer, store: any Store, random: Random) {
+        (self.sealer, self.store, self.random) = (sealer, store, random)
+    }
+
+    // MARK: Devices
+
+    /// Takes the devices that the store holds.
+    mutating func adopt(_ rows: [DeviceRow]) throws(StoreError) {
+        for row in rows {
+            do {
+                let bytes = try sealer.open(row.sealedIdentity, place: Self.place(row.id))
+                let identity = try IdentityKeyPair(serialized: bytes.span)
+                devices[row.account] = HostedDevice(id: row.id, account: row.account, identity: identity)
+                owners[row.id] = row.account
+            } catch {
+                throw .corrupt(
+                    "A device in the store cannot be unsealed: the row is damaged. Bring back a backup: "
+                        + "pawl restore FILE --data DIR.")
+            }
+        }
+    }
+
+    func owner(of device: DeviceID) -> AccountID? { owners[device] }
+
+    func device(of account: AccountID) -> HostedDevice? { devices[account] }
+
+    /// The device of an account, made if there is none; then the change that stores it is appended.
+    mutating func device(for account: AccountID, now: Moment, _ changes: inout [StoreChange]) throws -> HostedDevice {
+        if let device = devices[account] { return device }
+        var number: UInt64 = 0
+        while number == 0 || owners[DeviceID(number)] != nil {
+            withUnsafeMutableBytes(of: &number) { random.fill($0) }
+            // The lowest bit tells the two ends of a conversation with oneself apart.
+            number &= ~1
+        }
+        let id = DeviceID(number)
+        let identity = IdentityKeyPair.generate(random: &random)
+        var bytes: [UInt8] = []
+        identity.serialize(into: &bytes)
+        let sealed = try sealer.seal(bytes, place: Self.place(id), random: &random)
+        bytes.wipe()
+        changes.append(.putDevice(DeviceRow(id: id, account: account, sealedIdentity: sealed, createdAt: now.wall)))
+        let device = HostedDevice(id: id, account: account, identity: identity)
+        devices[account] = device
+        owners[id] = account
+        return device
+    }
+
+    mutating func forget(_ account: AccountID) {
+        guard let device = devices.removeValue(forKey: account) else { return }
+        owners[device.id] = nil
+        sessions = sessions.filter { $0.key.owner != device.id && $0.key.peer != device.id }
+        dirty = dirty.filter { $0.owner != device.id && $0.peer != device.id }
+    }
+
+    // MARK: Sessions
+
+    /// The names of the two ends of a conversation between devices; of one device with itself as well.
+    static func ends(sender: DeviceID, recipient: DeviceID) -> (sending: SessionID, receiving: SessionID) {
+        let twin = sender == recipient ? DeviceID(recipient.value | 1) : recipient
+        return (SessionID(owner: sender, peer: twin), SessionID(owner: twin, peer: sender))
+    }
+
+    /// A session from memory or from the store; nothing where there is none.
+    mutating func session(_ id: SessionID) throws(StoreError) -> SessionBox? {
+        if let box = sessions[id] { return box }
+        guard let row = try store.session(id) else { return nil }
+        do {
+            let bytes = try sealer.open(row.sealedState, place: Self.place(id, fence: row.fence))
+            let box = SessionBox(try Session(serialized: bytes.span), fence: row.fence)
+            keep(box, id)
+            return box
+        } catch {
+            throw .corrupt("A session in the store cannot be unsealed: the row is damaged.")
+        }
+    }
+
+    private mutating func keep(_ box: SessionBox, _ id: SessionID) {
+        if sessions.count >= Self.sessionLimit { sessions = sessions.filter { dirty.contains($0.key) } }
+        sessions[id] = box
+    }
+
+    /// Sets up both ends of a session inside the vault. Nothing of it crosses the backend: the prekeys are made for
+    /// this one use, used at once and wiped.
+    mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice) throws {
+        let signed = SignedPreKey.generate(id: 1, identity: recipient.identity, random: &random)
+        let once = OneTimePreKey.generate(id: 1, random: &random)
+        let kem = KEMPreKey.generate(id: 1, identity: recipient.identity, isLastResort: false, random: &random)
+        let bundle = PreKeyBundle(
+            identity: recipient.identity.publicKey, signedPreKey: signed.publicPart, oneTimePreKey: once.publicPart,
+            kemPreKey: kem.publicPart)
+        let purpose = Array("pawl vault pairing".utf8)
+        let nothing: [UInt8] = []
+        var initiator = try Session.initiate(identity: sender.identity, with: bundle, random: &random)
+        var message: [UInt8] = []
+        var ignored: [UInt8] = []
+        try initiator.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &message)
+        var responder = try Session.respond(
+            identity: recipient.identity, signedPreKey: signed, oneTimePreKey: once, kemPreKey: kem,
+            message: message.span, associatedData: purpose.span, random: &random, plaintext: &ignored)
+        var answer: [UInt8] = []
+        try responder.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &answer)
+        _ = try initiator.decrypt(answer.span, associatedData: purpose.span, random: &random, into: &ignored)
+        let ends = Self.ends(sender: sender.id, recipient: recipient.id)
+        let fences = (
+            sending: try store.session(ends.sending)?.fence ?? 0, receiving: try store.session(ends.receiving)?.fence ?? 0
+        )
+        keep(SessionBox(initiator, fence: fences.sending), ends.sending)
+        keep(SessionBox(responder, fence: fences.receiving), ends.receiving)
+        dirty.formUnion([ends.sending, ends.receiving])
+    }
+
+    mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
+
+    /// The rows of all sessions that changed, each as a group of its own.
+    mutating func takeChanges() throws -> [(SessionID, StoreChange)] {
+        var rows: [(SessionID, StoreChange)] = []
+        rows.reserveCapacity(dirty.count)
+        var bytes: [UInt8] = []
+        for id in dirty {
+            guard let box = sessions[id] else { continue }
+            bytes.removeAll(keepingCapacity: true)
+            box.session.serialize(into: &bytes)
+            box.fence += 1
+            let sealed = try sealer.seal(bytes, place: Self.place(id, fence: box.fence), random: &random)
+            rows.append((id, .putSession(SessionRow(id: id, fence: box.fence, sealedState: sealed))))
+        }
+        bytes.wipe()
+        dirty.removeAll(keepingCapacity: true)
+        return rows
+    }
+
+    /// Drops what memory holds of sessions, so that the store is asked again.
+    mutating func drop(_ ids: some Sequence<SessionID>) {
+        for id in ids {
+            sessions[id] = nil
+            dirty.remove(id)
+        }
+    }
+
+    /// Drops a device that was not committed.
+    mutating func drop(device account: AccountID) {
+        guard let device = devices.removeValue(forKey: account) else { return }
+        owners[device.id] = nil
+    }
+
+    // MARK: Lines at rest
+
+    mutating func seal(line: [UInt8], sequence: UInt64) throws -> [UInt8] {
+        try sealer.seal(line, place: "delivery \(sequence)", random: &random)
+    }
+
+    func open(line: [UInt8], sequence: UInt64) -> [UInt8]? {
+        try? sealer.open(line, place: "delivery \(sequence)")
+    }
+
+    private static func place(_ device: DeviceID) -> String { "device \(device.value)" }
+
+    private static func place(_ id: SessionID, fence: UInt64) -> String {
+        "session \(id.owner.value) \(id.peer.value) \(fence)"
+    }
+}
+
+extension [UInt8] {
+    /// Overwrites the bytes. For copies that a serialisation leaves; the keys themselves live in wiped memory.
+    mutating func wipe() {
+        for index in indices { self[index] = 0 }
+        removeAll(keepingCapacity: true)
+    }
+}

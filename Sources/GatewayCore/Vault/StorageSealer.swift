@@ -1,0 +1,38 @@
+// Sealing at rest. Every row is bound to what it is and where it stands, so that rows cannot be exchanged.
+
+import Crypto
+import CryptoExtras
+package import DoubleRatchet
+
+/// Why a sealed row could not be opened.
+package struct SealedRowDamaged: Error, Equatable, Sendable {}
+
+/// Seals rows under the storage key: AES-256-GCM-SIV (RFC 8452) with a random nonce of 12 bytes in front. The SIV mode
+/// because one key seals more rows than random nonces of plain GCM are safe for.
+package struct StorageSealer: Sendable {
+    private let key: SymmetricKey
+
+    /// - Parameter key: 32 bytes.
+    package init(key: [UInt8]) { self.key = SymmetricKey(data: key) }
+
+    /// Seals bytes for a place: the kind of row and its identity.
+    package func seal(_ bytes: [UInt8], place: String, random: inout some RandomSource) throws -> [UInt8] {
+        var nonce = [UInt8](repeating: 0, count: 12)
+        nonce.withUnsafeMutableBytes { random.fill($0) }
+        let box = try AES.GCM._SIV.seal(
+            bytes, using: key, nonce: AES.GCM._SIV.Nonce(data: nonce), authenticating: Array(place.utf8))
+        return Array(box.combined)
+    }
+
+    /// Opens what ``seal(_:place:random:)`` made for the same place.
+    ///
+    /// - Throws: ``SealedRowDamaged`` where the row was altered, moved, or sealed under another key.
+    package func open(_ sealed: [UInt8], place: String) throws(SealedRowDamaged) -> [UInt8] {
+        do {
+            let box = try AES.GCM._SIV.SealedBox(combined: sealed)
+            return Array(try AES.GCM._SIV.open(box, using: key, authenticating: Array(place.utf8)))
+        } catch {
+            throw SealedRowDamaged()
+        }
+    }
+}

@@ -1,0 +1,224 @@
+// Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
+
+import DoubleRatchet
+package import Envelope
+package import RequestQueue
+
+extension Vault {
+    // MARK: Seal
+
+    mutating func seal(_ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
+        step.failure = (job.connection, failure)
+        guard pendingCounts[job.sender, default: 0] < pendingLimit else {
+            step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
+            step.reply = step.failure
+            return
+        }
+        do {
+            let sender = try device(job.sender, now, &changes, &step)
+            let recipient = try device(job.recipient, now, &changes, &step)
+            let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
+            step.sessions = [ends.sending, ends.receiving]
+            let box = try session(ends.sending, or: sender, recipient)
+            guard let plan = plan(job.body, capacity: job.capacity) else {
+                step.reply = (job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long."))
+                step.failure = step.reply
+                return
+            }
+            let id = nextRequest(now)
+            let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, MessageID(id))
+            var message: [UInt8] = []
+            let plaintext = job.body.bytes(paddedTo: plan)
+            keeper.markDirty(ends.sending)
+            try box.session.encrypt(
+                plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+            let envelope = Envelope(sender: sender.id, messageID: MessageID(id), ratchetMessage: message)
+            guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
+            else { throw EnvelopeError.malformed }
+            let request = Request(
+                id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
+                bodies: bodies, acceptedAt: now.wall)
+            changes.append(.insertRequest(request))
+            step.request = id
+            let isFirst = latch(job, now, &changes, &step)
+            track(
+                id,
+                InFlight(connection: job.connection, account: job.sender, target: job.target, acceptedAt: now.wall))
+            step.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst))
+        } catch {
+            changes.removeAll()
+            step.reply = step.failure
+            keeper.drop(step.sessions)
+            for account in step.madeDevices { keeper.drop(device: account) }
+            step.madeDevices = []
+        }
+    }
+
+    /// The length to pad the body to, so that the last line is full; nothing where no number of lines is enough.
+    private func plan(_ body: Body, capacity: Int) -> Int? {
+        let fixed = Envelope.headerLength + Self.ratchetOverhead
+        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity) else { return nil }
+        return max(Armour.capacity(lines: lines, of: capacity) - fixed, body.length)
+    }
+
+    private mutating func latch(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        let conversation = ConversationID(job.sender, job.recipient)
+        guard conversations.insert(conversation).inserted else { return false }
+        let senderIsFirst = conversation.first == job.sender
+        changes.append(
+            .putConversation(
+                ConversationRow(
+                    id: conversation, latch: .gateway, since: now.wall,
+                    peerNameForFirst: senderIsFirst ? job.recipientName : job.senderName,
+                    peerNameForSecond: senderIsFirst ? job.senderName : job.recipientName)))
+        step.latched = .init(
+            conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
+            accountName: job.senderName)
+        return true
+    }
+
+    private mutating func device(
+        _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> HostedDevice {
+        if let device = keeper.device(of: account) { return device }
+        step.madeDevices.append(account)
+        return try keeper.device(for: account, now: now, &changes)
+    }
+
+    private mutating func session(
+        _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
+    ) throws -> SessionBox {
+        if let box = try keeper.session(id) { return box }
+        try keeper.pair(sender, recipient)
+        guard let box = try keeper.session(id) else { throw StoreError.corrupt("A new session is not there.") }
+        return box
+    }
+
+    private func associatedData(
+        _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
+        _ message: MessageID
+    ) -> [UInt8] {
+        AssociatedData(
+            protocolName: "irc", network: network, sender: sender.text, senderDevice: senderDevice,
+            recipient: recipient.text, recipientDevice: recipientDevice, messageID: message, protection: .gateway
+        ).bytes
+    }
+
+    /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
+    private mutating func nextRequest(_ now: Moment) -> UInt64 {
+        lastRequest = max(lastRequest + 1, UInt64(max(now.wall, 0)) << 10)
+        return lastRequest
+    }
+
+    private mutating func nextDelivery() -> UInt64 {
+        lastDelivery += 1
+        return lastDelivery
+    }
+
+    // MARK: Open
+
+    mutating func open(_ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
+        let outcome = open(job, now, &changes, &step.sessions)
+        switch outcome {
+        case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
+        case .failure(let error): step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
+        }
+    }
+
+    private struct OpenError: Error { var reason: OpenFailure }
+
+    private mutating func open(
+        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ sessions: inout [SessionID]
+    ) -> Result<Opened, OpenError> {
+        guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
+        guard let sender = keeper.owner(of: envelope.sender) else { return .failure(.init(reason: .unknownSender)) }
+        guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
+        var reason = OpenFailure.notAuthentic
+        for recipient in job.recipients {
+            guard let device = keeper.device(of: recipient) else { continue }
+            let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
+            let box: SessionBox
+            do {
+                guard let found = try keeper.session(ends.receiving) else { continue }
+                box = found
+            } catch {
+                return .failure(.init(reason: .store))
+            }
+            let associated = associatedData(sender, envelope.sender, recipient, device.id, envelope.messageID)
+            var plaintext: [UInt8] = []
+            do throws(RatchetError) {
+                let received = try box.session.decrypt(
+                    envelope.ratchetMessage.span, associatedData: associated.span, random: &keeper.random,
+                    into: &plaintext)
+                sessions.append(ends.receiving)
+                keeper.markDirty(ends.receiving)
+                return accept(job, envelope, sender, recipient, plaintext, received.skipped, now, &changes)
+            } catch {
+                switch error {
+                case .duplicate: return copy(job, envelope, recipient, now, &changes)
+                case .tooFarAhead: reason = .tooFarAhead
+                case .malformed, .unsupportedVersion: reason = .malformed
+                default: continue
+                }
+            }
+        }
+        return .failure(.init(reason: reason))
+    }
+
+    private mutating func accept(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ plaintext: [UInt8],
+        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
+    ) -> Result<Opened, OpenError> {
+        guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
+        var opened = Opened(body: body, sequence: nil, sender: sender, gap: skipped)
+        if body.kind == .text, recipient.isVerified {
+            let sequence = nextDelivery()
+            guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
+                return .failure(.init(reason: .store))
+            }
+            changes.append(
+                .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
+            opened.sequence = sequence
+        }
+        remember(job, envelope, recipient, opened)
+        markOpened(envelope.messageID, now, &changes)
+        return .success(opened)
+    }
+
+    private mutating func markOpened(_ message: MessageID, _ now: Moment, _ changes: inout [StoreChange]) {
+        guard inFlight[message.value] != nil else { return }
+        inFlight[message.value]?.isOpened = true
+        finishIfDone(message.value, now, &changes)
+    }
+
+    // MARK: Copies
+
+    /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
+    private mutating func copy(
+        _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ now: Moment, _ changes: inout [StoreChange]
+    ) -> Result<Opened, OpenError> {
+        markOpened(envelope.messageID, now, &changes)
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        guard var copy = copies[key], copy.shownTo.insert(job.connection).inserted else {
+            return .failure(.init(reason: .copy))
+        }
+        copies[key] = copy
+        var opened = copy.opened
+        opened.sequence = nil
+        opened.gap = 0
+        return .success(opened)
+    }
+
+    private mutating func remember(_ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened) {
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        copies[key] = Copy(opened: opened, shownTo: [job.connection])
+        copyOrder.append(key)
+        guard copyOrder.count >= Self.copyLimit * 2 else { return }
+        for old in copyOrder.prefix(Self.copyLimit) { copies[old] = nil }
+        copyOrder.removeFirst(Self.copyLimit)
+    }
+}

@@ -1,0 +1,312 @@
+// The vault owns hosted devices and their sessions and is the only part that touches private keys. It turns jobs into
+// changes of the store and answers that hold after the commit. It knows no thread, no clock and no socket.
+
+package import DoubleRatchet
+package import Envelope
+package import RequestQueue
+
+/// The changes of some jobs, and what to answer when they are committed.
+package struct VaultBatch: Sendable {
+    struct Step: Sendable {
+        var sessions: [SessionID] = []
+        var madeDevices: [AccountID] = []
+        var reply: (connection: ConnectionID, reply: VaultReply)?
+        var failure: (connection: ConnectionID, reply: VaultReply)?
+        var latched: Latched?
+        /// The request that the step has inserted.
+        var request: UInt64?
+    }
+
+    /// A conversation that is protected once the step is committed.
+    struct Latched: Sendable {
+        var conversation: ConversationID
+        var account: AccountID
+        var peer: AccountID
+        var peerName: String
+        var accountName: String
+    }
+
+    /// Groups of changes for ``Store/commit(_:)``: the sessions first, then one group a step.
+    package fileprivate(set) var groups: [[StoreChange]] = []
+    fileprivate var sessionGroups: [SessionID] = []
+    fileprivate var steps: [Step] = []
+
+    package var isEmpty: Bool { groups.isEmpty && steps.isEmpty }
+}
+
+/// An answer with its address.
+package struct AddressedReply: Sendable {
+    package var connection: ConnectionID
+    package var reply: VaultReply
+
+    package init(connection: ConnectionID, reply: VaultReply) { (self.connection, self.reply) = (connection, reply) }
+}
+
+/// The vault. One thread at a time uses it.
+package struct Vault<Random: RandomSource> {
+    /// Ours: how long a message that the backend has may remain unopened before its sender is told. In milliseconds.
+    package static var unopenedAge: Int64 { 20_000 }
+    /// Ours: opened envelopes remembered, so that other connections of the account get their copy.
+    static var copyLimit: Int { 2048 }
+    /// Bytes that a ratchet message is longer than its plaintext, at most.
+    static var ratchetOverhead: Int { RatchetLimits.messageOverhead }
+
+    struct InFlight {
+        var connection: ConnectionID?
+        var account: AccountID
+        var target: String
+        var acceptedAt: Int64
+        var acknowledgedAt: Int64?
+        var remoteID: String?
+        var isOpened = false
+    }
+
+    struct CopyKey: Hashable {
+        let sender: DeviceID
+        let message: MessageID
+        let recipient: AccountID
+    }
+
+    struct Copy {
+        var opened: Opened
+        var shownTo: Set<ConnectionID>
+    }
+
+    let network: String
+    let store: any Store
+    let latches: LatchTable
+    /// How long a request may wait for its recipient after a restart. In milliseconds.
+    let requestAge: Int64
+    /// How many requests of one account may wait at a time; more are refused.
+    package var pendingLimit = 256
+    /// Requests in flight, by account.
+    var pendingCounts: [AccountID: Int] = [:]
+    /// Whether a delivery of before this start is known to have been written to a client's socket.
+    let wasDelivered: @Sendable (UInt64) -> Bool
+    var keeper: SessionKeeper<Random>
+    var conversations: Set<ConversationID> = []
+    var inFlight: [UInt64: InFlight] = [:]
+    /// Requests of before this start, until their account comes back.
+    var waiting: [AccountID: [Request]] = [:]
+    var recoveredAccounts: Set<AccountID> = []
+    let lastOldDelivery: UInt64
+    var lastRequest: UInt64
+    var lastDelivery: UInt64
+    var copies: [CopyKey: Copy] = [:]
+    var copyOrder: [CopyKey] = []
+
+    /// Takes over a store.
+    ///
+    /// - Parameters:
+    ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
+    /// - Throws: ``StoreError`` where a device cannot be unsealed.
+    package init(
+        network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, requestAge: Int64, now: Moment,
+        random: Random, wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
+    ) throws(StoreError) {
+        self.network = network
+        self.store = store
+        self.latches = latches
+        self.requestAge = requestAge
+        self.wasDelivered = wasDelivered
+        keeper = SessionKeeper(sealer: sealer, store: store, random: random)
+        let contents = try store.load()
+        lastRequest = contents.highestRequest
+        lastDelivery = contents.highestDelivery
+        lastOldDelivery = contents.highestDelivery
+        try keeper.adopt(contents.devices.filter { $0.account.isVerified })
+        var ended = Set(contents.devices.map(\.account).filter { !$0.isVerified })
+        for row in contents.conversations {
+            guard row.id.first.isVerified, row.id.second.isVerified else {
+                ended.formUnion([row.id.first, row.id.second].filter { !$0.isVerified })
+                continue
+            }
+            conversations.insert(row.id)
+            latches.raise(row.id, to: row.latch)
+            latches.remember(name: row.peerNameForFirst, of: row.id.second, for: row.id.first)
+            latches.remember(name: row.peerNameForSecond, of: row.id.first, for: row.id.second)
+        }
+        for request in try store.requests(states: [.pending], limit: 1_000_000) {
+            let account = AccountID(text: request.account)
+            if account.isVerified, AccountID(text: request.peer).isVerified {
+                waiting[account, default: []].append(request)
+            } else if account.isVerified {
+                changes.append(
+                    .updateRequest(
+                        id: request.id, state: .dead, remoteID: nil, reason: Remarks.gone, at: now.wall))
+            } else {
+                ended.insert(account)
+            }
+        }
+        for account in ended.sorted() {
+            changes.append(.forgetAccount(account, reason: Remarks.gone, at: now.wall))
+        }
+    }
+
+    // MARK: Jobs
+
+    /// Does jobs in their order. Nothing of it counts before ``settle(_:committed:)``.
+    package mutating func perform(_ jobs: [VaultJob], now: Moment) -> VaultBatch {
+        var batch = VaultBatch()
+        var stepGroups: [[StoreChange]] = []
+        for job in jobs {
+            var changes: [StoreChange] = []
+            var step = VaultBatch.Step()
+            switch job {
+            case .seal(let job): seal(job, now, &changes, &step)
+            case .open(let job): open(job, now, &changes, &step)
+            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes)
+            case .failed(let id, let reason):
+                untrack(id)
+                changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
+            case .delivered(let sequence): changes.append(.removeDelivery(sequence: sequence))
+            case .recover(let connection, let account): recover(connection, account, now, &changes, &step)
+            case .forget(let account, let reason): forget(account, reason, now, &changes)
+            case .reset(let conversation):
+                conversations.remove(conversation)
+                changes.append(.removeConversation(conversation))
+            case .record(let records): changes = records
+            case .tick:
+                for (connection, reply) in expire(now, &changes) {
+                    batch.steps.append(.init(reply: (connection, reply)))
+                    stepGroups.append([])
+                }
+            }
+            batch.steps.append(step)
+            stepGroups.append(changes)
+        }
+        do {
+            for (id, change) in try keeper.takeChanges() {
+                batch.sessionGroups.append(id)
+                batch.groups.append([change])
+            }
+        } catch {
+            // Sealing under a key in memory does not fail; if it did, nothing of this batch may count.
+            for step in batch.steps.indices { batch.steps[step].reply = batch.steps[step].failure }
+            stepGroups = stepGroups.map { _ in [] }
+        }
+        batch.groups += stepGroups
+        return batch
+    }
+
+    /// Takes the outcome of the commit and gives the answers.
+    ///
+    /// - Parameter committed: what ``Store/commit(_:)`` returned, or nothing where it threw.
+    package mutating func settle(_ batch: VaultBatch, committed: [StoreError?]?, now: Moment) -> [AddressedReply] {
+        guard let committed else {
+            for step in batch.steps { undo(step) }
+            return batch.steps.compactMap { $0.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) } }
+        }
+        let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
+        keeper.drop(lost)
+        let outcomes = committed.dropFirst(batch.sessionGroups.count)
+        return zip(batch.steps, outcomes).compactMap { step, failure in
+            guard failure == nil, lost.isDisjoint(with: step.sessions) else {
+                undo(step)
+                return step.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+            }
+            if let latched = step.latched {
+                latches.raise(latched.conversation, to: .gateway)
+                latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
+                latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
+            }
+            return step.reply.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+        }
+    }
+
+    private mutating func undo(_ step: VaultBatch.Step) {
+        keeper.drop(step.sessions)
+        for account in step.madeDevices { keeper.drop(device: account) }
+        if let latched = step.latched { conversations.remove(latched.conversation) }
+        if let request = step.request { untrack(request) }
+    }
+
+    mutating func track(_ id: UInt64, _ entry: InFlight) {
+        if inFlight.updateValue(entry, forKey: id) == nil { pendingCounts[entry.account, default: 0] += 1 }
+    }
+
+    mutating func untrack(_ id: UInt64) {
+        guard let entry = inFlight.removeValue(forKey: id), let count = pendingCounts[entry.account] else { return }
+        pendingCounts[entry.account] = count > 1 ? count - 1 : nil
+    }
+
+    // MARK: Ends of accounts and requests
+
+    private mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange]) {
+        keeper.forget(account)
+        latches.forget(account)
+        conversations = conversations.filter { $0.first != account && $0.second != account }
+        for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
+        changes.append(.forgetAccount(account, reason: reason, at: now.wall))
+    }
+
+    private mutating func acknowledged(
+        _ id: UInt64, _ remoteID: String?, _ now: Moment, _ changes: inout [StoreChange]
+    ) {
+        guard var entry = inFlight[id] else { return }
+        entry.acknowledgedAt = now.wall
+        entry.remoteID = remoteID
+        inFlight[id] = entry
+        finishIfDone(id, now, &changes)
+    }
+
+    /// A request is done when the backend is known to have it and the recipient's device has opened it.
+    mutating func finishIfDone(_ id: UInt64, _ now: Moment, _ changes: inout [StoreChange]) {
+        guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
+        untrack(id)
+        changes.append(.updateRequest(id: id, state: .done, remoteID: entry.remoteID, reason: nil, at: now.wall))
+    }
+
+    private mutating func expire(_ now: Moment, _ changes: inout [StoreChange]) -> [(ConnectionID, VaultReply)] {
+        var replies: [(ConnectionID, VaultReply)] = []
+        for (id, entry) in inFlight {
+            guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
+            untrack(id)
+            changes.append(
+                .updateRequest(
+                    id: id, state: .done, remoteID: entry.remoteID, reason: "the recipient has not opened it",
+                    at: now.wall))
+            if let connection = entry.connection {
+                replies.append((connection, .notSeen(requestID: id, target: entry.target)))
+            }
+        }
+        for (account, requests) in waiting {
+            let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge }
+            guard !overdue.isEmpty else { continue }
+            for request in overdue {
+                changes.append(
+                    .updateRequest(
+                        id: request.id, state: .dead, remoteID: nil, reason: "its sender did not come back in time",
+                        at: now.wall))
+            }
+            let rest = requests.filter { now.wall - $0.acceptedAt <= requestAge }
+            waiting[account] = rest.isEmpty ? nil : rest
+        }
+        return replies
+    }
+
+    private mutating func recover(
+        _ connection: ConnectionID, _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        let requests = waiting.removeValue(forKey: account) ?? []
+        for request in requests {
+            track(
+                request.id,
+                InFlight(
+                    connection: connection, account: account, target: request.target, acceptedAt: request.acceptedAt))
+        }
+        var lines: [RecoveredLine] = []
+        if recoveredAccounts.insert(account).inserted {
+            for row in (try? store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
+                if wasDelivered(row.sequence) {
+                    changes.append(.removeDelivery(sequence: row.sequence))
+                } else if let line = keeper.open(line: row.sealedLine, sequence: row.sequence) {
+                    lines.append(RecoveredLine(sequence: row.sequence, line: line))
+                }
+            }
+        }
+        guard !requests.isEmpty || !lines.isEmpty else { return }
+        step.reply = (connection, .recovered(requests: requests, lines: lines))
+    }
+}

@@ -1,0 +1,132 @@
+// What connections ask of the vault, and what they hear back. Values only: they cross threads.
+
+package import Envelope
+package import RequestQueue
+
+/// A text to be sealed for one account.
+package struct SealJob: Sendable {
+    package var connection: ConnectionID
+    package var ticket: UInt64
+    package var sender: AccountID
+    package var recipient: AccountID
+    /// The nick that the recipient has now, as written.
+    package var target: String
+    /// By which folded nicks the two know each other.
+    package var senderName: String
+    package var recipientName: String
+    package var verb: String
+    package var body: Body
+    /// Characters that one line has room for.
+    package var capacity: Int
+
+    package init(
+        connection: ConnectionID, ticket: UInt64, sender: AccountID, recipient: AccountID, target: String,
+        senderName: String, recipientName: String, verb: String, body: Body, capacity: Int
+    ) {
+        self.connection = connection
+        self.ticket = ticket
+        self.sender = sender
+        self.recipient = recipient
+        self.target = target
+        self.senderName = senderName
+        self.recipientName = recipientName
+        self.verb = verb
+        self.body = body
+        self.capacity = capacity
+    }
+}
+
+/// An envelope to be opened for one of the accounts of a connection.
+package struct OpenJob: Sendable {
+    package var connection: ConnectionID
+    package var ticket: UInt64
+    /// The connection's account, and those it had before on the same connection.
+    package var recipients: [AccountID]
+    /// The accounts that the line's source may stand for.
+    package var senders: [AccountID]
+    package var envelope: [UInt8]
+    /// The line for the client up to its text, for a delivery that has to be repeated after a crash.
+    package var lineHead: [UInt8]
+
+    package init(
+        connection: ConnectionID, ticket: UInt64, recipients: [AccountID], senders: [AccountID], envelope: [UInt8],
+        lineHead: [UInt8]
+    ) {
+        self.connection = connection
+        self.ticket = ticket
+        self.recipients = recipients
+        self.senders = senders
+        self.envelope = envelope
+        self.lineHead = lineHead
+    }
+}
+
+/// One thing for the vault to do. The order of jobs is the order of their effects.
+package enum VaultJob: Sendable {
+    case seal(SealJob)
+    case open(OpenJob)
+    /// The backend has the message; it may have given it a name.
+    case acknowledged(id: UInt64, remoteID: String?)
+    /// The backend has refused the message, or it cannot be sent any more.
+    case failed(id: UInt64, reason: String)
+    /// A line has been handed to the client's socket.
+    case delivered(sequence: UInt64)
+    /// An account has come back: what waits for it, and what it was sending?
+    case recover(connection: ConnectionID, account: AccountID)
+    /// A connection without a login has ended.
+    case forget(AccountID, reason: String)
+    /// An operator has lowered the latch of a conversation; the next protected message begins it anew.
+    case reset(ConversationID)
+    /// Changes that need no answer.
+    case record([StoreChange])
+    /// Time has passed.
+    case tick
+}
+
+/// Why an envelope was not opened.
+package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
+    /// Altered, forged, or meant for somebody else.
+    case notAuthentic = "not_authentic"
+    /// It was opened before; a copy.
+    case copy
+    /// Too many messages before it are missing.
+    case tooFarAhead = "too_far_ahead"
+    /// Not an envelope that this version can read.
+    case malformed
+    /// It names a device that is not known here.
+    case unknownSender = "unknown_sender"
+    /// The source of the line is not the account that the envelope names.
+    case wrongSource = "wrong_source"
+    /// The store did not take the change.
+    case store
+}
+
+/// An opened message.
+package struct Opened: Sendable, Equatable {
+    package var body: Body
+    /// For ``VaultJob/delivered(sequence:)``; nothing where no delivery was stored.
+    package var sequence: UInt64?
+    package var sender: AccountID
+    /// Messages of this conversation that were lost before it.
+    package var gap: Int
+}
+
+/// What the vault answers, always after the commit.
+package enum VaultReply: Sendable {
+    case sealed(ticket: UInt64, Request, firstOfConversation: Bool)
+    case sealFailed(ticket: UInt64, reason: String)
+    case opened(ticket: UInt64, Opened)
+    case openFailed(ticket: UInt64, OpenFailure)
+    /// Requests that wait to be sent again, and lines that were opened and perhaps never shown.
+    case recovered(requests: [Request], lines: [RecoveredLine])
+    /// The backend has had a message for a while and the recipient's device has not opened it.
+    case notSeen(requestID: UInt64, target: String)
+    /// Something that the person behind the connection is to read.
+    case remark(String)
+}
+
+/// A line that was opened before a crash and is not known to have been shown.
+package struct RecoveredLine: Sendable, Equatable {
+    package var sequence: UInt64
+    package var line: [UInt8]
+}

@@ -1,0 +1,152 @@
+import Envelope
+import GatewayCore
+import IRCCodec
+import NIOCore
+import Testing
+
+/// A backend that alters, repeats, forges and withholds.
+@Suite struct HostileBackendTests {
+    private func envelope(_ line: String) -> Bool { line.contains("?PAWL:") }
+
+    @Test func replaysAreShownOnce() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.backend.relay = { [$0, $0, $0] }
+        world.send(alice, "PRIVMSG bob :once")
+        #expect(bob.messages.filter { $0.contains("once") }.count == 1)
+        #expect(world.environment.tally[.openCopy] == 2)
+    }
+
+    @Test func flippedBitsAreToldAndChangeNothing() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.send(alice, "PRIVMSG bob :first")
+        var flipped = 0
+        world.backend.relay = { [self] line in
+            guard envelope(line) else { return [line] }
+            // A copy with one changed letter before the good one.
+            var bytes = Array(line.utf8)
+            let place = bytes.count - 40
+            bytes[place] = bytes[place] == UInt8(ascii: "A") ? UInt8(ascii: "B") : UInt8(ascii: "A")
+            flipped += 1
+            return [String(decoding: bytes, as: UTF8.self), line]
+        }
+        world.send(alice, "PRIVMSG bob :second")
+        #expect(flipped == 1)
+        #expect(bob.read.contains { $0.contains("could not be opened") })
+        #expect(bob.messages.contains { $0.hasSuffix(":second") })
+        #expect(bob.read.allSatisfy { !$0.contains("?PAWL") })
+    }
+
+    @Test func anEnvelopeUnderAnotherNameIsWithheld() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.connect("mallory")
+        world.send(alice, "PRIVMSG bob :first")
+        world.backend.relay = { $0.contains("?PAWL:") ? [$0.replacing(":alice!", with: ":mallory!")] : [$0] }
+        world.send(alice, "PRIVMSG bob :not mallory's")
+        #expect(bob.messages.allSatisfy { !$0.contains("not mallory's") })
+        #expect(bob.read.last?.contains("somebody else had sealed it") == true)
+        #expect(world.environment.tally[.openWrongSource] == 1)
+    }
+
+    @Test func anEnvelopeForSomebodyElseIsNotOpened() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        world.connect("bob")
+        let dave = world.connect("dave")
+        var captured = ""
+        world.backend.relay = { line in
+            if line.contains("?PAWL:") { captured = line }
+            return [line]
+        }
+        world.send(alice, "PRIVMSG bob :for bob")
+        world.backend.say(dave.id, captured.replacing(" bob :", with: " dave :"))
+        world.settle()
+        #expect(dave.messages.allSatisfy { !$0.contains("for bob") })
+        #expect(dave.read.last?.contains("could not be opened") == true)
+    }
+
+    @Test func plaintextInAProtectedConversationIsWithheldUnderEveryPolicy() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.send(alice, "PRIVMSG bob :protected")
+        world.environment.policies.update { $0.everyone = .observe }
+        world.backend.say(bob.id, ":alice!alice@host.test PRIVMSG bob :forged words")
+        world.settle()
+        #expect(bob.messages.allSatisfy { !$0.contains("forged words") })
+        #expect(bob.read.last?.contains("was withheld") == true)
+        // And the latch holds outbound too.
+        world.send(alice, "PRIVMSG bob :still protected")
+        #expect(bob.messages.last?.hasSuffix(":still protected") == true)
+        #expect(!world.canary.contains("still protected"))
+    }
+
+    @Test func aFlagOnPlaintextAndAnEnvelopeWithoutFlagAreCountedAndNoMore() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.backend.say(bob.id, "@+pawl/encrypted :carol!c@h PRIVMSG bob :flagged")
+        world.settle()
+        #expect(bob.messages.last?.contains("[not encrypted] flagged") == true)
+        #expect(world.environment.tally[.flagWithoutEnvelope] == 1)
+        world.backend.people[bob.id]?.caps.remove("message-tags")
+        world.send(alice, "PRIVMSG bob :stripped")
+        #expect(bob.messages.last?.hasSuffix(":stripped") == true)
+        #expect(world.environment.tally[.envelopeWithoutFlag] == 1)
+    }
+
+    @Test func fragmentFloodsAndGapsAreBoundedAndTold() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        for number in 0..<200 {
+            let hex = String(number, radix: 16)
+            let id = String(repeating: "0", count: 8 - hex.count) + hex
+            world.backend.say(bob.id, ":evil!e@h PRIVMSG bob :?PAWL:\(id),0,2:AAAA.")
+        }
+        world.settle()
+        #expect(bob.read.contains { $0.contains("could not be opened") })
+        var dropped = false
+        world.backend.relay = { line in
+            if line.contains(",1,"), !dropped {
+                dropped = true
+                return []
+            }
+            return [line]
+        }
+        world.send(alice, "PRIVMSG bob :\(String(repeating: "gap ", count: 110))")
+        world.advance(seconds: 31)
+        #expect(bob.read.contains { $0.contains("Part of a message from alice did not arrive") })
+        world.send(alice, "PRIVMSG bob :after the gap")
+        #expect(bob.read.contains { $0.contains("One message from alice before this one was lost") })
+        #expect(bob.messages.last?.hasSuffix(":after the gap") == true)
+    }
+
+    @Test func cutLinesNeverShowBase64() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.backend.relay = { $0.contains("?PAWL:") ? [String($0.dropLast(9))] : [$0] }
+        world.send(alice, "PRIVMSG bob :cut off")
+        #expect(bob.read.allSatisfy { !$0.contains("?PAWL") })
+        #expect(bob.read.last?.contains("it was cut") == true)
+        world.advance(seconds: 25)
+        #expect(alice.read.last?.contains("has not received it") == true)
+    }
+
+    @Test func whoeverReadsWithoutAGatewayGetsWordsOnce() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.send(alice, "PRIVMSG bob :one")
+        world.send(alice, "PRIVMSG bob :two")
+        world.send(bob, "PRIVMSG alice :three")
+        #expect(world.backend.seen.filter { $0.contains("?PAWL? ") }.count == 1)
+        #expect(bob.read.allSatisfy { !$0.contains("?PAWL") } && alice.read.allSatisfy { !$0.contains("?PAWL") })
+    }
+}

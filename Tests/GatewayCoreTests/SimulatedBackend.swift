@@ -1,0 +1,163 @@
+import IRCCodec
+import NIOCore
+
+/// A backend in memory: enough of an IRC server to relay private messages, with or without IRCv3. The tests against real
+/// servers stand in PeerTests; this one is for order, races, time and hostile behaviour.
+final class SimulatedBackend {
+    struct Person {
+        var nick = "*"
+        var user = ""
+        var isRegistered = false
+        var caps: Set<String> = []
+        var isNegotiating = false
+        var account: String?
+        var isAway = false
+        var inbox: [String] = []
+    }
+
+    /// What it offers; nothing means that it does not know CAP.
+    var offers: [String]?
+    var people: [Int: Person] = [:]
+    /// Every line that it was sent, for the canary.
+    private(set) var seen: [String] = []
+    /// Changes lines that it relays, to be hostile; gives what is delivered in their place.
+    var relay: (String) -> [String] = { [$0] }
+    var services: [String: (host: String, server: String)] = [:]
+    /// Answers nothing while set.
+    var isStalled = false
+    private var stalled: [(Int, String)] = []
+
+    init(offers: [String]? = nil) { self.offers = offers }
+
+    static let modern = [
+        "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
+        "multi-prefix", "sasl=PLAIN,EXTERNAL", "tls", "sts=port=6697,duration=1",
+    ]
+
+    func take(_ id: Int, _ text: String) {
+        seen.append(text)
+        guard !isStalled else { return stalled.append((id, text)) }
+        handle(id, text)
+    }
+
+    func resume() {
+        isStalled = false
+        let waiting = stalled
+        stalled = []
+        for (id, text) in waiting { handle(id, text) }
+    }
+
+    private func handle(_ id: Int, _ text: String) {
+        guard let line = try? IRCLine(ByteBuffer(string: text)) else { return }
+        let verb = line.string(line.verbSpan).uppercased()
+        switch verb {
+        case "CAP": cap(id, line)
+        case "NICK": nick(id, line.text(0) ?? "")
+        case "USER":
+            people[id]?.user = line.text(0) ?? ""
+            register(id)
+        case "PING": reply(id, line, ":srv PONG srv :\(line.text(0) ?? "")")
+        case "WHOIS": whois(id, line.text(0) ?? "")
+        case "PRIVMSG", "NOTICE", "TAGMSG": message(id, verb, line)
+        case "AWAY": people[id]?.isAway = line.parameter(0) != nil
+        default: break
+        }
+    }
+
+    private func cap(_ id: Int, _ line: IRCLine) {
+        guard let offers else { return say(id, ":srv 421 * CAP :Unknown command") }
+        let nick = people[id]?.nick ?? "*"
+        switch line.text(0)?.uppercased() {
+        case "LS":
+            if people[id]?.isRegistered == false { people[id]?.isNegotiating = true }
+            say(id, ":srv CAP \(nick) LS :" + offers.joined(separator: " "))
+        case "REQ":
+            if people[id]?.isRegistered == false { people[id]?.isNegotiating = true }
+            let names = (line.text(1) ?? "").split(separator: " ").map(String.init)
+            let known = Set(offers.map { String($0.prefix { $0 != "=" }) })
+            guard names.allSatisfy({ known.contains($0.hasPrefix("-") ? String($0.dropFirst()) : $0) }) else {
+                return say(id, ":srv CAP \(nick) NAK :" + names.joined(separator: " "))
+            }
+            for name in names {
+                if name.hasPrefix("-") { people[id]?.caps.remove(String(name.dropFirst())) } else { people[id]?.caps.insert(name) }
+            }
+            say(id, ":srv CAP \(nick) ACK :" + names.joined(separator: " "))
+        case "LIST": say(id, ":srv CAP \(nick) LIST :" + (people[id]?.caps.sorted() ?? []).joined(separator: " "))
+        case "END":
+            people[id]?.isNegotiating = false
+            register(id)
+        default: say(id, ":srv 410 \(nick) \(line.text(0) ?? "") :Invalid CAP command")
+        }
+    }
+
+    func nick(_ id: Int, _ new: String) {
+        if people.contains(where: { $0.key != id && $0.value.nick.lowercased() == new.lowercased() }) {
+            return say(id, ":srv 433 * \(new) :Nickname is already in use")
+        }
+        if people[id]?.isRegistered == true { say(id, ":\(source(id)) NICK \(new)") }
+        people[id]?.nick = new
+        register(id)
+    }
+
+    private func register(_ id: Int) {
+        guard let person = people[id], !person.isRegistered, !person.isNegotiating, person.nick != "*",
+            !person.user.isEmpty
+        else { return }
+        people[id]?.isRegistered = true
+        say(id, ":srv 001 \(person.nick) :Welcome")
+        say(id, ":srv 005 \(person.nick) CASEMAPPING=ascii NICKLEN=30 CHANTYPES=# STATUSMSG=@+ :are supported")
+        say(id, ":srv 422 \(person.nick) :No MOTD")
+    }
+
+    func login(_ id: Int, _ account: String) {
+        people[id]?.account = account
+        let nick = people[id]?.nick ?? "*"
+        say(id, ":srv 900 \(nick) \(source(id)) \(account) :You are now logged in as \(account)")
+    }
+
+    private func whois(_ id: Int, _ nick: String) {
+        let me = people[id]?.nick ?? "*"
+        if let service = services[nick.lowercased()] {
+            say(id, ":srv 311 \(me) \(nick) services \(service.host) * :Service")
+            say(id, ":srv 312 \(me) \(nick) \(service.server) :Services")
+        } else if let person = people.values.first(where: { $0.nick.lowercased() == nick.lowercased() }) {
+            say(id, ":srv 311 \(me) \(nick) \(person.user) host.test * :Person")
+            say(id, ":srv 312 \(me) \(nick) srv :A server")
+        } else {
+            say(id, ":srv 401 \(me) \(nick) :No such nick")
+        }
+        say(id, ":srv 318 \(me) \(nick) :End of WHOIS")
+    }
+
+    func source(_ id: Int) -> String { "\(people[id]?.nick ?? "*")!\(people[id]?.user ?? "u")@host.test" }
+
+    private func message(_ id: Int, _ verb: String, _ line: IRCLine) {
+        guard let sender = people[id], sender.isRegistered else { return }
+        let text = line.text(1) ?? ""
+        for target in (line.text(0) ?? "").split(separator: ",").map(String.init) {
+            if services[target.lowercased()] != nil { continue }
+            guard let other = people.first(where: { $0.value.nick.lowercased() == target.lowercased() }) else {
+                reply(id, line, ":srv 401 \(sender.nick) \(target) :No such nick")
+                continue
+            }
+            if other.value.isAway { say(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }
+            let tail = verb == "TAGMSG" ? "TAGMSG \(target)" : "\(verb) \(target) :\(text)"
+            if sender.caps.contains("echo-message") { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
+            for relayed in relay(":\(source(id)) \(tail)") {
+                let tags = other.value.caps.contains("message-tags") && line.tag("+pawl/encrypted") != nil
+                say(other.key, (tags ? "@+pawl/encrypted;msgid=m\(seen.count) " : "") + relayed)
+            }
+        }
+    }
+
+    private func reply(_ id: Int, _ line: IRCLine, _ text: String, id remoteID: String? = nil) {
+        var tags: [String] = []
+        if let label = line.tag("label"), people[id]?.caps.contains("labeled-response") == true {
+            tags.append("label=\(label)")
+        }
+        if let remoteID, people[id]?.caps.contains("message-tags") == true { tags.append("msgid=\(remoteID)") }
+        say(id, (tags.isEmpty ? "" : "@" + tags.joined(separator: ";") + " ") + text)
+    }
+
+    func say(_ id: Int, _ line: String) { people[id]?.inbox.append(line) }
+}

@@ -1,0 +1,209 @@
+import DoubleRatchet
+import Envelope
+import Foundation
+import GatewayCore
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// The numbers of a seed, as the random source of machines.
+struct SeededSource: RandomSource, Sendable {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func fill(_ bytes: UnsafeMutableRawBufferPointer) {
+        for index in bytes.indices {
+            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+            bytes[index] = UInt8(truncatingIfNeeded: state >> 33)
+        }
+    }
+}
+
+/// A gateway in memory: sessions, vault and store with a clock of its own, in front of a simulated backend.
+final class World {
+    /// A client: what it has sent is gone, what it has read is kept.
+    final class Client {
+        let id: Int
+        let session: IRCSession
+        var read: [String] = []
+        var isOpen = true
+        /// Its own socket to the backend, without the gateway.
+        let isDirect: Bool
+
+        init(id: Int, session: IRCSession, isDirect: Bool) {
+            (self.id, self.session, self.isDirect) = (id, session, isDirect)
+        }
+
+        /// Texts of the messages that it has read.
+        var messages: [String] { read.filter { $0.contains(" PRIVMSG ") || $0.contains(" NOTICE ") } }
+    }
+
+    let backend: SimulatedBackend
+    let environment: IRCEnvironment
+    let store: InMemoryStore
+    var vault: Vault<SeededSource>
+    var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    var clients: [Int: Client] = [:]
+    var journal: Set<UInt64> = []
+    /// Lines are opened and committed, and never known to have reached a client.
+    var diesBeforeSockets = false
+    private let output = SessionOutput()
+    private var wakes: [Int: Int64] = [:]
+    private var nextID = 1
+
+    init(
+        _ policy: Policy, offers: [String]? = nil, store: InMemoryStore = InMemoryStore(), seed: UInt64 = 1,
+        journal: Set<UInt64> = [], settings: (inout IRCSettings) -> Void = { _ in }
+    ) throws {
+        backend = SimulatedBackend(offers: offers)
+        var irc = IRCSettings(network: "lab")
+        settings(&irc)
+        self.store = store
+        self.journal = journal
+        var snapshot = PolicySnapshot(everyone: policy)
+        for (account, policy) in try store.load().policies { if let account { snapshot.accounts[account] = policy } }
+        let latches = LatchTable()
+        environment = IRCEnvironment(settings: irc, policies: PolicyTable(snapshot), latches: latches)
+        var changes: [StoreChange] = []
+        vault = try Vault(
+            network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: latches, requestAge: 300_000, now: now, random: SeededSource(seed: seed),
+            wasDelivered: { journal.contains($0) }, changes: &changes)
+        _ = try store.commit([changes])
+    }
+
+    // MARK: People
+
+    @discardableResult
+    func connect(_ nick: String, account: String? = nil, direct: Bool = false, lines: [String] = []) -> Client {
+        let client = open(direct: direct)
+        for line in lines { send(client, line) }
+        send(client, "NICK \(nick)")
+        send(client, "USER \(nick) 0 * :\(nick)")
+        if let account {
+            backend.login(client.id, account)
+            settle()
+        }
+        return client
+    }
+
+    func open(direct: Bool = false) -> Client {
+        let id = nextID
+        nextID += 1
+        backend.people[id] = .init()
+        let session = IRCSession(id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment)
+        let client = Client(id: id, session: session, isDirect: direct)
+        clients[id] = client
+        if !direct { run(client) { client.session.begin(at: self.now, $0) } }
+        settle()
+        return client
+    }
+
+    func send(_ client: Client, _ line: String) { send(client, bytes: Array((line + "\r\n").utf8)) }
+
+    func send(_ client: Client, bytes: [UInt8]) {
+        if client.isDirect {
+            for line in lines(ByteBuffer(bytes: bytes)) { backend.take(client.id, line) }
+        } else {
+            run(client) { client.session.fromDownstream(ByteBuffer(bytes: bytes), at: self.now, $0) }
+        }
+        settle()
+    }
+
+    func close(_ client: Client) {
+        client.isOpen = false
+        backend.people[client.id] = nil
+        clients[client.id] = nil
+        if !client.isDirect { run(client) { client.session.finish(at: self.now, $0) } }
+        settle()
+    }
+
+    /// Lets time pass, waking who asked for it.
+    func advance(seconds: Double) {
+        let end = now.monotonic + Int64(seconds * 1_000_000_000)
+        while let next = wakes.values.min(), next <= end {
+            let step = max(next - now.monotonic, 0)
+            now.monotonic += step
+            now.wall += step / 1_000_000
+            for (id, at) in wakes where at <= now.monotonic {
+                wakes[id] = nil
+                guard let client = clients[id] else { continue }
+                run(client) { client.session.woken(at: self.now, $0) }
+            }
+            settle()
+        }
+        now.wall += (end - now.monotonic) / 1_000_000
+        now.monotonic = end
+        perform([.tick])
+        settle()
+    }
+
+    // MARK: Running
+
+    var pendingJobs: [VaultJob] = []
+    /// While set, jobs are gathered and not performed: the commit takes its time.
+    var isStoreSlow = false
+
+    func run(_ client: Client, _ event: (SessionOutput) -> Void) {
+        event(output)
+        let upstream = lines(output.upstream)
+        take(output, for: client)
+        for line in upstream { backend.take(client.id, line) }
+    }
+
+    private func take(_ output: SessionOutput, for client: Client) {
+        client.read += lines(output.downstream)
+        for sequence in output.delivered where !diesBeforeSockets {
+            journal.insert(sequence)
+            pendingJobs.append(.delivered(sequence: sequence))
+        }
+        if let wakeAt = output.wakeAt { wakes[client.id] = min(wakes[client.id] ?? wakeAt, wakeAt) }
+        pendingJobs.append(contentsOf: output.jobs)
+        output.reset()
+    }
+
+    /// Bytes as lines. CR LF is one character in Swift, so this looks at bytes.
+    private func lines(_ bytes: ByteBuffer) -> [String] {
+        bytes.readableBytesView.split(separator: 0x0A).map { line in
+            String(decoding: line.last == 0x0D ? line.dropLast() : line, as: UTF8.self)
+        }
+    }
+
+    /// Until nothing moves any more.
+    func settle() {
+        var isMoving = true
+        while isMoving {
+            isMoving = false
+            for (id, person) in backend.people where !person.inbox.isEmpty {
+                guard let client = clients[id] else { continue }
+                backend.people[id]?.inbox = []
+                isMoving = true
+                if client.isDirect {
+                    client.read += person.inbox
+                } else {
+                    let bytes = ByteBuffer(string: person.inbox.map { $0 + "\r\n" }.joined())
+                    run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
+                }
+            }
+            if !pendingJobs.isEmpty, !isStoreSlow {
+                let jobs = pendingJobs
+                pendingJobs = []
+                isMoving = true
+                perform(jobs)
+            }
+        }
+    }
+
+    private func perform(_ jobs: [VaultJob]) {
+        let batch = vault.perform(jobs, now: now)
+        let committed = try? store.commit(batch.groups)
+        for reply in vault.settle(batch, committed: committed, now: now) {
+            guard let client = clients.values.first(where: { $0.session.id == reply.connection }) else { continue }
+            run(client) { client.session.answered(reply.reply, at: self.now, $0) }
+        }
+    }
+
+    /// Every line that the backend has seen.
+    var canary: String { backend.seen.joined(separator: "\n") }
+}
