@@ -1,0 +1,90 @@
+// Store and key together in one file, while the store goes on working.
+
+import Crypto
+import Foundation
+import GRDB
+package import GatewayCore
+
+/// Makes backup files. What is in one: see BackupFile.swift.
+package enum Backup {
+    /// Ours: pages that are copied before the progress is told. 4 MiB.
+    private static let pagesPerStep: Int32 = 1024
+
+    /// Writes a backup of an open store, of one moment. The file appears whole, with mode 0600, or not at all. While it
+    /// is being copied the write-ahead log grows with what is written meanwhile.
+    ///
+    /// - Parameter progress: told every few megabytes, on the caller's thread.
+    /// - Throws: ``StoreError/unavailable(_:)`` where there is a file of that name or the disk fails.
+    package static func write(
+        _ store: SQLiteStore, to path: String, progress: (BackupProgress) -> Void = { _ in }
+    ) throws(StoreError) {
+        guard !FileSystem.exists(path) else {
+            throw .unavailable("There is a file \(path) already. Give the backup a name of its own.")
+        }
+        let copy = path + ".store"
+        let partial = path + ".partial"
+        let leftovers = StoreFiles.database(copy) + [copy + "-journal", partial]
+        for leftover in leftovers { try FileSystem.remove(leftover) }
+        do throws(StoreError) {
+            try copyPages(store, to: copy, progress)
+            try pack(copy, store.key, into: partial, progress)
+            try FileSystem.move(partial, to: path)
+            try FileSystem.syncDirectory(FileSystem.parent(of: path))
+        } catch {
+            for leftover in leftovers { try? FileSystem.remove(leftover) }
+            throw error
+        }
+        for leftover in leftovers { try FileSystem.remove(leftover) }
+    }
+
+    private static func copyPages(
+        _ store: SQLiteStore, to copy: String, _ progress: (BackupProgress) -> Void
+    ) throws(StoreError) {
+        try OpenFile(copy, O_WRONLY | O_CREAT | O_EXCL).sync()
+        try translating(copy) {
+            let queue = try DatabaseQueue(path: copy, configuration: Opening.configuration(StoreLimits()))
+            try withoutActuallyEscaping(progress) { progress in
+                try queue.writeWithoutTransaction { target in
+                    try store.pool.read { source in
+                        // Reading once holds the moment; without it each write would begin the copy anew.
+                        _ = try Int.fetchOne(source, sql: "SELECT generation FROM meta")
+                        let pageSize = try Int.fetchOne(source, sql: "PRAGMA page_size") ?? 0
+                        try source.backup(to: target, pagesPerStep: pagesPerStep) { step in
+                            progress(
+                                BackupProgress(
+                                    phase: .copying, done: step.completedPageCount * pageSize,
+                                    total: step.totalPageCount * pageSize))
+                        }
+                    }
+                    // One file, without a log beside it.
+                    try target.execute(sql: "PRAGMA journal_mode = DELETE")
+                }
+            }
+            try queue.close()
+        }
+    }
+
+    private static func pack(
+        _ copy: String, _ key: StorageKey, into partial: String, _ progress: (BackupProgress) -> Void
+    ) throws(StoreError) {
+        var input = try OpenFile(copy, O_RDONLY)
+        var output = try OpenFile(partial, O_WRONLY | O_CREAT | O_EXCL)
+        let size = input.size
+        var header = BackupHeader(schema: Schema.known, key: key, storeLength: size).bytes
+        defer { SecretBytes.wipe(&header) }
+        var hash = SHA256()
+        hash.update(data: header)
+        try output.write(header)
+        var done = 0
+        while done < size {
+            let chunk = try input.read(upTo: min(size - done, BackupHeader.chunk))
+            guard !chunk.isEmpty else { throw .unavailable("\(copy) has changed while it was read.") }
+            hash.update(data: chunk)
+            try output.write(chunk)
+            done += chunk.count
+            progress(BackupProgress(phase: .writing, done: done, total: size))
+        }
+        try output.write(Array(hash.finalize()))
+        try output.sync()
+    }
+}

@@ -1,0 +1,157 @@
+// A backup is one file of ours. Whoever has it can read everything: it holds the storage key in the clear, because a store
+// without its key is worth nothing. Keep it as you keep a private key.
+//
+//      0          8         12        16             24        56                 56 + n
+//     +----------+---------+---------+--------------+---------+------------------+----------------+
+//     | PAWLBKUP | version | schema  | n            | key     | store ...        | SHA-256        |
+//     +----------+---------+---------+--------------+---------+------------------+----------------+
+//       8 B        4 B       4 B       8 B            32 B      n B, SQLite file   32 B, of all before
+//
+// Numbers are big-endian. The checksum tells damage from a good file; it is no signature.
+
+import Crypto
+import Foundation
+import GatewayCore
+
+/// How far a backup or a restore has come.
+package struct BackupProgress: Equatable, Sendable {
+    /// What is being done.
+    package enum Phase: String, Sendable {
+        /// The store's pages are copied while it goes on working.
+        case copying
+        /// The backup file is written.
+        case writing
+        /// The backup file is checked.
+        case checking
+        /// The store is taken out of the backup file.
+        case unpacking
+    }
+
+    package var phase: Phase
+    /// In bytes.
+    package var done: Int
+    /// In bytes.
+    package var total: Int
+}
+
+/// The first bytes of a backup file.
+struct BackupHeader {
+    static let magic = Array("PAWLBKUP".utf8)
+    /// The version that this program writes and reads.
+    static let version: UInt32 = 1
+    /// In bytes.
+    static let length = 56
+    /// In bytes.
+    static let checksumLength = 32
+    /// Ours: bytes that are read or written at a time.
+    static let chunk = 1 << 20
+
+    let schema: Int
+    let key: StorageKey
+    /// In bytes.
+    let storeLength: Int
+
+    init(schema: Int, key: StorageKey, storeLength: Int) {
+        (self.schema, self.key, self.storeLength) = (schema, key, storeLength)
+    }
+
+    /// The header as bytes; they hold the key.
+    var bytes: [UInt8] {
+        var output = Self.magic
+        Self.append(UInt64(Self.version), width: 4, to: &output)
+        Self.append(UInt64(schema), width: 4, to: &output)
+        Self.append(UInt64(storeLength), width: 8, to: &output)
+        key.withBytes { output.append(contentsOf: $0) }
+        return output
+    }
+
+    /// Takes a header apart and holds it against the size of the file.
+    ///
+    /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)`` or `unavailable`.
+    init(_ bytes: [UInt8], fileSize: Int, path: String) throws(StoreError) {
+        guard bytes.starts(with: Self.magic) else {
+            throw .corrupt("\(path) is no backup of pawl. Name the file that pawl backup has written.")
+        }
+        guard bytes.count == Self.length else { throw Self.cutShort(path) }
+        let version = Self.number(bytes[8..<12])
+        guard version == Self.version else {
+            throw .unavailable(
+                """
+                \(path) has backup format \(version); this program knows \(Self.version). Restore it with the pawl that \
+                wrote it.
+                """)
+        }
+        let length = Self.number(bytes[16..<24])
+        guard let rest = Int(exactly: length), fileSize >= Self.length + Self.checksumLength,
+            rest <= fileSize - Self.length - Self.checksumLength
+        else { throw Self.cutShort(path) }
+        guard rest == fileSize - Self.length - Self.checksumLength else {
+            throw Self.damaged(path, "it is longer than it says")
+        }
+        schema = Int(Self.number(bytes[12..<16]))
+        storeLength = rest
+        key = StorageKey(bytes[24..<56])
+    }
+
+    static func cutShort(_ path: String) -> StoreError { damaged(path, "it is cut short") }
+
+    static func damaged(_ path: String, _ detail: String) -> StoreError {
+        .corrupt(
+            """
+            \(path) is damaged: \(detail). Nothing was changed. Take another backup: pawl restore OTHER-FILE --data DIR
+            """)
+    }
+
+    private static func append(_ number: UInt64, width: Int, to output: inout [UInt8]) {
+        for place in (0..<width).reversed() { output.append(UInt8(truncatingIfNeeded: number >> UInt64(place * 8))) }
+    }
+
+    private static func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
+}
+
+/// A backup file that has been read once from end to end and found whole.
+struct CheckedBackup {
+    let path: String
+    let header: BackupHeader
+
+    /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)`` or `unavailable`.
+    init(_ path: String, progress: (BackupProgress) -> Void) throws(StoreError) {
+        guard FileSystem.exists(path) else { throw .missing("There is no file \(path).") }
+        var file = try OpenFile(path, O_RDONLY)
+        let size = file.size
+        var bytes = try file.read(upTo: BackupHeader.length)
+        defer { SecretBytes.wipe(&bytes) }
+        header = try BackupHeader(bytes, fileSize: size, path: path)
+        self.path = path
+        var hash = SHA256()
+        hash.update(data: bytes)
+        var left = header.storeLength
+        while left > 0 {
+            let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
+            guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
+            hash.update(data: chunk)
+            left -= chunk.count
+            progress(BackupProgress(phase: .checking, done: header.storeLength - left, total: header.storeLength))
+        }
+        guard try file.read(upTo: BackupHeader.checksumLength) == Array(hash.finalize()) else {
+            throw BackupHeader.damaged(path, "its checksum does not match")
+        }
+        guard header.schema <= Schema.known else { throw .tooNew(found: header.schema, known: Schema.known) }
+    }
+
+    /// Writes the store to a file that was not there.
+    func unpack(to target: String, progress: (BackupProgress) -> Void) throws(StoreError) {
+        var file = try OpenFile(path, O_RDONLY)
+        file.position = BackupHeader.length
+        var output = try OpenFile(target, O_WRONLY | O_CREAT | O_EXCL)
+        var left = header.storeLength
+        while left > 0 {
+            let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
+            guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
+            try output.write(chunk)
+            left -= chunk.count
+            progress(BackupProgress(phase: .unpacking, done: header.storeLength - left, total: header.storeLength))
+        }
+        try output.sync()
+    }
+}

@@ -1,0 +1,93 @@
+// The changes that do not come with every message.
+
+import Envelope
+import GRDB
+import GatewayCore
+
+extension ChangeWriter {
+    private mutating func run(_ name: ChangeStatement, _ texts: String...) throws {
+        let statement = try statement(name)
+        for (index, text) in texts.enumerated() { statement.bind(text, at: Int32(index + 1)) }
+        try statement.run()
+    }
+
+    mutating func forget(_ account: String, _ reason: String, _ at: Int64) throws {
+        try run(.forgetSessionsOfOwner, account)
+        try run(.forgetSessionsOfPeer, account)
+        try run(.forgetDevices, account)
+        try run(.forgetConversationsAsFirst, account)
+        try run(.forgetConversationsAsSecond, account)
+        try run(.forgetDeliveries, account)
+        let statement = try statement(.killRequests)
+        statement.bind(account, at: 1)
+        statement.bind(reason, at: 2)
+        statement.bind(at, at: 3)
+        try statement.run()
+    }
+
+    mutating func applyRare(_ change: StoreChange) throws {
+        switch change {
+        case .putConversation(let row): try put(row)
+        case .removeConversation(let id): try run(.removeConversation, id.first.text, id.second.text)
+        case .setPolicy(let account, let policy):
+            guard let policy else { return try run(.removePolicy, account?.text ?? "") }
+            let statement = try statement(.setPolicy)
+            statement.bind(account?.text ?? "", at: 1)
+            statement.bind(Int64(policy.rawValue), at: 2)
+            try statement.run()
+        case .addEvidence(let row):
+            try add(row)
+            addedEvidence += 1
+        case .addObservation(let row):
+            try add(row)
+            addedObservations += 1
+        case .addTally(let row):
+            let statement = try statement(.addTally)
+            statement.bind(row.hour, at: 1)
+            statement.bind(row.kind, at: 2)
+            statement.bind(Int64(row.count), at: 3)
+            try statement.run()
+        case .audit(let row):
+            let statement = try statement(.audit)
+            statement.bind(row.at, at: 1)
+            statement.bind(row.actor, at: 2)
+            statement.bind(row.action, at: 3)
+            statement.bind(row.detail, at: 4)
+            try statement.run()
+        default: preconditionFailure("a change of the hot path")
+        }
+    }
+
+    private mutating func put(_ row: ConversationRow) throws {
+        let statement = try statement(.putConversation)
+        statement.bind(row.id.first.text, at: 1)
+        statement.bind(row.id.second.text, at: 2)
+        statement.bind(Int64(row.latch.rawValue), at: 3)
+        statement.bind(row.since, at: 4)
+        statement.bind(row.peerNameForFirst, at: 5)
+        statement.bind(row.peerNameForSecond, at: 6)
+        try statement.run()
+    }
+
+    private mutating func add(_ row: EvidenceRow) throws {
+        let statement = try statement(.addEvidence)
+        statement.bind(Int64(row.verified ? 1 : 0), at: 1)
+        statement.bind(row.name, at: 2)
+        statement.bind(row.software, at: 3)
+        statement.bind(Int64(row.asked ? 1 : 0), at: 4)
+        statement.bind(row.firstSeen, at: 5)
+        statement.bind(row.lastSeen, at: 6)
+        statement.bind(Int64(row.registrations), at: 7)
+        try statement.run()
+    }
+
+    private mutating func add(_ row: ObservationRow) throws {
+        let statement = try statement(.addObservation)
+        statement.bind(row.sender, at: 1)
+        statement.bind(row.target, at: 2)
+        statement.bind(row.recipient, at: 3)
+        statement.bind(Int64(row.messages), at: 4)
+        statement.bind(row.lastSeen, at: 5)
+        try statement.run()
+    }
+}

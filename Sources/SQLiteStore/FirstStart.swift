@@ -1,0 +1,77 @@
+// Making a store where there was none. A crash at any point leaves either nothing that counts or the whole of it:
+// `pawl.sqlite.new` stands from before the key is made until it becomes `pawl.sqlite`.
+
+import Foundation
+import GRDB
+import GatewayCore
+
+enum FirstStart {
+    /// Refuses where something is missing; says whether the store has to be made.
+    ///
+    /// - Throws: ``StoreError/missing(_:)``.
+    static func isDue(_ files: StoreFiles, _ source: StorageKey.Source) throws(StoreError) -> Bool {
+        let hasKey = source.isPresent
+        if FileSystem.exists(files.store) {
+            guard !hasKey else { return false }
+            throw .missing(
+                """
+                The store \(files.store) is there and its storage key is not (\(words(source))). Without the key it \
+                cannot be read. Put the key back, or bring both back from a backup: \(files.restoreCommand) --force
+                """)
+        }
+        if FileSystem.exists(files.unfinishedStore) { return true }
+        if FileSystem.exists(files.unfinishedRestore) {
+            throw .missing(
+                "A restore into \(files.directory) was cut short. Do it again: \(files.restoreCommand) --force")
+        }
+        if case .file(let path) = source, hasKey {
+            throw .missing(
+                """
+                The storage key \(path) is there and its store \(files.store) is not. Is the disk mounted? Bring the \
+                store back from a backup: \(files.restoreCommand) --force. If nothing was ever kept under this key, \
+                move it away and start again: mv \(path) \(path).old
+                """)
+        }
+        if let trace = [files.generation, files.deliveryJournal].first(where: FileSystem.exists) {
+            throw .missing(
+                """
+                The store \(files.store) is not there, but it was once: \(trace) is. Bring it back from a backup: \
+                \(files.restoreCommand) --force. To begin with an empty store: rm \(files.generation) \
+                \(files.deliveryJournal)
+                """)
+        }
+        return true
+    }
+
+    /// Makes key and store.
+    static func make(_ files: StoreFiles, _ source: StorageKey.Source) throws(StoreError) -> StorageKey {
+        for path in StoreFiles.database(files.unfinishedStore) { try FileSystem.remove(path) }
+        // The mode of the database is the mode of the files beside it.
+        try OpenFile(files.unfinishedStore, O_WRONLY | O_CREAT | O_EXCL).sync()
+        try FileSystem.syncDirectory(files.directory)
+        if case .file(let path) = source, !source.isPresent { try StorageKey.random().create(path) }
+        let key = try StorageKey.read(source)
+        try translating(files.unfinishedStore) {
+            let queue = try DatabaseQueue(
+                path: files.unfinishedStore, configuration: Opening.configuration(StoreLimits()))
+            try queue.writeWithoutTransaction { database in
+                try database.execute(sql: "PRAGMA synchronous = FULL")
+                try Schema.migrate(database)
+                let statement = try SQLStatement(
+                    database, "INSERT INTO meta (id, key_check, generation) VALUES (1, ?1, 0)")
+                try statement.run(bytes: key.check, at: 1)
+            }
+            try queue.close()
+        }
+        try FileSystem.move(files.unfinishedStore, to: files.store)
+        try FileSystem.syncDirectory(files.directory)
+        return key
+    }
+
+    private static func words(_ source: StorageKey.Source) -> String {
+        switch source {
+        case .file(let path): "there is no \(path)"
+        case .environment(let name): "the environment variable \(name) is not set"
+        }
+    }
+}

@@ -1,0 +1,31 @@
+// How often a store was opened is written in it and beside it. A store that knows of fewer openings than the file beside
+// it is an older copy: its ratchets would go back and use keys twice, so it is not opened without an operator's act.
+
+import Foundation
+import GatewayCore
+
+enum Generation {
+    /// The number beside the store; nothing where there is no file.
+    ///
+    /// - Throws: ``StoreError/corrupt(_:)`` where it is no number.
+    static func read(_ files: StoreFiles) throws(StoreError) -> UInt64? {
+        guard FileSystem.exists(files.generation) else { return nil }
+        var file = try OpenFile(files.generation, O_RDONLY)
+        let bytes = try file.read(upTo: 32)
+        let line = bytes.prefix { $0 != UInt8(ascii: "\n") }
+        guard line.count < bytes.count, let number = UInt64(String(decoding: line, as: UTF8.self)),
+            number < UInt64(Int64.max)
+        else {
+            throw .corrupt(
+                """
+                \(files.generation) holds no number, so nobody can tell whether the store is the newest. If it is: \
+                rm \(files.generation). If it may be an older copy: \(files.acceptRollbackCommand)
+                """)
+        }
+        return number
+    }
+
+    static func write(_ number: UInt64, _ files: StoreFiles) throws(StoreError) {
+        try FileSystem.replace(files.generation, Array("\(number)\n".utf8))
+    }
+}

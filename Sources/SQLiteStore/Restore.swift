@@ -1,0 +1,145 @@
+// Bringing a backup back. The ratchets in it are older than what has been sent since, so it counts as a rollback that the
+// operator has asked for: sessions are set up anew, waiting requests are given up with a reason.
+
+import Foundation
+import GRDB
+package import GatewayCore
+
+/// Restores backup files.
+package enum Restore {
+    /// Why requests that waited in a backup are dead.
+    static let reason = "restored from a backup"
+
+    /// What a restore has done.
+    package struct Result: Equatable, Sendable {
+        /// Where the old files are now, where there were any.
+        package var aside: [String]
+    }
+
+    /// Puts store and key of a backup into a directory.
+    ///
+    /// - Parameters:
+    ///   - source: where the key shall be. A variable of the environment has to hold the backup's key.
+    ///   - force: whether what is there is moved aside; without it the directory has to be empty.
+    ///   - actor: for the audit log.
+    ///   - now: in milliseconds since 1970.
+    ///   - progress: told every megabyte, on the caller's thread.
+    /// - Throws: ``StoreError``; until the backup is known to be whole, nothing has been touched.
+    @discardableResult
+    package static func run(
+        file: String, directory: String, key source: StorageKey.Source, force: Bool, actor: String, now: Int64,
+        progress: (BackupProgress) -> Void = { _ in }
+    ) throws(StoreError) -> Result {
+        let files = StoreFiles(directory)
+        let backup = try CheckedBackup(file, progress: progress)
+        let keyStays = try holdsKey(source, backup.header.key, force: force)
+        try demandEmpty(files, force: force)
+        try FileSystem.makeDirectory(files.directory)
+        let lock = try DirectoryLock(files)
+        defer { withExtendedLifetime(lock) {} }
+
+        for leftover in StoreFiles.database(files.unfinishedRestore) { try FileSystem.remove(leftover) }
+        try backup.unpack(to: files.unfinishedRestore, progress: progress)
+        let generation: UInt64
+        do throws(StoreError) {
+            generation = try prepare(files, backup, actor: actor, now: now)
+        } catch {
+            for leftover in StoreFiles.database(files.unfinishedRestore) { try? FileSystem.remove(leftover) }
+            throw error
+        }
+        // From here on a crash leaves `restore.partial` or no key, which are refused when the store is opened.
+        var aside = try moveAside(files, now)
+        if case .file(let path) = source, !keyStays {
+            if FileSystem.exists(path) {
+                let old = unused(path + ".replaced-\(now)")
+                try FileSystem.move(path, to: old)
+                aside.append(old)
+            }
+            try backup.header.key.create(path)
+        }
+        try Generation.write(generation, files)
+        try FileSystem.move(files.unfinishedRestore, to: files.store)
+        try FileSystem.syncDirectory(files.directory)
+        return Result(aside: aside)
+    }
+
+    /// Whether the key is where it shall be already.
+    private static func holdsKey(
+        _ source: StorageKey.Source, _ key: StorageKey, force: Bool
+    ) throws(StoreError) -> Bool {
+        switch source {
+        case .environment(let name):
+            guard try StorageKey.read(source).isEqual(to: key) else {
+                throw .wrongKey(
+                    """
+                    The environment variable \(name) holds another key than the backup. Set it to the backup's key, or \
+                    let pawl keep the key in a file: leave storage_key.environment out of the configuration.
+                    """)
+            }
+            return true
+        case .file(let path):
+            guard FileSystem.exists(path) else { return false }
+            if let present = try? StorageKey.read(source), present.isEqual(to: key) { return true }
+            guard force else {
+                throw .unavailable(
+                    "There is another storage key at \(path). To have it moved aside, add --force to the restore.")
+            }
+            return false
+        }
+    }
+
+    private static func demandEmpty(_ files: StoreFiles, force: Bool) throws(StoreError) {
+        guard !force, FileSystem.exists(files.directory) else { return }
+        let names = try FileSystem.entries(of: files.directory).filter {
+            files.directory + "/" + $0 != files.lock && $0 != "lost+found"
+        }
+        guard let first = names.first else { return }
+        throw .unavailable(
+            """
+            \(files.directory) is not empty (\(first)). Name an empty directory, or have the old files moved aside: \
+            \(files.restoreCommand) --force
+            """)
+    }
+
+    /// Makes the unpacked store one that may be gone on with. Returns its new generation.
+    private static func prepare(
+        _ files: StoreFiles, _ backup: CheckedBackup, actor: String, now: Int64
+    ) throws(StoreError) -> UInt64 {
+        let path = files.unfinishedRestore
+        let contents = try StoreExamination(path, StoreLimits())
+        try contents.demand(backup.header.key, path)
+        let beside = (try? Generation.read(files)) ?? 0
+        let generation = max(contents.generation, beside) + 1
+        try translating(path) {
+            let queue = try DatabaseQueue(path: path, configuration: Opening.configuration(StoreLimits()))
+            try queue.writeWithoutTransaction { database in
+                try Schema.migrate(database)
+                try Rollback.settle(
+                    database, reason: reason, action: "store.restored",
+                    detail: "generation \(contents.generation), from \(backup.path)", actor: actor,
+                    generation: generation, now: now)
+            }
+            try queue.close()
+        }
+        return generation
+    }
+
+    /// Moves the files of the old store into a directory beside them.
+    private static func moveAside(_ files: StoreFiles, _ now: Int64) throws(StoreError) -> [String] {
+        let old =
+            (StoreFiles.database(files.store) + StoreFiles.database(files.unfinishedStore)
+            + [files.generation, files.deliveryJournal]).filter(FileSystem.exists)
+        guard !old.isEmpty else { return [] }
+        let aside = unused(files.directory + "/replaced-\(now)")
+        try FileSystem.makeDirectory(aside)
+        for path in old { try FileSystem.move(path, to: aside + path.dropFirst(files.directory.count)) }
+        try FileSystem.syncDirectory(aside)
+        try FileSystem.syncDirectory(files.directory)
+        return [aside]
+    }
+
+    private static func unused(_ path: String) -> String {
+        guard FileSystem.exists(path) else { return path }
+        return (2...).lazy.map { "\(path)-\($0)" }.first { !FileSystem.exists($0) } ?? path
+    }
+}

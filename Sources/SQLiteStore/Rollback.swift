@@ -1,0 +1,62 @@
+// What becomes of a store whose older state has come back, by a restore or behind our back. Its ratchets have been
+// further than it knows: going on from here would use keys twice. So sessions go and are set up anew inside the vault.
+
+import GRDB
+package import GatewayCore
+
+/// The operator's act of going on with an older state.
+package enum Rollback {
+    /// Accepts the state that a directory holds, and levels the two counters.
+    ///
+    /// - Parameter now: for the audit log, in milliseconds since 1970.
+    /// - Throws: ``StoreError``, as for opening; `unavailable` where nothing was rolled back.
+    package static func accept(
+        directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits(), actor: String, now: Int64
+    ) throws(StoreError) {
+        let files = StoreFiles(directory)
+        guard FileSystem.exists(files.store) else {
+            _ = try FirstStart.isDue(files, source)
+            throw .missing("There is no store in \(files.directory). Name its directory with --data.")
+        }
+        let opening = try Opening(files, source, limits, ignoresBadGeneration: true)
+        if let beside = opening.fileGeneration, opening.contents.generation >= beside {
+            throw .unavailable("The store in \(files.directory) is the newest; there is nothing to accept.")
+        }
+        let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
+        let pool = try opening.connect()
+        defer { withExtendedLifetime(opening.lock) { Opening.close(pool) } }
+        try translating(files.store) {
+            try pool.writeWithoutTransaction { database in
+                try settle(
+                    database, reason: "an older state of the store was accepted", action: "store.rollback_accepted",
+                    detail: "generation \(opening.contents.generation) came after \(opening.fileGeneration ?? 0)",
+                    actor: actor, generation: next, now: now)
+            }
+        }
+        try Generation.write(next, files)
+    }
+
+    /// One transaction: no sessions, no waiting requests, a line in the audit log, ids that were never used, and a new
+    /// generation.
+    static func settle(
+        _ database: Database, reason: String, action: String, detail: String, actor: String, generation: UInt64,
+        now: Int64
+    ) throws {
+        try database.inTransaction(.immediate) {
+            try database.execute(sql: "DELETE FROM session")
+            try database.execute(
+                sql: "UPDATE request SET state = 2, reason = ?, finished_at = ? WHERE state = 0",
+                arguments: [reason, now])
+            try database.execute(
+                sql: "INSERT INTO audit (at, actor, action, detail) VALUES (?, ?, ?, ?)",
+                arguments: [now, actor, action, detail])
+            try database.execute(
+                sql: """
+                    UPDATE meta SET generation = ?1, highest_request = highest_request + ?2,
+                        highest_delivery = highest_delivery + ?2
+                    """,
+                arguments: [Int64(generation), Int64(StoreLimits.idGap)])
+            return .commit
+        }
+    }
+}

@@ -1,0 +1,82 @@
+// The hot path: batches of changes, one transaction each.
+
+import GRDB
+package import GatewayCore
+
+extension SQLiteStore {
+    /// A group failed after it had written something, and no savepoint was there to go back to.
+    private struct NeedsSavepoints: Error {}
+
+    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+        try translating {
+            try writing { database, bounds in
+                do {
+                    return try transact(groups, database, &bounds, savepoints: false)
+                } catch is NeedsSavepoints {
+                    return try transact(groups, database, &bounds, savepoints: true)
+                }
+            }
+        }
+    }
+
+    /// Savepoints cost a copy of each page that a group touches, and groups hardly ever fail. So a batch is tried
+    /// without; where a group fails after it has written something, the transaction is undone and done again with.
+    private func transact(
+        _ groups: [[StoreChange]], _ database: Database, _ bounds: inout BoundedTables, savepoints: Bool
+    ) throws -> [StoreError?] {
+        var outcomes: [StoreError?] = []
+        outcomes.reserveCapacity(groups.count)
+        var next = bounds
+        try database.inTransaction(.immediate) {
+            var writer = ChangeWriter(database, groups)
+            for group in groups {
+                let failure = try write(group, database, &writer, savepoints: savepoints)
+                writer.endGroup(succeeded: failure == nil)
+                outcomes.append(failure)
+            }
+            try writer.flush()
+            try writer.raiseHighest()
+            try next.settle(&writer, limits)
+            return .commit
+        }
+        bounds = next
+        return outcomes
+    }
+
+    private func write(
+        _ group: [StoreChange], _ database: Database, _ writer: inout ChangeWriter, savepoints: Bool
+    ) throws -> StoreError? {
+        let savepoint = savepoints && group.count > 1
+        if savepoint { try SQLStatement(database, "SAVEPOINT one_group").run() }
+        var failure: StoreError?
+        for (index, change) in group.enumerated() {
+            failure = try writer.apply(change)
+            guard failure != nil else { continue }
+            // The change that fails has written nothing; those before it have.
+            if index > 0, !savepoint { throw NeedsSavepoints() }
+            break
+        }
+        guard savepoint else { return failure }
+        if failure != nil { try SQLStatement(database, "ROLLBACK TO one_group").run() }
+        try SQLStatement(database, "RELEASE one_group").run()
+        return failure
+    }
+}
+
+/// How many rows the bounded tables have at most, so that they are counted only when they might be full.
+struct BoundedTables: Sendable {
+    private var evidence = Int.max / 2
+    private var observations = Int.max / 2
+
+    /// Evicts what is too much after a batch.
+    mutating func settle(_ writer: inout ChangeWriter, _ limits: StoreLimits) throws {
+        evidence += writer.addedEvidence
+        if writer.addedEvidence > 0, evidence > limits.evidence {
+            evidence = try writer.evict(.countEvidence, .evictEvidence, limit: limits.evidence)
+        }
+        observations += writer.addedObservations
+        if writer.addedObservations > 0, observations > limits.observations {
+            observations = try writer.evict(.countObservations, .evictObservations, limit: limits.observations)
+        }
+    }
+}

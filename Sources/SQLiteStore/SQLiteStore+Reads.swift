@@ -1,0 +1,79 @@
+// What a process needs to start and the vault needs on its way. Read through the writer's connection: the vault is the
+// only one that writes all the time, and its cache holds the sessions.
+
+import Envelope
+import GRDB
+package import GatewayCore
+package import RequestQueue
+
+extension SQLiteStore {
+    package func load() throws(StoreError) -> StoreContents {
+        try translating {
+            try pool.read { database in
+                var contents = StoreContents()
+                contents.policies = try SQLStatement(database, "SELECT account, policy FROM policy").rows { row in
+                    guard let policy = Policy(rawValue: UInt8(clamping: row.number(1))) else {
+                        throw unreadable("policy")
+                    }
+                    let account = row.text(0)
+                    return (account.isEmpty ? nil : AccountID(text: account), policy)
+                }
+                contents.conversations = try conversations(database, limit: -1)
+                contents.devices = try SQLStatement(
+                    database, "SELECT id, account, sealed_identity, created_at FROM device"
+                ).rows { row in
+                    DeviceRow(
+                        id: DeviceID(row.identifier(0)), account: AccountID(text: row.text(1)),
+                        sealedIdentity: row.bytes(2), createdAt: row.number(3))
+                }
+                let highest = try SQLStatement(
+                    database, "SELECT highest_request, highest_delivery FROM meta WHERE id = 1"
+                ).rows { ($0.identifier(0), $0.identifier(1)) }.first
+                (contents.highestRequest, contents.highestDelivery) = highest ?? (0, 0)
+                return contents
+            }
+        }
+    }
+
+    package func session(_ id: SessionID) throws(StoreError) -> SessionRow? {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(
+                    database, "SELECT fence, sealed_state FROM session WHERE owner = ?1 AND peer = ?2")
+                statement.bind(id.owner.value, at: 1)
+                statement.bind(id.peer.value, at: 2)
+                return try statement.rows { SessionRow(id: id, fence: $0.identifier(0), sealedState: $0.bytes(1)) }
+                    .first
+            }
+        }
+    }
+
+    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(
+                    database, "\(Self.selectRequest) WHERE account = ?1 AND state = 0 ORDER BY id")
+                statement.bind(account.text, at: 1)
+                return try statement.rows(request)
+            }
+        }
+    }
+
+    package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(
+                    database, "SELECT sequence, sealed_line FROM delivery WHERE account = ?1 ORDER BY sequence")
+                statement.bind(account.text, at: 1)
+                return try statement.rows { row in
+                    DeliveryRow(sequence: row.identifier(0), account: account, sealedLine: row.bytes(1))
+                }
+            }
+        }
+    }
+
+    /// A row that holds what this program never writes.
+    func unreadable(_ table: String) -> StoreError {
+        .corrupt(StoreError.damaged(files.store, "a row of \(table) cannot be understood"))
+    }
+}

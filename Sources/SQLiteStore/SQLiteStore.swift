@@ -1,0 +1,70 @@
+// The embedded store: SQLite in WAL mode, each commit synced, one writer and a few readers. It knows rows and files; what
+// is secret in the rows is sealed before it gets here.
+//
+//     DIR/pawl.sqlite (-wal, -shm)   the tables
+//     DIR/storage.key                the storage key, unless it is kept elsewhere
+//     DIR/generation                 how often the store was opened; see Generation.swift
+//     DIR/deliveries.journal         see DeliveryJournal.swift
+//     DIR/pawl.lock                  held while a process has the store open
+
+import GRDB
+package import GatewayCore
+import Synchronization
+
+/// A store in a directory. It is closed when the last reference goes.
+package final class SQLiteStore: Store {
+    /// What the rows of this store are sealed under.
+    package let key: StorageKey
+    /// How often the store has been opened, this time included.
+    package let generation: UInt64
+
+    let pool: DatabasePool
+    let files: StoreFiles
+    let limits: StoreLimits
+    private let bounds = Mutex(BoundedTables())
+    private let lock: DirectoryLock
+
+    /// The directory that the store is in.
+    package var directory: String { files.directory }
+
+    /// Opens the store of a directory; makes directory, key and store at the first start. Never makes one over what is
+    /// there, never repairs by wiping.
+    ///
+    /// - Throws: ``StoreError``: `locked`, `missing`, `corrupt`, `tooNew`, `wrongKey`, `unusableKey`, `rolledBack`, or
+    ///   `unavailable` where the file system fails. Each says what to do.
+    package static func open(
+        directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits()
+    ) throws(StoreError) -> SQLiteStore {
+        let opening = try Opening(StoreFiles(directory), source, limits)
+        try opening.refuseRollback()
+        return try SQLiteStore(opening)
+    }
+
+    /// Opens what has been examined, and counts a generation.
+    init(_ opening: Opening) throws(StoreError) {
+        (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
+        let pool = try opening.connect()
+        self.pool = pool
+        let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
+        generation = next
+        try translating(opening.files.store) {
+            try pool.writeWithoutTransaction { database in
+                try database.inTransaction(.immediate) {
+                    try database.execute(sql: "UPDATE meta SET generation = ?", arguments: [Int64(next)])
+                    return .commit
+                }
+            }
+        }
+        // The store first: a crash in between leaves it ahead of the file, and only behind is a rollback.
+        try Generation.write(next, files)
+    }
+
+    deinit { Opening.close(pool) }
+
+    /// Runs something on the writer's connection.
+    func writing<Result: Sendable>(_ body: (Database, inout BoundedTables) throws -> Result) throws -> Result {
+        try pool.writeWithoutTransaction { database in
+            try bounds.withLock { bounds in try body(database, &bounds) }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+// The tables, and how older ones become them. The number of applied migrations is SQLite's user_version.
+
+import GRDB
+import GatewayCore
+
+enum Schema {
+    /// SQLite's application_id of our stores: `PAWL`.
+    static let applicationID = 0x5041_574C
+
+    /// Each brings a store from the version of its index to the next. One that has been released never changes.
+    private static let migrations = [version1]
+
+    /// The version that this program writes.
+    static var known: Int { migrations.count }
+
+    /// Brings an older store, or an empty one, to the known version. One transaction a step.
+    static func migrate(_ database: Database) throws {
+        let found = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
+        guard found < known else { return }
+        for version in found..<known {
+            try database.inTransaction(.immediate) {
+                try database.execute(sql: migrations[version])
+                try database.execute(sql: "PRAGMA user_version = \(version + 1)")
+                return .commit
+            }
+        }
+    }
+
+    // No foreign keys: a batch may hold a session before the device that owns it, and the vault is the judge of what
+    // belongs together.
+    private static let version1 = """
+        PRAGMA application_id = \(applicationID);
+
+        -- One row. What is said once of the whole store.
+        CREATE TABLE meta (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            key_check BLOB NOT NULL CHECK (length(key_check) = 32),
+            generation INTEGER NOT NULL,
+            highest_request INTEGER NOT NULL DEFAULT 0,
+            highest_delivery INTEGER NOT NULL DEFAULT 0
+        ) STRICT;
+
+        -- The empty account is everyone.
+        CREATE TABLE policy (account TEXT PRIMARY KEY, policy INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+
+        CREATE TABLE device (
+            id INTEGER PRIMARY KEY,
+            account TEXT NOT NULL,
+            sealed_identity BLOB NOT NULL,
+            created_at INTEGER NOT NULL
+        ) STRICT;
+        CREATE INDEX device_account ON device (account);
+
+        CREATE TABLE session (
+            owner INTEGER NOT NULL,
+            peer INTEGER NOT NULL,
+            fence INTEGER NOT NULL,
+            sealed_state BLOB NOT NULL,
+            PRIMARY KEY (owner, peer)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX session_peer ON session (peer);
+
+        -- State: 0 pending, 1 done, 2 dead. Ciphertext only.
+        CREATE TABLE request (
+            id INTEGER PRIMARY KEY,
+            state INTEGER NOT NULL,
+            finished_at INTEGER,
+            accepted_at INTEGER NOT NULL,
+            attempts INTEGER NOT NULL,
+            account TEXT NOT NULL,
+            peer TEXT NOT NULL,
+            target TEXT NOT NULL,
+            verb TEXT NOT NULL,
+            remote_id TEXT,
+            reason TEXT,
+            bodies BLOB NOT NULL
+        ) STRICT;
+        CREATE INDEX request_waiting ON request (account) WHERE state = 0;
+        CREATE INDEX request_dead ON request (state) WHERE state = 2;
+        CREATE INDEX request_finished ON request (finished_at) WHERE finished_at IS NOT NULL;
+
+        CREATE TABLE delivery (
+            sequence INTEGER PRIMARY KEY,
+            account TEXT NOT NULL,
+            sealed_line BLOB NOT NULL
+        ) STRICT;
+        CREATE INDEX delivery_account ON delivery (account);
+
+        CREATE TABLE conversation (
+            first TEXT NOT NULL,
+            second TEXT NOT NULL,
+            latch INTEGER NOT NULL,
+            since INTEGER NOT NULL,
+            peer_name_for_first TEXT NOT NULL,
+            peer_name_for_second TEXT NOT NULL,
+            PRIMARY KEY (first, second)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX conversation_second ON conversation (second);
+
+        CREATE TABLE evidence (
+            id INTEGER PRIMARY KEY,
+            verified INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            software TEXT NOT NULL,
+            asked INTEGER NOT NULL,
+            first_seen INTEGER NOT NULL,
+            last_seen INTEGER NOT NULL,
+            registrations INTEGER NOT NULL,
+            UNIQUE (verified, name, software)
+        ) STRICT;
+        CREATE INDEX evidence_age ON evidence (verified, last_seen);
+
+        CREATE TABLE observation (
+            id INTEGER PRIMARY KEY,
+            sender TEXT NOT NULL,
+            target TEXT NOT NULL,
+            recipient TEXT NOT NULL,
+            messages INTEGER NOT NULL,
+            last_seen INTEGER NOT NULL,
+            UNIQUE (sender, target, recipient)
+        ) STRICT;
+        CREATE INDEX observation_age ON observation (last_seen);
+
+        CREATE TABLE tally (
+            hour INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            PRIMARY KEY (hour, kind)
+        ) STRICT, WITHOUT ROWID;
+
+        -- Append only: no row of it changes or goes, by whatever statement.
+        CREATE TABLE audit (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            at INTEGER NOT NULL,
+            actor TEXT NOT NULL,
+            action TEXT NOT NULL,
+            detail TEXT NOT NULL
+        ) STRICT;
+        CREATE TRIGGER audit_keeps_rows BEFORE DELETE ON audit
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        CREATE TRIGGER audit_keeps_text BEFORE UPDATE ON audit
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        CREATE TRIGGER audit_keeps_order BEFORE INSERT ON audit
+            WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        """
+}

@@ -1,0 +1,47 @@
+// A batch may write one session many times; only its last state has to reach the disk.
+
+import GatewayCore
+
+/// Holds back the sessions that a batch writes more than once, so that each is written once. What a group has staged
+/// counts only when the group has succeeded, and fences are judged as if each row had been written at once.
+struct SessionCoalescer {
+    private var repeated: Set<SessionID> = []
+    private var staged: [SessionID: SessionRow] = [:]
+    private var pending: [SessionID: SessionRow] = [:]
+
+    init(_ groups: [[StoreChange]]) {
+        var seen: Set<SessionID> = []
+        for group in groups {
+            for change in group {
+                switch change {
+                case .putSession(let row):
+                    if !seen.insert(row.id).inserted { repeated.insert(row.id) }
+                case .removeSessions, .forgetAccount:
+                    // They look at rows that would not be there yet.
+                    repeated = []
+                    return
+                default: break
+                }
+            }
+        }
+    }
+
+    /// Whether the rows of a session are held back.
+    func holds(_ id: SessionID) -> Bool { !repeated.isEmpty && repeated.contains(id) }
+
+    /// The fence of the row that is held back, where there is one.
+    func fence(_ id: SessionID) -> UInt64? { (staged[id] ?? pending[id])?.fence }
+
+    mutating func stage(_ row: SessionRow) { staged[row.id] = row }
+
+    mutating func endGroup(succeeded: Bool) {
+        guard !staged.isEmpty else { return }
+        if succeeded { pending.merge(staged) { $1 } }
+        staged.removeAll(keepingCapacity: true)
+    }
+
+    mutating func takePending() -> [SessionRow] {
+        defer { pending = [:] }
+        return Array(pending.values)
+    }
+}

@@ -1,0 +1,87 @@
+// The storage key: what private keys, ratchets and lines at rest are sealed under.
+
+import Crypto
+import Foundation
+import GatewayCore
+
+/// Thirty-two secret bytes on the heap, wiped when the last reference goes. Its description says nothing.
+package final class StorageKey: Sendable, CustomStringConvertible, CustomReflectable {
+    /// In bytes.
+    package static let length = 32
+    /// What the store keeps of the key: a code of this text under it tells a wrong key from a damaged store.
+    private static let checkText = Array("pawl storage key check 1".utf8)
+
+    private let secret: SecretBytes
+
+    /// Takes a copy of the bytes; the caller wipes its own.
+    ///
+    /// - Parameter bytes: ``length`` of them; anything else is the caller's bug.
+    package init(_ bytes: some Collection<UInt8>) {
+        precondition(bytes.count == Self.length, "a storage key has 32 bytes")
+        secret = SecretBytes(bytes)
+    }
+
+    /// A new key from the system's random source.
+    package static func random() -> StorageKey {
+        var generator = SystemRandomNumberGenerator()
+        var bytes = (0..<length).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        defer { SecretBytes.wipe(&bytes) }
+        return StorageKey(bytes)
+    }
+
+    /// Lends the bytes; the copy that is lent is wiped afterwards. Make of it what is needed inside the closure: an array
+    /// that escapes is a copy that nobody wipes.
+    package func withBytes<Result>(_ body: ([UInt8]) throws -> Result) rethrows -> Result {
+        var bytes = secret.copy()
+        defer { SecretBytes.wipe(&bytes) }
+        return try body(bytes)
+    }
+
+    package func isEqual(to other: StorageKey) -> Bool {
+        withBytes { own in other.withBytes { zip(own, $0).reduce(0) { $0 | ($1.0 ^ $1.1) } == 0 } }
+    }
+
+    /// The key-check value: HMAC-SHA-256 of a constant. 32 bytes.
+    var check: [UInt8] {
+        withBytes { Array(HMAC<SHA256>.authenticationCode(for: Self.checkText, using: SymmetricKey(data: $0))) }
+    }
+
+    func matches(check: [UInt8]) -> Bool {
+        withBytes {
+            HMAC<SHA256>.isValidAuthenticationCode(
+                check, authenticating: Self.checkText, using: SymmetricKey(data: $0))
+        }
+    }
+
+    package var description: String { "StorageKey" }
+    package var customMirror: Mirror { Mirror(self, children: []) }
+}
+
+/// Bytes of a key on the heap, at one address from the first to the last moment.
+final class SecretBytes: @unchecked Sendable {
+    private let buffer: UnsafeMutableRawBufferPointer
+
+    init(_ bytes: some Collection<UInt8>) {
+        buffer = .allocate(byteCount: bytes.count, alignment: 16)
+        buffer.copyBytes(from: bytes)
+    }
+
+    deinit {
+        Self.wipe(buffer)
+        buffer.deallocate()
+    }
+
+    func copy() -> [UInt8] { Array(buffer) }
+
+    static func wipe(_ bytes: inout [UInt8]) { bytes.withUnsafeMutableBytes(wipe) }
+
+    /// Writes zeros that the optimizer does not remove.
+    static func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
+        guard let address = buffer.baseAddress else { return }
+        #if canImport(Darwin)
+            memset_s(address, buffer.count, 0, buffer.count)
+        #else
+            explicit_bzero(address, buffer.count)
+        #endif
+    }
+}

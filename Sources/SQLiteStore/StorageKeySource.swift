@@ -1,0 +1,160 @@
+// Where the storage key comes from, and why one is not taken.
+
+import Foundation
+package import GatewayCore
+
+extension StorageKey {
+    /// Where the key is.
+    package enum Source: Equatable, Sendable {
+        /// The path of a file of 32 bytes and mode 0600. It is made at the first start.
+        case file(String)
+        /// The name of an environment variable that holds the key in Base64 or hexadecimal.
+        case environment(String)
+
+        /// `storage.key` in the directory of the store.
+        package static func standard(directory: String) -> Source {
+            .file(StoreFiles(directory).directory + "/storage.key")
+        }
+
+        /// Whether a key is there, good or bad.
+        var isPresent: Bool {
+            switch self {
+            case .file(let path): FileSystem.exists(path)
+            case .environment(let name): getenv(name) != nil
+            }
+        }
+    }
+
+    /// Reads a key.
+    ///
+    /// - Throws: ``StoreError/missing(_:)`` or ``StoreError/unusableKey(_:)``, with the repair.
+    package static func read(_ source: Source) throws(StoreError) -> StorageKey {
+        switch source {
+        case .file(let path): try read(file: path)
+        case .environment(let name): try read(environment: name)
+        }
+    }
+
+    /// Writes a key to a file that was not there, with mode 0600.
+    func create(_ path: String) throws(StoreError) {
+        try FileSystem.makeDirectory(FileSystem.parent(of: path))
+        let result = withBytes { bytes in
+            Result { () throws(StoreError) in try FileSystem.create(path, bytes) }
+        }
+        try result.get()
+    }
+
+    private static func read(file path: String) throws(StoreError) -> StorageKey {
+        guard FileSystem.exists(path) else {
+            throw .missing("There is no storage key at \(path).")
+        }
+        let number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        guard number >= 0 else {
+            throw .unusableKey(
+                """
+                The storage key \(path) cannot be read (\(String(cString: strerror(errno)))). Let the user that runs \
+                pawl own it: chown \(name(ofUser: geteuid())) \(path)
+                """)
+        }
+        defer { _ = close(number) }
+        var status = stat()
+        guard fstat(number, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw .unusableKey("The storage key \(path) is not a file. Name the file with storage_key.file.")
+        }
+        guard status.st_mode & 0o077 == 0 else {
+            let mode = String(status.st_mode & 0o777, radix: 8)
+            throw .unusableKey(
+                """
+                The storage key \(path) has mode 0\(mode): others can read or change it. Take that away: \
+                chmod 600 \(path)
+                """)
+        }
+        guard Int(status.st_size) == length else {
+            throw .unusableKey(
+                """
+                The storage key \(path) has \(status.st_size) bytes, not \(length): it is damaged or not a key. Bring \
+                back the copy that a backup holds: pawl restore FILE --data DIR --force
+                """)
+        }
+        var bytes = [UInt8](repeating: 0, count: length)
+        defer { SecretBytes.wipe(&bytes) }
+        let count = bytes.withUnsafeMutableBytes { pread(number, $0.baseAddress!, $0.count, 0) }
+        guard count == length else { throw FileSystem.failure("read", path) }
+        return StorageKey(bytes)
+    }
+
+    private static func read(environment name: String) throws(StoreError) -> StorageKey {
+        guard let value = getenv(name) else {
+            throw .missing(
+                """
+                The environment variable \(name) is not set; storage_key.environment says that it holds the storage \
+                key. Set it to the key in Base64, or use a file with storage_key.file.
+                """)
+        }
+        var text = Array(UnsafeRawBufferPointer(start: value, count: strlen(value)))
+        defer { SecretBytes.wipe(&text) }
+        guard var bytes = KeyText.decode(text) else {
+            throw .unusableKey(
+                """
+                The environment variable \(name) holds no key: \(length) bytes in Base64 (44 characters) or \
+                hexadecimal (\(length * 2)) are expected. Set it to the key of this store; a new one for a new store \
+                comes from: openssl rand -base64 32
+                """)
+        }
+        defer { SecretBytes.wipe(&bytes) }
+        return StorageKey(bytes)
+    }
+
+    private static func name(ofUser id: uid_t) -> String {
+        guard let entry = getpwuid(id), let name = entry.pointee.pw_name else { return String(id) }
+        return String(cString: name)
+    }
+}
+
+/// A key as text.
+enum KeyText {
+    /// Thirty-two bytes from 64 hexadecimal digits, or from Base64 in either alphabet, padded or not.
+    static func decode(_ text: [UInt8]) -> [UInt8]? {
+        let text = text.filter { !" \t\r\n".utf8.contains($0) }
+        if text.count == StorageKey.length * 2 {
+            return decode(text[...], bitsPerDigit: 4, value: hexadecimal)
+        }
+        var digits = text[...]
+        while digits.last == UInt8(ascii: "="), text.count - digits.count < 2 { digits.removeLast() }
+        return decode(digits, bitsPerDigit: 6, value: base64)
+    }
+
+    private static func decode(
+        _ digits: ArraySlice<UInt8>, bitsPerDigit: Int, value: (UInt8) -> UInt32?
+    ) -> [UInt8]? {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(StorageKey.length)
+        var bits: UInt32 = 0
+        var count = 0
+        for digit in digits {
+            guard let value = value(digit) else { return nil }
+            bits = bits << UInt32(bitsPerDigit) | value
+            count += bitsPerDigit
+            guard count >= 8 else { continue }
+            count -= 8
+            bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
+            bits &= (1 << UInt32(count)) - 1
+        }
+        return bytes.count == StorageKey.length && count < bitsPerDigit && bits == 0 ? bytes : nil
+    }
+
+    private static func hexadecimal(_ digit: UInt8) -> UInt32? {
+        Character(UnicodeScalar(digit)).hexDigitValue.map(UInt32.init)
+    }
+
+    private static func base64(_ digit: UInt8) -> UInt32? {
+        switch digit {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"): UInt32(digit - UInt8(ascii: "A"))
+        case UInt8(ascii: "a")...UInt8(ascii: "z"): UInt32(digit - UInt8(ascii: "a")) + 26
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): UInt32(digit - UInt8(ascii: "0")) + 52
+        case UInt8(ascii: "+"), UInt8(ascii: "-"): 62
+        case UInt8(ascii: "/"), UInt8(ascii: "_"): 63
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,75 @@
+import Envelope
+import GatewayCore
+import Glibc
+import RequestQueue
+import SQLiteStore
+import StoreConformance
+import Testing
+
+@Suite struct RollbackTests {
+    private let scratch = Scratch()
+    private typealias Rows = StoreConformance
+
+    /// A store whose state of the first opening was copied back after the third.
+    init() throws {
+        try scratch.with { store in
+            try Rows.commit(
+                store, [.insertRequest(Rows.request(1)), .insertRequest(Rows.request(2))],
+                [.updateRequest(id: 2, state: .done, remoteID: nil, reason: nil, at: 1)],
+                [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
+                [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))])
+        }
+        run("cp", scratch.store, scratch.path + "/old.sqlite")
+        try scratch.with { _ in }
+        try scratch.with { _ in }
+        run("rm", "-f", scratch.store + "-wal", scratch.store + "-shm")
+        run("cp", scratch.path + "/old.sqlite", scratch.store)
+    }
+
+    @Test func refused() {
+        guard case .rolledBack(let message) = scratch.refusal() else {
+            Issue.record("opened")
+            return
+        }
+        #expect(message.contains("opened 1 times") && message.contains("counts 3"))
+        #expect(message.contains("pawl restore --accept-rollback --data \(scratch.data)"))
+    }
+
+    @Test func accepted() throws {
+        try Rollback.accept(directory: scratch.data, key: scratch.key, actor: "root", now: 77)
+        try scratch.with { store throws in
+            #expect(store.generation == 5)
+            #expect(try store.session(Rows.session(1, 2, fence: 1).id) == nil)
+            #expect(try store.request(1)?.state == .dead)
+            #expect(try store.request(1)?.reason == "an older state of the store was accepted")
+            #expect(try store.request(2)?.state == .done)
+            let line = try #require(try store.auditLog(limit: 9).last)
+            #expect(line.at == 77 && line.actor == "root" && line.action == "store.rollback_accepted")
+            let contents = try store.load()
+            #expect(contents.devices.count == 1 && contents.conversations.count == 1)
+            #expect(contents.highestRequest > 1 << 32 && contents.highestDelivery > 1 << 32)
+            #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
+        }
+    }
+
+    @Test func nothingToAccept() throws {
+        try Rollback.accept(directory: scratch.data, key: scratch.key, actor: "root", now: 77)
+        let error = #expect(throws: StoreError.self) {
+            try Rollback.accept(directory: scratch.data, key: scratch.key, actor: "root", now: 78)
+        }
+        #expect(error?.message.contains("nothing to accept") == true)
+        try scratch.with { store throws in #expect(try store.auditLog(limit: 9).count == 1) }
+    }
+
+    @Test func aBadGenerationFileIsRepaired() throws {
+        write(Array("x".utf8), scratch.data + "/generation")
+        try Rollback.accept(directory: scratch.data, key: scratch.key, actor: "root", now: 77)
+        #expect(scratch.refusal() == nil)
+    }
+
+    /// A crash between the two counters.
+    @Test func aStoreAheadOfTheFileIsNoRollback() throws {
+        write(Array("0\n".utf8), scratch.data + "/generation")
+        try scratch.with { #expect($0.generation == 2) }
+    }
+}

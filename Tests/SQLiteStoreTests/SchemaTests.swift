@@ -1,0 +1,119 @@
+import GatewayCore
+import Glibc
+import RequestQueue
+import SQLiteStore
+import StoreConformance
+import Testing
+
+@Suite struct SchemaTests {
+    private let scratch = Scratch()
+
+    /// A store as version 1 of the schema has left it, written by hand: key of 32 times 0x11, one row of each kind.
+    private static let golden = """
+        PRAGMA application_id = 1346459468;
+        PRAGMA user_version = 1;
+        CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), key_check BLOB NOT NULL CHECK (length(key_check) = 32),
+            generation INTEGER NOT NULL, highest_request INTEGER NOT NULL DEFAULT 0,
+            highest_delivery INTEGER NOT NULL DEFAULT 0) STRICT;
+        CREATE TABLE policy (account TEXT PRIMARY KEY, policy INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+        CREATE TABLE device (id INTEGER PRIMARY KEY, account TEXT NOT NULL, sealed_identity BLOB NOT NULL,
+            created_at INTEGER NOT NULL) STRICT;
+        CREATE INDEX device_account ON device (account);
+        CREATE TABLE session (owner INTEGER NOT NULL, peer INTEGER NOT NULL, fence INTEGER NOT NULL,
+            sealed_state BLOB NOT NULL, PRIMARY KEY (owner, peer)) STRICT, WITHOUT ROWID;
+        CREATE INDEX session_peer ON session (peer);
+        CREATE TABLE request (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, finished_at INTEGER,
+            accepted_at INTEGER NOT NULL, attempts INTEGER NOT NULL, account TEXT NOT NULL, peer TEXT NOT NULL,
+            target TEXT NOT NULL, verb TEXT NOT NULL, remote_id TEXT, reason TEXT, bodies BLOB NOT NULL) STRICT;
+        CREATE INDEX request_waiting ON request (account) WHERE state = 0;
+        CREATE INDEX request_dead ON request (state) WHERE state = 2;
+        CREATE INDEX request_finished ON request (finished_at) WHERE finished_at IS NOT NULL;
+        CREATE TABLE delivery (sequence INTEGER PRIMARY KEY, account TEXT NOT NULL, sealed_line BLOB NOT NULL) STRICT;
+        CREATE INDEX delivery_account ON delivery (account);
+        CREATE TABLE conversation (first TEXT NOT NULL, second TEXT NOT NULL, latch INTEGER NOT NULL,
+            since INTEGER NOT NULL, peer_name_for_first TEXT NOT NULL, peer_name_for_second TEXT NOT NULL,
+            PRIMARY KEY (first, second)) STRICT, WITHOUT ROWID;
+        CREATE INDEX conversation_second ON conversation (second);
+        CREATE TABLE evidence (id INTEGER PRIMARY KEY, verified INTEGER NOT NULL, name TEXT NOT NULL,
+            software TEXT NOT NULL, asked INTEGER NOT NULL, first_seen INTEGER NOT NULL, last_seen INTEGER NOT NULL,
+            registrations INTEGER NOT NULL, UNIQUE (verified, name, software)) STRICT;
+        CREATE INDEX evidence_age ON evidence (verified, last_seen);
+        CREATE TABLE observation (id INTEGER PRIMARY KEY, sender TEXT NOT NULL, target TEXT NOT NULL,
+            recipient TEXT NOT NULL, messages INTEGER NOT NULL, last_seen INTEGER NOT NULL,
+            UNIQUE (sender, target, recipient)) STRICT;
+        CREATE INDEX observation_age ON observation (last_seen);
+        CREATE TABLE tally (hour INTEGER NOT NULL, kind TEXT NOT NULL, count INTEGER NOT NULL,
+            PRIMARY KEY (hour, kind)) STRICT, WITHOUT ROWID;
+        CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, actor TEXT NOT NULL,
+            action TEXT NOT NULL, detail TEXT NOT NULL) STRICT;
+        CREATE TRIGGER audit_keeps_rows BEFORE DELETE ON audit
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        CREATE TRIGGER audit_keeps_text BEFORE UPDATE ON audit
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        CREATE TRIGGER audit_keeps_order BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+            BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        INSERT INTO meta VALUES (1, x'KEYCHECK', 4, 12, 7);
+        INSERT INTO policy VALUES ('', 3), ('alice', 4);
+        INSERT INTO device VALUES (1, 'alice', x'010203', 5);
+        INSERT INTO session VALUES (1, 2, 9, x'0907');
+        INSERT INTO request VALUES (11, 0, NULL, 1011, 2, 'alice', 'bob', 'Bob', 'PRIVMSG', NULL, NULL, x'00020102');
+        INSERT INTO request VALUES (12, 2, 99, 1012, 0, 'alice', 'bob', 'Bob', 'NOTICE', 'r', 'gone', x'');
+        INSERT INTO delivery VALUES (7, 'bob', x'07');
+        INSERT INTO conversation VALUES ('alice', 'bob', 1, 3, 'bob', 'alice');
+        INSERT INTO evidence VALUES (1, 1, 'alice', 'irssi', 1, 1, 2, 3);
+        INSERT INTO observation VALUES (1, 'alice', 'x', 'outsider', 4, 5);
+        INSERT INTO tally VALUES (6, 'sent', 7);
+        INSERT INTO audit VALUES (1, 8, 'root', 'policy.set', 'hosted');
+        """
+    /// HMAC-SHA-256 of `pawl storage key check 1` under that key; made with openssl.
+    private static let keyCheck = "c9d4b99b66e29388cf6cb7a034a55f2c0ce9f40db7f7005e360054691e4adce2"
+
+    @Test func versionOneOpensAndWorks() throws {
+        run("mkdir", "-p", "-m", "700", scratch.data)
+        write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
+        scratch.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck))
+        let store = try scratch.open()
+        #expect(store.generation == 5)
+        let contents = try store.load()
+        #expect((contents.highestRequest, contents.highestDelivery) == (12, 7))
+        #expect(contents.policies.map(\.policy) == [.hosted, .required])
+        #expect(contents.devices == [StoreConformance.device(1, "alice")])
+        #expect(contents.conversations == [StoreConformance.conversation("alice", "bob", since: 3)])
+        #expect(try store.session(StoreConformance.session(1, 2, fence: 9, [9, 7]).id)?.sealedState == [9, 7])
+        let waiting = try store.waitingRequests(of: AccountID(text: "alice"))
+        #expect(waiting.map(\.bodies) == [[[1, 2]]])
+        #expect(waiting.map(\.attempts) == [2])
+        #expect(try store.request(12)?.reason == "gone")
+        #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sealedLine) == [[7]])
+        #expect(try store.evidence(limit: 9).map(\.registrations) == [3])
+        #expect(try store.observations(limit: 9).map(\.messages) == [4])
+        #expect(try store.tallies(sinceHour: 0).map(\.count) == [7])
+        #expect(try store.auditLog(limit: 9).map(\.detail) == ["hosted"])
+        try StoreConformance.commit(store, [.putSession(StoreConformance.session(1, 2, fence: 10))])
+        #expect(try store.commit([[.putSession(StoreConformance.session(1, 2, fence: 10))]]) == [.fenced])
+    }
+
+    /// The text above is what this program makes, so that a changed version 1 fails here.
+    @Test func versionOneIsWhatItWas() throws {
+        try scratch.with { _ in }
+        let other = Scratch()
+        run("mkdir", "-p", other.data)
+        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck))
+        #expect(schema(scratch.store) == schema(other.store))
+        #expect(schema(scratch.store).count > 20)
+    }
+
+    @Test(arguments: [
+        "UPDATE audit SET detail = 'x'", "DELETE FROM audit",
+        "INSERT OR REPLACE INTO audit VALUES (1, 1, 'a', 'b', 'c')",
+        "UPDATE OR REPLACE audit SET id = 2",
+        "REPLACE INTO audit (id, at, actor, action, detail) VALUES (1, 1, 'a', 'b', 'c')",
+    ])
+    func theAuditLogIsAppendOnly(_ sql: String) throws {
+        let store = try scratch.open()
+        let row = AuditRow(at: 1, actor: "root", action: "policy.set", detail: "hosted")
+        try StoreConformance.commit(store, [.audit(row)], [.audit(row)])
+        #expect(throws: (any Error).self) { try store.execute(sql) }
+        #expect(try store.auditLog(limit: 9) == [row, row])
+    }
+}

@@ -1,0 +1,31 @@
+// Ways into the store's connections that only tests have.
+
+import GRDB
+import GatewayCore
+
+@testable import SQLiteStore
+
+extension SQLiteStore {
+    /// Makes the disk as small as a number of pages.
+    func limitPages(to count: Int) throws {
+        try pool.writeWithoutTransaction { try $0.execute(sql: "PRAGMA max_page_count = \(count)") }
+    }
+
+    func pragma(_ name: String) throws -> Int? {
+        try pool.writeWithoutTransaction { try Int.fetchOne($0, sql: "PRAGMA \(name)") }
+    }
+
+    /// Runs something while the writer is in the middle of a transaction.
+    func whileWriting(_ body: () throws -> Void) throws {
+        try pool.writeWithoutTransaction { database in
+            try database.inTransaction(.immediate) {
+                try database.execute(sql: "UPDATE meta SET generation = generation")
+                try body()
+                return .rollback
+            }
+        }
+    }
+
+    /// Runs SQL on the writer.
+    func execute(_ sql: String) throws { try pool.writeWithoutTransaction { try $0.execute(sql: sql) } }
+}

@@ -1,0 +1,88 @@
+// Batches, groups and fences.
+
+import Envelope
+import GatewayCore
+import RequestQueue
+import Testing
+
+extension StoreConformance {
+    @Sendable static func readsBack(_ make: Make) throws {
+        let store = try make()
+        #expect(try store.load().devices.isEmpty)
+        let row = session(1, .max, fence: 1, [9, 8, 7])
+        try commit(store, [.putDevice(device(.max, "alice")), .putSession(row), .insertRequest(request(1))], [])
+        #expect(try store.load().devices == [device(.max, "alice")])
+        #expect(try store.session(row.id) == row)
+        #expect(try store.session(SessionID(owner: DeviceID(.max), peer: DeviceID(1))) == nil)
+        #expect(try store.request(1) == request(1))
+        #expect(try store.request(2) == nil)
+        #expect(try store.commit([]).isEmpty)
+    }
+
+    @Sendable static func groupFailsAlone(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.insertRequest(request(1))])
+        let outcomes = try store.commit([
+            [.insertRequest(request(2)), .insertDelivery(delivery(2))],
+            [.insertDelivery(delivery(3)), .putSession(session(1, 2, fence: 1)), .insertRequest(request(1))],
+            [.insertRequest(request(1)), .insertDelivery(delivery(4))],
+            [.insertDelivery(delivery(5)), .insertRequest(request(5))],
+        ])
+        #expect(outcomes.map { $0 == nil } == [true, false, false, true])
+        #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sequence) == [2, 5])
+        #expect(try store.waitingRequests(of: AccountID(text: "alice")).map(\.id) == [1, 2, 5])
+        #expect(try store.session(session(1, 2, fence: 1).id) == nil)
+    }
+
+    @Sendable static func fence(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.putSession(session(1, 2, fence: 5, [5]))])
+        #expect(try store.commit([[.putSession(session(1, 2, fence: 5, [0]))]]) == [.fenced])
+        #expect(
+            try store.commit([[.putSession(session(1, 2, fence: 4, [0])), .insertRequest(request(1))]]) == [.fenced])
+        #expect(try store.session(session(1, 2, fence: 0).id)?.sealedState == [5])
+        #expect(try store.request(1) == nil)
+        try commit(store, [.putSession(session(1, 2, fence: 6, [6]))])
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 6, [6]))
+    }
+
+    @Sendable static func repeatedSession(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.putSession(session(1, 2, fence: 3, [3]))])
+        let outcomes = try store.commit([
+            [.putSession(session(1, 2, fence: 3, [0])), .insertRequest(request(1))],
+            [.putSession(session(1, 2, fence: 4, [4])), .insertRequest(request(2))],
+            [.putSession(session(1, 2, fence: 4, [0])), .insertRequest(request(3))],
+            [.putSession(session(1, 2, fence: 5, [5])), .putSession(session(1, 2, fence: 6, [6]))],
+            [.putSession(session(2, 1, fence: 1, [1]))],
+        ])
+        #expect(outcomes == [.fenced, nil, .fenced, nil, nil])
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 6, [6]))
+        #expect(try store.waitingRequests(of: AccountID(text: "alice")).map(\.id) == [2])
+        try commit(
+            store, [.putSession(session(3, 4, fence: 1, [1]))], [.putSession(session(3, 4, fence: 2, [2]))],
+            [.putSession(session(3, 4, fence: 9, [9]))])
+        #expect(try store.session(session(3, 4, fence: 0).id) == session(3, 4, fence: 9, [9]))
+    }
+
+    @Sendable static func failedGroupsSession(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.insertRequest(request(1))])
+        let outcomes = try store.commit([
+            [.putSession(session(1, 2, fence: 1, [1]))],
+            [.putSession(session(1, 2, fence: 7, [7])), .insertRequest(request(1))],
+            [.putSession(session(1, 2, fence: 2, [2]))],
+        ])
+        #expect(outcomes.map { $0 == nil } == [true, false, true])
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 2, [2]))
+    }
+
+    @Sendable static func removalInsideBatch(_ make: Make) throws {
+        let store = try make()
+        try commit(
+            store, [.putSession(session(1, 2, fence: 8))], [.putSession(session(2, 1, fence: 8))],
+            [.removeSessions(device: DeviceID(1))], [.putSession(session(1, 2, fence: 3, [3]))])
+        #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 3, [3]))
+        #expect(try store.session(session(2, 1, fence: 0).id) == nil)
+    }
+}

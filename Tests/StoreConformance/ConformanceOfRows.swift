@@ -1,0 +1,161 @@
+// Each kind of row.
+
+import Envelope
+import GatewayCore
+import RequestQueue
+import Testing
+
+extension StoreConformance {
+    @Sendable static func requestLife(_ make: Make) throws {
+        let store = try make()
+        try commit(store, (1...4).map { .insertRequest(request($0)) }, [.insertRequest(request(5, "carol"))])
+        try commit(
+            store,
+            [.updateRequest(id: 1, state: .done, remoteID: "r1", reason: nil, at: 100)],
+            [.updateRequest(id: 2, state: .dead, remoteID: nil, reason: "no such nick", at: 200)],
+            [.updateRequest(id: 3, state: .pending, remoteID: "r3", reason: nil, at: 50)],
+            [.updateRequest(id: 99, state: .done, remoteID: nil, reason: nil, at: 1)])
+        var done = request(1)
+        (done.state, done.remoteID) = (.done, "r1")
+        #expect(try store.request(1) == done)
+        #expect(try store.request(2)?.reason == "no such nick")
+        #expect(try store.requestCounts() == [.pending: 3, .done: 1, .dead: 1])
+        #expect(try store.waitingRequests(of: AccountID(text: "alice")).map(\.id) == [3, 4])
+        #expect(try store.requests(states: [.pending], limit: 2).map(\.id) == [3, 4])
+        #expect(try store.requests(states: [.dead, .done], limit: 9).map(\.id) == [1, 2])
+        #expect(try store.requests(states: [], limit: 9).isEmpty)
+        try commit(store, [.updateRequest(id: 1, state: .done, remoteID: nil, reason: nil, at: 100)])
+        #expect(try store.request(1)?.remoteID == "r1")
+        try commit(store, [.pruneRequests(finishedBefore: 200)])
+        #expect(try store.request(1) == nil)
+        #expect(try store.request(2) != nil)
+        #expect(try store.requestCounts() == [.pending: 3, .dead: 1])
+    }
+
+    @Sendable static func highestIDs(_ make: Make) throws {
+        let store = try make()
+        try commit(store, [.insertRequest(request(41)), .insertDelivery(delivery(17))])
+        try commit(store, [.insertRequest(request(40)), .insertDelivery(delivery(16))])
+        try commit(
+            store, [.removeDelivery(sequence: 17), .removeDelivery(sequence: 16)],
+            [.updateRequest(id: 41, state: .done, remoteID: nil, reason: nil, at: 1)],
+            [.pruneRequests(finishedBefore: 9)])
+        #expect(try store.request(41) == nil)
+        #expect(try store.load().highestRequest == 41)
+        #expect(try store.load().highestDelivery == 17)
+    }
+
+    @Sendable static func deliveries(_ make: Make) throws {
+        let store = try make()
+        let bob = AccountID(text: "bob")
+        try commit(store, [3, 1, 2].map { .insertDelivery(delivery($0)) }, [.insertDelivery(delivery(4, "carol"))])
+        #expect(try store.deliveries(of: bob) == [delivery(1), delivery(2), delivery(3)])
+        try commit(store, [.removeDelivery(sequence: 2)], [.removeDelivery(sequence: 77)])
+        #expect(try store.deliveries(of: bob).map(\.sequence) == [1, 3])
+    }
+
+    @Sendable static func forgottenAccount(_ make: Make) throws {
+        let store = try make()
+        let guest = AccountID(text: "~1f")
+        try commit(
+            store,
+            [.putDevice(device(1, guest.text)), .putDevice(device(2, "bob")), .putDevice(device(3, "carol"))],
+            [(1, 2), (2, 1), (2, 3), (3, 2)].map { .putSession(session($0.0, $0.1, fence: 1)) },
+            [.putConversation(conversation("~1f", "bob")), .putConversation(conversation("bob", "carol"))],
+            [.putConversation(conversation("aaa", "~1f"))],
+            [.insertDelivery(delivery(1, guest.text)), .insertDelivery(delivery(2))],
+            [
+                .insertRequest(request(1, guest.text)), .insertRequest(request(2, guest.text)),
+                .insertRequest(request(3)),
+            ],
+            [.updateRequest(id: 1, state: .done, remoteID: nil, reason: nil, at: 1)])
+        try commit(store, [.forgetAccount(guest, reason: "left", at: 9)])
+        #expect(try store.load().devices.map(\.id.value).sorted() == [2, 3])
+        #expect(try store.session(session(1, 2, fence: 0).id) == nil)
+        #expect(try store.session(session(2, 1, fence: 0).id) == nil)
+        #expect(try store.session(session(2, 3, fence: 0).id) != nil)
+        #expect(try store.conversations(limit: 9).map(\.id) == [conversation("bob", "carol").id])
+        #expect(try store.deliveries(of: guest).isEmpty)
+        #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
+        #expect(try store.request(1)?.state == .done)
+        #expect(try store.request(2)?.state == .dead)
+        #expect(try store.request(2)?.reason == "left")
+        #expect(try store.request(3)?.state == .pending)
+    }
+
+    @Sendable static func sums(_ make: Make) throws {
+        let store = try make()
+        func evidence(_ software: String, asked: Bool, _ first: Int64, _ last: Int64) -> EvidenceRow {
+            EvidenceRow(
+                name: "alice", verified: true, software: software, asked: asked, firstSeen: first, lastSeen: last,
+                registrations: 1)
+        }
+        try commit(
+            store, [.addEvidence(evidence("irssi", asked: true, 10, 20))],
+            [
+                .addEvidence(evidence("irssi", asked: false, 15, 18)),
+                .addEvidence(evidence("mobile", asked: false, 1, 30)),
+            ])
+        var merged = evidence("irssi", asked: true, 10, 20)
+        merged.registrations = 2
+        #expect(try store.evidence(limit: 9) == [evidence("mobile", asked: false, 1, 30), merged])
+        #expect(try store.evidence(limit: 1).map(\.software) == ["mobile"])
+
+        func observation(_ target: String, _ messages: Int, _ at: Int64) -> ObservationRow {
+            ObservationRow(sender: "alice", target: target, recipient: "outsider", messages: messages, lastSeen: at)
+        }
+        try commit(store, [.addObservation(observation("x", 2, 5)), .addObservation(observation("y", 9, 6))])
+        try commit(store, [.addObservation(observation("x", 3, 7))])
+        #expect(try store.observations(limit: 9) == [observation("y", 9, 6), observation("x", 5, 7)])
+
+        try commit(
+            store,
+            [(3, "b"), (3, "a"), (2, "a"), (3, "a")].map { .addTally(TallyRow(hour: $0.0, kind: $0.1, count: 2)) })
+        let expected = [TallyRow(hour: 3, kind: "a", count: 4), TallyRow(hour: 3, kind: "b", count: 2)]
+        #expect(try store.tallies(sinceHour: 3) == expected)
+        #expect(try store.tallies(sinceHour: 0).count == 3)
+    }
+
+    @Sendable static func policies(_ make: Make) throws {
+        let store = try make()
+        let alice = AccountID(text: "alice")
+        try commit(store, [.setPolicy(nil, .observe), .setPolicy(alice, .hosted)], [.setPolicy(alice, .required)])
+        let policies = try store.load().policies
+        #expect(policies.count == 2)
+        #expect(policies.first { $0.account == nil }?.policy == .observe)
+        #expect(policies.first { $0.account == alice }?.policy == .required)
+        try commit(store, [.setPolicy(alice, nil)], [.setPolicy(nil, nil)])
+        #expect(try store.load().policies.isEmpty)
+
+        let rows = [conversation("bob", "alice", since: 1), conversation("bob", "carol", since: 2)]
+        try commit(store, rows.reversed().map { .putConversation($0) })
+        #expect(try store.conversations(limit: 9) == rows)
+        #expect(try store.conversations(limit: 1) == [rows[0]])
+        var raised = rows[1]
+        raised.latch = .device
+        try commit(store, [.removeConversation(rows[0].id)], [.putConversation(raised)])
+        #expect(try store.load().conversations == [raised])
+    }
+
+    @Sendable static func audit(_ make: Make) throws {
+        let store = try make()
+        let rows = (1...3).map { AuditRow(at: 10 - Int64($0), actor: "root", action: "policy.set", detail: "\($0)") }
+        try commit(store, rows.map { .audit($0) })
+        #expect(try store.auditLog(limit: 9) == rows)
+        #expect(try store.auditLog(limit: 2) == Array(rows.suffix(2)))
+    }
+
+    @Sendable static func oddValues(_ make: Make) throws {
+        let store = try make()
+        var odd = request(7, "Ünïcödé\u{0}'; DROP TABLE request; --", peer: "")
+        odd.bodies = []
+        odd.remoteID = ""
+        odd.reason = "🪢"
+        let large = session(5, 6, fence: UInt64(Int64.max), (0..<100_000).map { UInt8(truncatingIfNeeded: $0) })
+        try commit(store, [.insertRequest(odd)], [.putSession(large)], [.putSession(session(8, 9, fence: 1, []))])
+        #expect(try store.request(7) == odd)
+        #expect(try store.waitingRequests(of: AccountID(text: odd.account)) == [odd])
+        #expect(try store.session(large.id) == large)
+        #expect(try store.session(session(8, 9, fence: 0).id)?.sealedState == [])
+    }
+}
