@@ -1,0 +1,83 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let settings: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+]
+
+func library(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
+let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
+let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
+let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
+let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
+let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
+let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
+let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
+let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
+let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
+let grdb: Target.Dependency = .product(name: "GRDB", package: "GRDB.swift")
+
+let package = Package(
+    name: "pawl",
+    platforms: [.macOS(.v15)],
+    products: [
+        .executable(name: "pawl", targets: ["pawl"]),
+        .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
+        .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
+        .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-configuration", exact: "1.4.0", traits: []),
+        .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
+        .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
+    ],
+    targets: [
+        // Floor 1: protocols. Bytes in, values out.
+        library("DoubleRatchet", [crypto, cryptoExtras]),
+        library("Envelope", [nioCore]),
+        library("IRCCodec", [nioCore]),
+        // Floor 2: logic. No socket, thread, file, clock, logger or random source.
+        library("RequestQueue", [nioCore, deque]),
+        library(
+            "GatewayCore",
+            ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
+        // Floor 3: adapters.
+        library("SQLiteStore", ["GatewayCore", "RequestQueue", grdb, crypto]),
+        library(
+            "GatewayNIO",
+            ["GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, deque, logging]),
+        // Floor 4: the program.
+        library("PawlConfiguration", [configuration, yams]),
+        .executableTarget(
+            name: "pawl",
+            dependencies: [
+                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "PawlConfiguration",
+                "RequestQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, lifecycle, logging,
+            ],
+            swiftSettings: settings),
+        // Tests, one target a module.
+        tests("DoubleRatchetTests", ["DoubleRatchet"]),
+        tests("IRCCodecTests", ["IRCCodec", nioCore]),
+        tests("EnvelopeTests", ["Envelope"]),
+        tests("RequestQueueTests", ["RequestQueue"]),
+        tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
+        tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
+    ]
+)

@@ -1,0 +1,350 @@
+// One client's socket and its socket to the backend, tied to one session machine. This is the one place where the
+// machine's output becomes writes, reads and timers. Everything here runs on one event loop.
+
+package import GatewayCore
+import IRCCodec
+package import NIOCore
+import NIOPosix
+import NIOSSL
+
+/// What all connections of a gateway use.
+package struct ConnectionServices: Sendable {
+    package var environment: IRCEnvironment
+    package var submit: @Sendable ([VaultJob]) -> Void
+    package var register: @Sendable (any VaultClient, ConnectionID) -> Void
+    package var unregister: @Sendable (ConnectionID) -> Void
+    /// Marks a delivery as written to the client's socket; must survive the end of the process.
+    package var markDelivered: @Sendable (UInt64) -> Void
+    package var clock: @Sendable () -> Moment
+    package var downstream: DownstreamOptions
+    package var upstream: UpstreamOptions
+
+    package init(
+        environment: IRCEnvironment, submit: @escaping @Sendable ([VaultJob]) -> Void,
+        register: @escaping @Sendable (any VaultClient, ConnectionID) -> Void,
+        unregister: @escaping @Sendable (ConnectionID) -> Void, markDelivered: @escaping @Sendable (UInt64) -> Void,
+        clock: @escaping @Sendable () -> Moment, downstream: DownstreamOptions, upstream: UpstreamOptions
+    ) {
+        self.environment = environment
+        self.submit = submit
+        self.register = register
+        self.unregister = unregister
+        self.markDelivered = markDelivered
+        self.clock = clock
+        self.downstream = downstream
+        self.upstream = upstream
+    }
+}
+
+/// The runner of one session machine. Confined to its event loop, which is why it may be called `Sendable`.
+final class IRCConnection: VaultClient, @unchecked Sendable {
+    let id: ConnectionID
+    let eventLoop: any EventLoop
+    private let services: ConnectionServices
+    private let session: IRCSession
+    private let output: SessionOutput
+    private let downstream: any Channel
+    private var upstream: (any Channel)?
+    private var timer: (at: Int64, scheduled: Scheduled<Void>)?
+    /// Who the client is, where a trusted peer has told us.
+    var proxied: ProxiedAddresses?
+    private var prelude: Prelude
+    private var early = ByteBuffer()
+    private var isDownstreamOpen = true
+    private var isDownstreamInputOpen = true
+    private var isUpstreamInputOpen = true
+    private var sentUpstreamEnd = false
+    private var sentDownstreamEnd = false
+    private var isFinished = false
+    private var downstreamNeedsFlush = false
+    private var upstreamNeedsFlush = false
+
+    init(id: ConnectionID, downstream: any Channel, output: SessionOutput, services: ConnectionServices) {
+        self.id = id
+        self.downstream = downstream
+        self.output = output
+        self.services = services
+        eventLoop = downstream.eventLoop
+        session = IRCSession(id: id, environment: services.environment)
+        prelude = Prelude(options: services.downstream, peer: downstream.remoteAddress)
+    }
+
+    // MARK: Start
+
+    func accepted() {
+        services.environment.tally.add(.connectionsAccepted)
+        services.register(self, id)
+        if prelude.isDone { connectUpstream() }
+        downstream.read()
+    }
+
+    private func connectUpstream() {
+        let options = services.upstream
+        let connection = self
+        ClientBootstrap(group: eventLoop)
+            .connectTimeout(options.connectTimeout)
+            .channelOption(.allowRemoteHalfClosure, value: true)
+            .channelOption(.autoRead, value: false)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if let tls = options.tls {
+                        try channel.pipeline.syncOperations.addHandler(
+                            try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
+                    }
+                    try channel.pipeline.syncOperations.addHandler(UpstreamHandler(connection))
+                }
+            }
+            .connect(host: options.host, port: options.port)
+            .whenComplete { result in
+                switch result {
+                case .success(let channel): connection.connected(channel)
+                case .failure(let error): connection.upstreamFailed(error)
+                }
+            }
+    }
+
+    private func connected(_ channel: any Channel) {
+        guard isDownstreamOpen else { return channel.close(promise: nil) }
+        upstream = channel
+        let addresses = clientAddresses
+        if let version = services.upstream.proxyProtocol {
+            channel.write(ProxyProtocol.header(version, addresses), promise: nil)
+        }
+        if let password = services.upstream.webIRCPassword {
+            let address = addresses?.source.ipAddress ?? "127.0.0.1"
+            // A colon at the front would end the parameters.
+            let shown = address.hasPrefix(":") ? "0" + address : address
+            channel.write(ByteBuffer(string: "WEBIRC \(password) pawl \(shown) \(shown)\r\n"), promise: nil)
+        }
+        session.begin(at: services.clock(), output)
+        run()
+        if early.readableBytes > 0 {
+            let bytes = early
+            early = ByteBuffer()
+            session.fromDownstream(bytes, at: services.clock(), output)
+            run()
+        }
+        flush()
+        if !isDownstreamInputOpen { downstreamInputEnded() }
+        channel.read()
+        readDownstream()
+    }
+
+    private var clientAddresses: ProxiedAddresses? {
+        if let proxied { return proxied }
+        guard let source = downstream.remoteAddress, let destination = downstream.localAddress else { return nil }
+        return ProxiedAddresses(source: source, destination: destination)
+    }
+
+    private func upstreamFailed(_ error: any Error) {
+        services.environment.tally.add(.upstreamFailures)
+        let line = "ERROR :Closing link: the chat server cannot be reached through the gateway. Try again later.\r\n"
+        downstream.writeAndFlush(ByteBuffer(string: line)).whenComplete { _ in self.downstream.close(promise: nil) }
+    }
+
+    // MARK: Bytes
+
+    func downstreamRead(_ bytes: ByteBuffer) {
+        guard !prelude.isDone || upstream == nil else {
+            session.fromDownstream(bytes, at: services.clock(), output)
+            return run()
+        }
+        early.writeImmutableBuffer(bytes)
+        guard !prelude.isDone else { return }
+        switch prelude.take(&early) {
+        case .waiting: break
+        case .done(let addresses):
+            proxied = addresses
+            connectUpstream()
+        case .refused(let reason):
+            services.environment.tally.add(.connectionsRefused)
+            downstream.writeAndFlush(ByteBuffer(string: "ERROR :\(reason)\r\n")).whenComplete { _ in
+                self.downstream.close(promise: nil)
+            }
+        }
+    }
+
+    func upstreamRead(_ bytes: ByteBuffer) {
+        session.fromUpstream(bytes, at: services.clock(), output)
+        run()
+    }
+
+    func answered(_ reply: VaultReply) {
+        guard !isFinished else { return }
+        session.answered(reply, at: services.clock(), output)
+        run()
+        flush()
+        readDownstream()
+        readUpstream()
+        endIfDone()
+    }
+
+    func downstreamReadComplete() {
+        flush()
+        readDownstream()
+    }
+
+    func upstreamReadComplete() {
+        flush()
+        readUpstream()
+    }
+
+    // MARK: Output
+
+    private func run() {
+        if output.upstream.readableBytes > 0, let upstream {
+            upstream.write(output.upstream, promise: nil)
+            upstreamNeedsFlush = true
+        }
+        if output.downstream.readableBytes > 0 { writeDownstream() }
+        if !output.jobs.isEmpty { services.submit(output.jobs) }
+        if let wakeAt = output.wakeAt { schedule(wakeAt) }
+        let (starts, closesDownstream, closesUpstream) = (
+            output.startsTLS, output.closesDownstream, output.closesUpstream
+        )
+        output.reset()
+        if starts { startTLS() }
+        if closesDownstream || closesUpstream {
+            flush()
+            if closesUpstream { upstream?.close(promise: nil) }
+            if closesDownstream { downstream.close(promise: nil) }
+        }
+    }
+
+    private func writeDownstream() {
+        downstreamNeedsFlush = true
+        guard !output.delivered.isEmpty else {
+            downstream.write(output.downstream, promise: nil)
+            return
+        }
+        let delivered = output.delivered
+        let services = services
+        downstream.write(output.downstream).whenSuccess {
+            for sequence in delivered { services.markDelivered(sequence) }
+            services.submit(delivered.map { .delivered(sequence: $0) })
+        }
+    }
+
+    private func flush() {
+        if upstreamNeedsFlush {
+            upstreamNeedsFlush = false
+            upstream?.flush()
+        }
+        if downstreamNeedsFlush {
+            downstreamNeedsFlush = false
+            downstream.flush()
+        }
+    }
+
+    /// The client is read when the backend can take more, and the other way round.
+    func readDownstream() {
+        guard isDownstreamOpen, isDownstreamInputOpen, let upstream, upstream.isWritable, !session.isCongested else { return }
+        downstream.read()
+    }
+
+    func readUpstream() {
+        guard isUpstreamInputOpen, downstream.isWritable, !session.isDeliveryCongested else { return }
+        upstream?.read()
+    }
+
+    private func schedule(_ wakeAt: Int64) {
+        if let timer {
+            guard wakeAt < timer.at else { return }
+            timer.scheduled.cancel()
+        }
+        let delay = max(wakeAt - services.clock().monotonic, 1_000_000)
+        let scheduled = eventLoop.assumeIsolated().scheduleTask(in: .nanoseconds(delay)) { self.woken() }
+        timer = (wakeAt, scheduled)
+    }
+
+    private func woken() {
+        timer = nil
+        guard !isFinished else { return }
+        session.woken(at: services.clock(), output)
+        run()
+        flush()
+        readDownstream()
+        endIfDone()
+    }
+
+    private func startTLS() {
+        guard let tls = services.downstream.tls else { return }
+        flush()
+        try? downstream.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+    }
+
+    // MARK: Ends
+
+    func downstreamInputEnded() {
+        isDownstreamInputOpen = false
+        guard let upstream, !sentUpstreamEnd else { return }
+        session.downstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        guard !session.hasPendingLines else { return }
+        sentUpstreamEnd = true
+        upstream.close(mode: .output, promise: nil)
+        endIfDone()
+    }
+
+    func upstreamInputEnded() {
+        isUpstreamInputOpen = false
+        session.upstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        endIfDone()
+        // A client that never ends its side does not keep a dead connection.
+        eventLoop.assumeIsolated().scheduleTask(in: .seconds(30)) { self.downstream.close(promise: nil) }
+    }
+
+    /// Passes the ends on when nothing waits any more.
+    private func endIfDone() {
+        if !isDownstreamInputOpen, !sentUpstreamEnd, !session.hasPendingLines, let upstream {
+            sentUpstreamEnd = true
+            upstream.close(mode: .output, promise: nil)
+        }
+        guard !isUpstreamInputOpen, !session.hasPendingDeliveries else { return }
+        if !sentDownstreamEnd {
+            sentDownstreamEnd = true
+            downstream.close(mode: .output, promise: nil)
+        }
+        if !isDownstreamInputOpen { downstream.close(promise: nil) }
+    }
+
+    func downstreamClosed() {
+        isDownstreamOpen = false
+        isDownstreamInputOpen = false
+        guard let upstream else { return finish() }
+        finish()
+        upstream.close(promise: nil)
+    }
+
+    func upstreamClosed() {
+        guard isUpstreamInputOpen || upstream != nil else { return }
+        isUpstreamInputOpen = false
+        upstream = nil
+        guard isDownstreamOpen else { return }
+        session.upstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        closeDownstreamWhenDone()
+    }
+
+    /// What the vault is still opening is shown before the connection ends, within a bound.
+    private func closeDownstreamWhenDone(_ attempts: Int = 100) {
+        guard session.hasPendingDeliveries, attempts > 0 else { return downstream.close(promise: nil) }
+        eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(50)) { self.closeDownstreamWhenDone(attempts - 1) }
+    }
+
+    private func finish() {
+        guard !isFinished else { return }
+        isFinished = true
+        timer?.scheduled.cancel()
+        timer = nil
+        session.finish(at: services.clock(), output)
+        if !output.jobs.isEmpty { services.submit(output.jobs) }
+        output.reset()
+        services.unregister(id)
+    }
+}

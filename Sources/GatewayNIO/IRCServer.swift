@@ -1,0 +1,122 @@
+// The listeners for IRC clients.
+
+package import GatewayCore
+import DequeModule
+package import NIOCore
+package import NIOPosix
+import NIOSSL
+import Synchronization
+
+/// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
+package final class IRCServer: Sendable {
+    private let services: ConnectionServices
+    private let group: MultiThreadedEventLoopGroup
+    private let state = Mutex(State())
+    private let connectionIDs: @Sendable () -> UInt64
+
+    private struct State {
+        var listeners: [any Channel] = []
+        var connections: [ObjectIdentifier: any Channel] = [:]
+        var outputs: [ObjectIdentifier: LoopOutput] = [:]
+        var isDraining = false
+    }
+
+    /// One output object per event loop; only that loop touches it.
+    private struct LoopOutput: @unchecked Sendable { let output = SessionOutput() }
+
+    /// - Parameter connectionIDs: random numbers that are never used twice.
+    package init(
+        services: ConnectionServices, group: MultiThreadedEventLoopGroup, connectionIDs: @escaping @Sendable () -> UInt64
+    ) {
+        self.services = services
+        self.group = group
+        self.connectionIDs = connectionIDs
+    }
+
+    /// Begins to listen everywhere, or nowhere.
+    ///
+    /// - Returns: the addresses, ports filled in.
+    package func start() async throws -> [SocketAddress] {
+        var channels: [any Channel] = []
+        do {
+            for listener in services.downstream.listeners { channels.append(try await bind(listener)) }
+        } catch {
+            for channel in channels { try? await channel.close() }
+            throw error
+        }
+        let bound = channels
+        state.withLock { $0.listeners = bound }
+        return channels.compactMap(\.localAddress)
+    }
+
+    private func bind(_ listener: ListenerOptions) async throws -> any Channel {
+        try await ServerBootstrap(group: group)
+            .serverChannelOption(.backlog, value: 4096)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelOption(.allowRemoteHalfClosure, value: true)
+            .childChannelOption(.autoRead, value: false)
+            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try self.accept(channel, usesTLS: listener.usesTLS) }
+            }
+            .bind(host: listener.host, port: listener.port)
+            .get()
+    }
+
+    private func accept(_ channel: any Channel, usesTLS: Bool) throws {
+        let (output, refusal): (SessionOutput?, String?) = state.withLock { state in
+            guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
+            guard state.connections.count < services.downstream.connectionLimit else {
+                return (nil, "The gateway is full. Try again later.")
+            }
+            state.connections[ObjectIdentifier(channel)] = channel
+            let key = ObjectIdentifier(channel.eventLoop)
+            let output = state.outputs[key] ?? LoopOutput()
+            state.outputs[key] = output
+            return (output.output, nil)
+        }
+        if usesTLS, let tls = services.downstream.tls {
+            try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
+        }
+        guard let output else {
+            services.environment.tally.add(.connectionsRefused)
+            let line = ByteBuffer(string: "ERROR :\(refusal ?? "")\r\n")
+            channel.eventLoop.execute {
+                channel.writeAndFlush(line).whenComplete { _ in channel.close(promise: nil) }
+            }
+            return
+        }
+        channel.closeFuture.whenComplete { _ in
+            self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
+        }
+        let connection = IRCConnection(
+            id: ConnectionID(connectionIDs()), downstream: channel, output: output, services: services)
+        try channel.pipeline.syncOperations.addHandler(DownstreamHandler(connection))
+    }
+
+    /// Connections that are open.
+    package var connectionCount: Int { state.withLock { $0.connections.count } }
+
+    package var isDraining: Bool { state.withLock { $0.isDraining } }
+
+    /// Takes no more clients; those that are here stay.
+    package func drain() async {
+        let listeners = state.withLock { state in
+            state.isDraining = true
+            defer { state.listeners = [] }
+            return state.listeners
+        }
+        for listener in listeners { try? await listener.close() }
+    }
+
+    /// Ends all connections with a word.
+    package func stop() async {
+        await drain()
+        let channels = state.withLock { Array($0.connections.values) }
+        let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
+        for channel in channels {
+            channel.writeAndFlush(line).whenComplete { _ in channel.close(promise: nil) }
+        }
+        for channel in channels { try? await channel.closeFuture.get() }
+    }
+}

@@ -1,0 +1,88 @@
+// What a trusted peer says of the client before the client speaks: a PROXY header or a WEBIRC command.
+
+import NIOCore
+
+/// Reads what comes before the first line of a client.
+struct Prelude {
+    enum Outcome {
+        case waiting
+        case done(ProxiedAddresses?)
+        case refused(String)
+    }
+
+    private enum Expectation { case proxyHeader, webIRC, nothing }
+
+    private var expectation: Expectation
+    private let webIRCPassword: String?
+    private var addresses: ProxiedAddresses?
+
+    var isDone: Bool { expectation == .nothing }
+
+    init(options: DownstreamOptions, peer: SocketAddress?) {
+        let isTrusted = peer.map(options.trusts) ?? false
+        webIRCPassword = isTrusted ? options.webIRCPassword : nil
+        if isTrusted, options.acceptsProxyProtocol {
+            expectation = .proxyHeader
+        } else if webIRCPassword != nil {
+            expectation = .webIRC
+        } else {
+            expectation = .nothing
+        }
+    }
+
+    /// Takes what belongs to the prelude from the front of the bytes.
+    mutating func take(_ bytes: inout ByteBuffer) -> Outcome {
+        if expectation == .proxyHeader {
+            do throws(ProxyProtocolError) {
+                switch try ProxyProtocol.read(&bytes) {
+                case .incomplete: return .waiting
+                case .header(let told): addresses = told
+                }
+            } catch {
+                expectation = .nothing
+                return .refused("This port expects a PROXY protocol header from its proxy")
+            }
+            expectation = webIRCPassword == nil ? .nothing : .webIRC
+        }
+        guard expectation == .webIRC else { return .done(addresses) }
+        return takeWebIRC(&bytes)
+    }
+
+    /// `WEBIRC password gateway hostname ip [:options]` (IRCv3 webirc); any other first line is the client's own.
+    private mutating func takeWebIRC(_ bytes: inout ByteBuffer) -> Outcome {
+        let view = bytes.readableBytesView
+        let verb = view.prefix(7)
+        guard verb.elementsEqual("WEBIRC ".utf8) || "WEBIRC ".utf8.starts(with: verb) else {
+            expectation = .nothing
+            return .done(addresses)
+        }
+        guard let end = view.firstIndex(of: 0x0A) else {
+            guard view.count < 512 else { return .refused("The WEBIRC line is too long") }
+            return .waiting
+        }
+        let words = String(decoding: view[view.startIndex..<end], as: UTF8.self)
+            .split(whereSeparator: { $0 == " " || $0 == "\r" })
+        bytes.moveReaderIndex(forwardBy: end + 1 - view.startIndex)
+        expectation = .nothing
+        guard words.count >= 5, Secrets.equal(String(words[1]), webIRCPassword ?? "") else {
+            return .refused("The WEBIRC password is wrong")
+        }
+        let ip = words[4].hasPrefix(":") ? String(words[4].dropFirst()) : String(words[4])
+        guard let source = try? SocketAddress(ipAddress: ip, port: 0) else {
+            return .refused("The WEBIRC command names no address")
+        }
+        let destination = addresses?.destination ?? source
+        addresses = ProxiedAddresses(source: source, destination: destination)
+        return .done(addresses)
+    }
+}
+
+/// Comparing secrets.
+enum Secrets {
+    /// Whether two texts are equal, in time that depends on their lengths only.
+    static func equal(_ one: String, _ other: String) -> Bool {
+        let (a, b) = (Array(one.utf8), Array(other.utf8))
+        guard a.count == b.count else { return false }
+        return zip(a, b).reduce(UInt8(0)) { $0 | ($1.0 ^ $1.1) } == 0
+    }
+}

@@ -1,0 +1,168 @@
+// The PROXY protocol, versions 1 and 2 (the specification that HAProxy publishes): who the client really is, told
+// before its first byte. Pure: bytes in, values out.
+
+package import NIOCore
+
+/// The two ends of a connection as a PROXY header tells them.
+package struct ProxiedAddresses: Equatable, Sendable {
+    package var source: SocketAddress
+    package var destination: SocketAddress
+
+    package init(source: SocketAddress, destination: SocketAddress) {
+        (self.source, self.destination) = (source, destination)
+    }
+}
+
+/// Why bytes are not a PROXY header.
+package enum ProxyProtocolError: Error, Equatable, Sendable {
+    case malformed
+    case unsupportedVersion
+    /// Longer than the specification, or we, allow.
+    case tooLong
+}
+
+/// Reading and writing PROXY headers.
+package enum ProxyProtocol {
+    /// Which header to write.
+    package enum Version: String, Sendable, CaseIterable {
+        case v1, v2
+    }
+
+    /// Section 2.1: a v1 header is at most 107 bytes long, CR LF included.
+    package static let v1Length = 107
+    /// Ours: addresses and type-length-values of a v2 header; nobody sends more. In bytes.
+    package static let v2Length = 2048
+    private static let signature: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A]
+
+    /// What a buffer begins with.
+    package enum Outcome: Equatable, Sendable {
+        /// More bytes are needed.
+        case incomplete
+        /// A whole header; the addresses are absent where the sender does not tell them (LOCAL, UNKNOWN, AF_UNIX).
+        case header(ProxiedAddresses?)
+    }
+
+    /// Takes a header from the front of a buffer. The buffer moves only when the header is whole.
+    ///
+    /// - Throws: ``ProxyProtocolError``.
+    package static func read(_ buffer: inout ByteBuffer) throws(ProxyProtocolError) -> Outcome {
+        guard let first = buffer.getInteger(at: buffer.readerIndex, as: UInt8.self) else { return .incomplete }
+        if first == signature[0] { return try readV2(&buffer) }
+        if first == UInt8(ascii: "P") { return try readV1(&buffer) }
+        throw .malformed
+    }
+
+    private static func readV1(_ buffer: inout ByteBuffer) throws(ProxyProtocolError) -> Outcome {
+        let view = buffer.readableBytesView.prefix(v1Length)
+        guard let end = view.firstIndex(of: 0x0A) else {
+            guard view.count < v1Length else { throw .tooLong }
+            guard "PROXY ".utf8.starts(with: view.prefix(6)) else { throw .malformed }
+            return .incomplete
+        }
+        guard end > view.startIndex, view[end - 1] == 0x0D else { throw .malformed }
+        let words = String(decoding: view[view.startIndex..<(end - 1)], as: UTF8.self)
+            .split(separator: " ", omittingEmptySubsequences: false)
+        guard words.first == "PROXY", words.count >= 2 else { throw .malformed }
+        let length = end + 1 - view.startIndex
+        if words[1] == "UNKNOWN" {
+            buffer.moveReaderIndex(forwardBy: length)
+            return .header(nil)
+        }
+        guard words.count == 6, words[1] == "TCP4" || words[1] == "TCP6",
+            let sourcePort = port(words[4]), let destinationPort = port(words[5]),
+            let source = try? SocketAddress(ipAddress: String(words[2]), port: sourcePort),
+            let destination = try? SocketAddress(ipAddress: String(words[3]), port: destinationPort),
+            (words[1] == "TCP6") == (source.protocol == .inet6), source.protocol == destination.protocol
+        else { throw .malformed }
+        buffer.moveReaderIndex(forwardBy: length)
+        return .header(ProxiedAddresses(source: source, destination: destination))
+    }
+
+    private static func port(_ word: Substring) -> Int? {
+        guard let number = Int(word), (0...65535).contains(number), String(number) == word else { return nil }
+        return number
+    }
+
+    private static func readV2(_ buffer: inout ByteBuffer) throws(ProxyProtocolError) -> Outcome {
+        let view = buffer.readableBytesView
+        guard signature.starts(with: view.prefix(12)) else { throw .malformed }
+        guard view.count >= 16 else { return .incomplete }
+        let start = view.startIndex
+        guard view[start + 12] >> 4 == 2 else { throw .unsupportedVersion }
+        let command = view[start + 12] & 0x0F
+        guard command <= 1 else { throw .malformed }
+        let length = Int(view[start + 14]) << 8 | Int(view[start + 15])
+        guard length <= v2Length else { throw .tooLong }
+        guard view.count >= 16 + length else { return .incomplete }
+        let family = view[start + 13]
+        let body = Array(view[(start + 16)..<(start + 16 + length)])
+        var addresses: ProxiedAddresses?
+        if command == 1 {
+            switch family {
+            case 0x11: addresses = try ends(body, size: 4)
+            case 0x21: addresses = try ends(body, size: 16)
+            case 0x00, 0x31, 0x12, 0x22, 0x32: addresses = nil
+            default: throw .malformed
+            }
+        }
+        buffer.moveReaderIndex(forwardBy: 16 + length)
+        return .header(addresses)
+    }
+
+    private static func ends(_ body: [UInt8], size: Int) throws(ProxyProtocolError) -> ProxiedAddresses {
+        guard body.count >= 2 * size + 4 else { throw .malformed }
+        func address(_ offset: Int, _ portOffset: Int) -> SocketAddress? {
+            let port = Int(body[portOffset]) << 8 | Int(body[portOffset + 1])
+            let packed = ByteBuffer(bytes: body[offset..<(offset + size)])
+            return try? SocketAddress(packedIPAddress: packed, port: port)
+        }
+        guard let source = address(0, 2 * size), let destination = address(size, 2 * size + 2) else { throw .malformed }
+        return ProxiedAddresses(source: source, destination: destination)
+    }
+
+    /// The header for a connection; a header without addresses where they are not of one IP family.
+    package static func header(_ version: Version, _ addresses: ProxiedAddresses?) -> ByteBuffer {
+        switch version {
+        case .v1: v1Header(addresses)
+        case .v2: v2Header(addresses)
+        }
+    }
+
+    private static func v1Header(_ addresses: ProxiedAddresses?) -> ByteBuffer {
+        guard let (source, destination) = usable(addresses), let from = source.ipAddress, let to = destination.ipAddress
+        else { return ByteBuffer(string: "PROXY UNKNOWN\r\n") }
+        let family = source.protocol == .inet6 ? "TCP6" : "TCP4"
+        return ByteBuffer(string: "PROXY \(family) \(from) \(to) \(source.port ?? 0) \(destination.port ?? 0)\r\n")
+    }
+
+    private static func v2Header(_ addresses: ProxiedAddresses?) -> ByteBuffer {
+        var buffer = ByteBuffer(bytes: signature)
+        guard let (source, destination) = usable(addresses) else {
+            buffer.writeBytes([0x20, 0x00, 0x00, 0x00])
+            return buffer
+        }
+        let from = packed(source)
+        let to = packed(destination)
+        buffer.writeBytes([0x21, from.count == 4 ? 0x11 : 0x21])
+        buffer.writeInteger(UInt16(2 * from.count + 4))
+        buffer.writeBytes(from + to)
+        buffer.writeInteger(UInt16(truncatingIfNeeded: source.port ?? 0))
+        buffer.writeInteger(UInt16(truncatingIfNeeded: destination.port ?? 0))
+        return buffer
+    }
+
+    private static func usable(_ addresses: ProxiedAddresses?) -> (SocketAddress, SocketAddress)? {
+        guard let addresses, addresses.source.protocol == addresses.destination.protocol,
+            addresses.source.protocol == .inet || addresses.source.protocol == .inet6
+        else { return nil }
+        return (addresses.source, addresses.destination)
+    }
+
+    /// The address in network order: 4 or 16 bytes, behind family and port (and flow label) in the socket address.
+    private static func packed(_ address: SocketAddress) -> [UInt8] {
+        address.withSockAddr { pointer, size in
+            let raw = UnsafeRawBufferPointer(start: pointer, count: size)
+            return address.protocol == .inet6 ? Array(raw[8..<24]) : Array(raw[4..<8])
+        }
+    }
+}

@@ -1,0 +1,58 @@
+// The shell's end of the control socket.
+
+import ArgumentParser
+import Foundation
+import NIOCore
+import NIOPosix
+
+/// Sends commands to a running gateway and prints what it says.
+struct AdminClient {
+    private let path: String
+
+    init(_ common: CommonOptions) { path = common.socketPath }
+
+    /// Performs a command as a person sees it; asks for confirmation where the gateway wants one.
+    func perform(_ words: [String]) async throws {
+        var answer = try await send(words)
+        if answer.exit == ExitStatus.needsConfirmation, let token = answer.confirmation, isatty(0) == 1 {
+            print(answer.error)
+            print("Type yes to do it: ", terminator: "")
+            fflush(nil)
+            guard readLine()?.lowercased() == "yes" else { throw ExitCode(ExitStatus.needsConfirmation) }
+            answer = try await send(words + ["--confirm", token])
+        }
+        if !answer.out.isEmpty { print(answer.out) }
+        if !answer.error.isEmpty { FileHandle.standardError.write(Data((answer.error + "\n").utf8)) }
+        if answer.exit != 0 { throw ExitCode(answer.exit) }
+    }
+
+    /// Sends words and waits for the answer.
+    func send(_ words: [String]) async throws -> AdminAnswer {
+        do {
+            let channel = try await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+                .connect(unixDomainSocketPath: path) { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
+                    }
+                }
+            let line = try JSONEncoder().encode(AdminRequest(words: words)) + Data([0x0A])
+            return try await channel.executeThenClose { inbound, outbound in
+                try await outbound.write(ByteBuffer(bytes: line))
+                var answer = Data()
+                for try await chunk in inbound { answer.append(contentsOf: chunk.readableBytesView) }
+                return try JSONDecoder().decode(AdminAnswer.self, from: answer)
+            }
+        } catch is DecodingError {
+            throw failure("The gateway at \(path) answered something that this program does not understand.")
+        } catch {
+            throw failure(
+                "No gateway answers at \(path). Is it running, and is this its data directory? "
+                    + "Start it with: pawl serve --data DIR ...")
+        }
+    }
+
+    private func failure(_ text: String) -> ExitCode {
+        FileHandle.standardError.write(Data((text + "\n").utf8))
+        return ExitCode(ExitStatus.noGateway)
+    }
+}

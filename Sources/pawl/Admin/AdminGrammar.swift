@@ -1,0 +1,67 @@
+// One grammar: the same definitions parse what an operator types in a shell and what the gateway is handed.
+
+import ArgumentParser
+import Foundation
+
+/// A command that a running gateway carries out.
+protocol AdminCommand: AsyncParsableCommand {
+    var common: CommonOptions { get }
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer
+}
+
+extension AdminCommand {
+    /// In a shell: the words go to the gateway.
+    func run() async throws {
+        try await AdminClient(common).perform(Array(CommandLine.arguments.dropFirst()))
+    }
+}
+
+/// Options of every command that talks to a gateway.
+struct CommonOptions: ParsableArguments {
+    @Option(name: .long, help: "The data directory of the gateway. Its control socket is in there.")
+    var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
+
+    @Option(name: .long, help: "The control socket, where it is not DIR/pawl.sock.")
+    var socket: String?
+
+    @Flag(name: .long, help: "Print JSON for scripts.")
+    var json = false
+
+    var socketPath: String { socket ?? data + "/pawl.sock" }
+}
+
+/// The commands that a gateway carries out.
+enum AdminGrammar {
+    static let commands: [any ParsableCommand.Type] = [
+        Status.self, Users.self, Clients.self, ConversationsCommand.self, PolicyCommand.self, Queue.self, Audit.self,
+        Drain.self,
+    ]
+
+    /// The root for words that come over the socket.
+    struct Root: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "pawl", subcommands: AdminGrammar.commands + [Config.self, BackupCommand.self, Version.self])
+    }
+
+    /// Carries out words for a gateway.
+    static func perform(_ words: [String], on gateway: Gateway) async -> AdminAnswer {
+        do {
+            var parsed = try Root.parseAsRoot(words)
+            if let command = parsed as? any AdminCommand { return try await command.answer(gateway) }
+            try parsed.run()
+            return .failure("This command does not work over the control socket.")
+        } catch let failure as AdminFailure {
+            return .failure(failure.message)
+        } catch {
+            let code = Root.exitCode(for: error)
+            let text = Root.fullMessage(for: error)
+            return code.isSuccess ? .text(text) : .failure(text, exit: code.rawValue)
+        }
+    }
+}
+
+/// A failure with words for the operator.
+struct AdminFailure: Error {
+    var message: String
+    init(_ message: String) { self.message = message }
+}

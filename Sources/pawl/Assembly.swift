@@ -1,0 +1,199 @@
+// The one file that names every concrete type and ties them together.
+
+import DoubleRatchet
+import Envelope
+import Foundation
+import GatewayCore
+import GatewayNIO
+import Logging
+import NIOCore
+import NIOPosix
+import NIOSSL
+import PawlConfiguration
+import RequestQueue
+import SQLiteStore
+
+/// Makes a gateway from a configuration.
+enum Assembly {
+    /// What was made.
+    struct Assembled: Sendable {
+        var gateway: Gateway
+        var configuration: PawlConfiguration
+        var group: MultiThreadedEventLoopGroup
+    }
+
+    /// - Throws: where the store, the key or the certificate refuse. Nothing listens yet.
+    static func assemble(
+        _ configuration: PawlConfiguration, logger: Logger, reload: @escaping @Sendable () throws -> PawlConfiguration,
+        requestStop: @escaping @Sendable () -> Void
+    ) throws -> Assembled {
+        let store = try openStore(configuration)
+        let journal = try DeliveryJournal(directory: configuration.data)
+        if let warning = journal.warning { logger.warning("\(warning)") }
+        let latches = LatchTable()
+        var changes: [StoreChange] = []
+        var vault = try Vault(
+            network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
+            latches: latches, requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
+            random: SystemRandomSource(), wasDelivered: { journal.contains($0) }, changes: &changes)
+        vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
+        if !changes.isEmpty { _ = try store.commit([changes]) }
+        let (policies, source) = try policyTable(configuration, store, latches)
+        let environment = IRCEnvironment(
+            settings: try ircSettings(configuration), policies: policies, latches: latches)
+        let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
+            logger.error("the store did not take a batch: \(failure.message)")
+        }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
+        let services = ConnectionServices(
+            environment: environment, submit: { runner.submit($0) }, register: { runner.register($0, as: $1) },
+            unregister: { runner.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
+            downstream: try downstream(configuration), upstream: try upstream(configuration))
+        let server = IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
+        let gateway = Gateway(
+            environment: environment, store: store, vault: runner, server: server, logger: logger,
+            configuration: configuration, policySource: source,
+            writeBackup: { try Backup.write(store, to: $0) }, reload: reload, requestStop: requestStop)
+        return Assembled(gateway: gateway, configuration: configuration, group: group)
+    }
+
+    // MARK: Store
+
+    /// Opens the store under its key, both made at the first start.
+    static func openStore(_ configuration: PawlConfiguration) throws -> SQLiteStore {
+        try SQLiteStore.open(
+            directory: configuration.data, key: keySource(configuration.storageKey),
+            limits: StoreLimits(evidence: configuration.limits.evidenceRows))
+    }
+
+    static func keySource(_ key: PawlConfiguration.StorageKey) -> StorageKey.Source {
+        switch key {
+        case .file(let path): .file(path)
+        case .environment(let name): .environment(name)
+        }
+    }
+
+    /// The policies in force: what an operator has set wins over the configuration.
+    private static func policyTable(
+        _ configuration: PawlConfiguration, _ store: SQLiteStore, _ latches: LatchTable
+    ) throws -> (PolicyTable, String) {
+        let configured = Policy(name: configuration.policy.rawValue) ?? .observe
+        var snapshot = PolicySnapshot(everyone: configured)
+        var source = "from the configuration"
+        for (account, policy) in try store.load().policies {
+            if let account {
+                snapshot.accounts[account] = policy
+            } else {
+                snapshot.everyone = policy
+                source =
+                    "set by an operator" + (policy == configured ? "" : "; the configuration says \(configured.name)")
+            }
+        }
+        if snapshot.everyone == .off, !latches.isEmpty {
+            throw AdminFailure(
+                "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "
+                    + "with --policy observe, which keeps them protected, and reset them if that is meant: "
+                    + "pawl conversations reset A B.")
+        }
+        return (PolicyTable(snapshot), source)
+    }
+
+    // MARK: Settings
+
+    /// What a reload may change, from a configuration.
+    static func ircSettings(_ configuration: PawlConfiguration) throws -> IRCSettings {
+        var settings = IRCSettings(network: configuration.upstream.network)
+        settings.exemptions = (configuration.services + configuration.bots).map { pattern in
+            switch pattern.origin {
+            case .server(let mask): Exemption(nick: pattern.nick, proof: .server(mask))
+            case .host(let mask): Exemption(nick: pattern.nick, proof: .host(mask))
+            }
+        }
+        settings.texts.outsider = configuration.refusal.outsider.template
+        settings.texts.required = configuration.refusal.required.template
+        settings.texts.room = configuration.refusal.room.template
+        settings.terminatesStartTLS = configuration.starttls == .terminate
+        settings.visibility.hidesStartTLS = configuration.starttls == .hide
+        settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
+        let flood = configuration.upstream.flood
+        settings.flood = Pacer.Limit(
+            burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond, bytesPerSecond: Double(flood.bytesPerSecond))
+        settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
+        settings.heldLines = configuration.limits.heldLines
+        settings.asksForVersion = configuration.detection.askVersion
+        return settings
+    }
+
+    private static func downstream(_ configuration: PawlConfiguration) throws -> DownstreamOptions {
+        let listeners = configuration.listen.map {
+            ListenerOptions(host: $0.host, port: $0.port, usesTLS: $0.isEncrypted)
+        }
+        var options = DownstreamOptions(listeners: listeners, tls: try serverTLS(configuration))
+        options.acceptsProxyProtocol = configuration.accept.proxyProtocol
+        options.webIRCPassword = configuration.accept.webircPassword?.value
+        let accept = configuration.accept
+        options.trusts = { address in
+            guard let text = address.ipAddress, let ip = IPAddress(text) else { return false }
+            return accept.trusts(ip)
+        }
+        options.connectionLimit = configuration.limits.connections
+        return options
+    }
+
+    private static func serverTLS(_ configuration: PawlConfiguration) throws -> NIOSSLContext? {
+        guard let identity = configuration.tls else { return nil }
+        do {
+            let chain = try NIOSSLCertificate.fromPEMFile(identity.certificate).map { NIOSSLCertificateSource.certificate($0) }
+            let key = try NIOSSLPrivateKey(file: identity.key, format: .pem)
+            return try NIOSSLContext(configuration: .makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key)))
+        } catch {
+            throw AdminFailure(
+                "The certificate \(identity.certificate) or its key \(identity.key) cannot be used: \(error). "
+                    + "Both have to be PEM files that belong together.")
+        }
+    }
+
+    private static func upstream(_ configuration: PawlConfiguration) throws -> UpstreamOptions {
+        let upstream = configuration.upstream
+        var options = UpstreamOptions(host: upstream.url.host, port: upstream.url.port)
+        options.proxyProtocol = ProxyProtocol.Version(rawValue: upstream.proxyProtocol.rawValue)
+        options.webIRCPassword = upstream.webircPassword?.value
+        options.connectTimeout = .milliseconds(upstream.connectTimeout.milliseconds)
+        guard upstream.url.isEncrypted else { return options }
+        var tls = TLSConfiguration.makeClientConfiguration()
+        if let authorities = upstream.tls.authorities { tls.trustRoots = .file(authorities) }
+        if !upstream.tls.verify { tls.certificateVerification = .none }
+        do {
+            options.tls = try NIOSSLContext(configuration: tls)
+        } catch {
+            throw AdminFailure("The authorities for the backend's certificate cannot be used: \(error).")
+        }
+        let name = upstream.tls.serverName ?? upstream.url.host
+        options.serverName = IPAddress(name) == nil ? name : nil
+        return options
+    }
+
+    /// Opens the files that a configuration names, as `pawl config check` does.
+    static func checkFiles(_ configuration: PawlConfiguration) throws {
+        _ = try serverTLS(configuration)
+        _ = try upstream(configuration)
+    }
+
+    // MARK: Errors
+
+    /// What happened and what to do, without a type name.
+    static func message(of error: any Error) -> String {
+        switch error {
+        case let error as StoreError: error.message
+        case let error as AdminFailure: error.message
+        case let error as ConfigurationError: "\(error)"
+        case let error as IOError: "\(error.description). Is the port taken by another program?"
+        default: "\(error)"
+        }
+    }
+}
+
+extension Duration {
+    /// Whole milliseconds.
+    var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
+}

@@ -1,0 +1,161 @@
+// Commands that change something. Each is audited.
+
+import ArgumentParser
+import Envelope
+import Foundation
+import GatewayCore
+import GatewayNIO
+
+/// `pawl policy`
+struct PolicyCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "policy", abstract: "Show, set or try out policies.",
+        subcommands: [Get.self, Set.self, Simulate.self])
+
+    static func parse(_ name: String) throws -> Policy {
+        guard let policy = Policy(name: name) else {
+            throw AdminFailure("There is no policy \(name). Use off, observe, opportunistic, hosted or required.")
+        }
+        return policy
+    }
+
+    /// `pawl policy get`
+    struct Get: AdminCommand {
+        static let configuration = CommandConfiguration(abstract: "Show the policy of everyone and of accounts.")
+        @OptionGroup var common: CommonOptions
+
+        struct Report: Codable {
+            var everyone: String
+            var accounts: [String: String]
+        }
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let snapshot = gateway.environment.policies.snapshot
+            let accounts = Dictionary(
+                uniqueKeysWithValues: snapshot.accounts.map { ($0.key.text, $0.value.name) })
+            let report = Report(everyone: snapshot.everyone.name, accounts: accounts)
+            if common.json { return try .json(report) }
+            let rows = [["everyone", report.everyone]] + accounts.sorted { $0.key < $1.key }.map { [$0.key, $0.value] }
+            return .text(Table.text(["SCOPE", "POLICY"], rows))
+        }
+    }
+
+    /// `pawl policy set`
+    struct Set: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Set the policy of everyone or of one account. It holds at once and after a restart.")
+        @Argument(help: "off, observe, opportunistic, hosted or required; `default` removes an account's own.")
+        var policy: String
+        @Option(help: "A services account; without it, everyone.") var account: String?
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let id = account.map { AccountID.services($0.lowercased()) }
+            if policy == "default" {
+                guard let id else { throw AdminFailure("Only an account can go back to everyone's policy: use --account.") }
+                try gateway.setPolicy(nil, for: id)
+                return .text("\(id.text) now has everyone's policy.")
+            }
+            let new = try PolicyCommand.parse(policy)
+            if new == .off, !gateway.environment.latches.isEmpty {
+                throw AdminFailure(
+                    "\(gateway.environment.latches.count) conversations are protected, and off would send them in the "
+                        + "clear. Use observe, which keeps them protected, or reset them first: "
+                        + "pawl conversations list, pawl conversations reset A B.")
+            }
+            try gateway.setPolicy(new, for: id)
+            let text = "\(id?.text ?? "Everyone") now has the policy \(new.name)."
+            return .text(new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+        }
+    }
+
+    /// `pawl policy simulate`
+    struct Simulate: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Count what stricter policies would have refused, from what was observed.")
+        @Argument(help: "One policy; without it, all that are stricter than the one in force.") var policy: String?
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let observations = try gateway.store.observations(limit: 100_000)
+            let now = gateway.environment.policies.snapshot.everyone
+            let policies =
+                try policy.map { [try PolicyCommand.parse($0)] } ?? Policy.allCases.filter { $0 > max(now, .observe) }
+            let reports = policies.map { SimulationReport($0, observations) }
+            return common.json ? try .json(reports) : .text(reports.map(StatusText.text).joined(separator: "\n\n"))
+        }
+    }
+}
+
+/// `pawl conversations`
+struct ConversationsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "conversations", abstract: "List protected conversations, or lower the latch of one.",
+        subcommands: [List.self, Reset.self])
+
+    /// `pawl conversations list`
+    struct List: AdminCommand {
+        static let configuration = CommandConfiguration(abstract: "List conversations that never slip back by themselves.")
+        @OptionGroup var common: CommonOptions
+        @Option(help: "At most this many.") var limit = 1000
+
+        struct Row: Codable {
+            var first: String
+            var second: String
+            var protection: String
+            var since: String
+        }
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let rows = try gateway.store.conversations(limit: limit).map {
+                Row(
+                    first: $0.id.first.text, second: $0.id.second.text, protection: $0.latch.name,
+                    since: Table.time($0.since))
+            }
+            if common.json { return try .json(rows) }
+            return .text(
+                Table.text(
+                    ["ONE", "OTHER", "PROTECTION", "SINCE"], rows.map { [$0.first, $0.second, $0.protection, $0.since] }))
+        }
+    }
+
+    /// `pawl conversations reset`
+    struct Reset: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Lower the latch of a conversation. Both people are told; it is audited.")
+        @Argument(help: "One account.") var first: String
+        @Argument(help: "The other account.") var second: String
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let id = ConversationID(AccountID(text: first), AccountID(text: second))
+            guard gateway.environment.latches.latch(of: id) > .plaintext else {
+                throw AdminFailure("\(first) and \(second) have no protected conversation. See: pawl conversations list.")
+            }
+            let words = "reset \(id.first.text) \(id.second.text)"
+            guard gateway.confirmations.accept(confirm, for: words) else {
+                let token = gateway.confirmations.issue(for: words)
+                return AdminAnswer(
+                    exit: ExitStatus.needsConfirmation, out: "",
+                    error: "This lets messages between \(first) and \(second) go in the clear again, where the policy "
+                        + "allows it. To confirm, add: --confirm \(token)", confirmation: token)
+            }
+            try gateway.reset(id)
+            return .text("The latch is lowered. Both have been told, where they are connected.")
+        }
+    }
+}
+
+/// `pawl drain`
+struct Drain: AdminCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Take no more clients, and stop when the last one has gone.")
+    @OptionGroup var common: CommonOptions
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let count = gateway.server.connectionCount
+        await gateway.drain()
+        return .text("No more clients are taken. \(count) are still connected; the gateway stops when they have gone.")
+    }
+}

@@ -1,0 +1,82 @@
+// `pawl backup` and `pawl restore`: store and key together, and what going back means.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import PawlConfiguration
+import SQLiteStore
+
+/// `pawl backup`
+struct BackupCommand: AdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "backup", abstract: "Write the store and its key into one file, while the gateway runs.",
+        discussion: "Whoever has the file can read what is sealed in the store. Keep it as you keep the key.")
+    @Argument(help: "The file to write; it must not exist.") var file: String
+    @OptionGroup var common: CommonOptions
+
+    /// In a shell: the gateway may have another working directory.
+    func run() async throws {
+        let path = URL(fileURLWithPath: file).path
+        var words = ["backup", path]
+        if common.json { words.append("--json") }
+        try await AdminClient(common).perform(words)
+    }
+
+    struct Report: Codable {
+        var file: String
+        var bytes: Int
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        try gateway.writeBackup(file)
+        try gateway.commit([gateway.audit("backup", file)])
+        let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
+        if common.json { return try .json(Report(file: file, bytes: bytes)) }
+        return .text("The store and its key are in \(file) (\(bytes) bytes). Whoever has it can read them.")
+    }
+}
+
+/// `pawl restore`
+struct RestoreCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "restore", abstract: "Bring a backup back. The gateway must not run.",
+        discussion: """
+            Going back means: latches, policies, devices and the audit log are as they were when the backup was made. \
+            Sessions are not: their keys may have been used since, so they are set up anew inside the vault. Messages \
+            that were waiting are given up, because they may have been sent since.
+
+            --accept-rollback does the same for a store that was copied back by other means.
+            """)
+    @Argument(help: "The backup.") var file: String?
+    @Option(help: "The data directory.")
+    var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
+    @Option(name: .customLong("key-file"), help: "Where the storage key goes, if not DIR/storage.key.") var keyFile: String?
+    @Flag(help: "Move what is in the directory aside first.") var force = false
+    @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that stands in the directory.")
+    var acceptRollback = false
+
+    func validate() throws {
+        guard (file != nil) != acceptRollback else {
+            throw ValidationError("Name the backup, or use --accept-rollback for what already stands in the directory.")
+        }
+    }
+
+    func run() async throws {
+        let key = keyFile.map { StorageKey.Source.file($0) } ?? .standard(directory: data)
+        let now = SystemClock.now().wall
+        do {
+            if acceptRollback {
+                try Rollback.accept(directory: data, key: key, actor: "operator", now: now)
+                print("The older state in \(data) is accepted. Sessions are set up anew at the next message.")
+            } else if let file {
+                let result = try Restore.run(
+                    file: file, directory: data, key: key, force: force, actor: "operator", now: now)
+                for path in result.aside { print("moved aside: \(path)") }
+                print("The backup is in \(data). Sessions are set up anew at the next message.")
+            }
+        } catch {
+            FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
+            throw ExitCode(ExitStatus.failed)
+        }
+    }
+}

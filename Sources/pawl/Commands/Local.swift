@@ -1,0 +1,93 @@
+// Commands that work without a gateway, or around one.
+
+import ArgumentParser
+import Foundation
+import PawlConfiguration
+
+/// `pawl version`
+struct Version: AdminCommand {
+    static let configuration = CommandConfiguration(abstract: "Show the version of this program and of the running gateway.")
+    @OptionGroup var common: CommonOptions
+
+    func run() async throws {
+        print(ProgramVersion.text)
+        guard FileManager.default.fileExists(atPath: common.socketPath) else { return }
+        let answer = try await AdminClient(common).send(["version"])
+        print("gateway at \(common.socketPath): \(answer.out)")
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer { .text(ProgramVersion.text) }
+}
+
+/// `pawl watch`
+struct Watch: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Show the status again and again, in place.")
+    @OptionGroup var common: CommonOptions
+    @Option(help: "Seconds between two looks.") var every = 2.0
+    @Option(help: "Stop after this many looks; 0 never stops.") var count = 0
+
+    func run() async throws {
+        let client = AdminClient(common)
+        var looks = 0
+        while count == 0 || looks < count {
+            let answer = try await client.send(["status"])
+            // Home and clear to the end: what stood there is overwritten without flicker.
+            if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
+            print(answer.out)
+            fflush(nil)
+            looks += 1
+            if count == 0 || looks < count { try await Task.sleep(for: .seconds(max(every, 0.1))) }
+        }
+    }
+}
+
+/// `pawl config`
+struct Config: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "config", abstract: "Check a configuration, or have the gateway read its own again.",
+        subcommands: [Check.self, Reload.self, Keys.self])
+
+    /// `pawl config check`
+    struct Check: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Say what is wrong with a file, or what is not the default.")
+        @Argument(help: "The YAML file.") var file: String
+
+        func run() async throws {
+            do {
+                let report = try ConfigurationReport(
+                    file: file, environment: ProcessInfo.processInfo.environment, overrides: .init())
+                try Assembly.checkFiles(report.configuration)
+                print(report)
+            } catch let error as ConfigurationError {
+                FileHandle.standardError.write(Data("\(error)\n".utf8))
+                throw ExitCode(ExitStatus.configuration)
+            } catch let error as AdminFailure {
+                FileHandle.standardError.write(Data("\(error.message)\n".utf8))
+                throw ExitCode(ExitStatus.configuration)
+            }
+        }
+    }
+
+    /// `pawl config keys`
+    struct Keys: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List every key with its default and its reason.")
+
+        func run() { print(ConfigurationKey.describe()) }
+    }
+
+    /// `pawl config reload`
+    struct Reload: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Read the configuration again. A wrong one is refused and the old one kept.")
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            do {
+                let changes = try gateway.reload()
+                return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
+            } catch let error as ConfigurationError {
+                return .failure("Not reloaded, the old configuration stays:\n\(error)", exit: ExitStatus.configuration)
+            }
+        }
+    }
+}

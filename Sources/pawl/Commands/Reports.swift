@@ -1,0 +1,164 @@
+// Commands that look.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import RequestQueue
+
+/// `pawl status`
+struct Status: AdminCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Show how far the migration is and what blocks it.",
+        discussion: "Protection `gateway` is end-to-gateway: whoever runs the gateway can read it.")
+
+    @OptionGroup var common: CommonOptions
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let report = try gateway.status()
+        return common.json ? try .json(report) : .text(StatusText.text(report))
+    }
+}
+
+/// `pawl users`
+struct Users: AdminCommand {
+    static let configuration = CommandConfiguration(abstract: "List the people seen, and what their clients can do.")
+
+    @OptionGroup var common: CommonOptions
+    @Option(help: "At most this many.") var limit = 1000
+
+    struct Row: Codable {
+        var name: String
+        var verified: Bool
+        var capability: String
+        var custody: String
+        var policy: String
+        var connected: Bool
+        var firstSeen: String
+        var lastSeen: String
+        var software: [String]
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let evidence = try gateway.store.evidence(limit: 100_000)
+        let devices = Set(try gateway.store.load().devices.map(\.account.text))
+        let present = gateway.environment.roster.entries
+        let snapshot = gateway.environment.policies.snapshot
+        let rows = Dictionary(grouping: evidence, by: \.name).map { name, rows in
+            let verified = rows.contains(where: \.verified)
+            let account = AccountID.services(name)
+            return Row(
+                name: name, verified: verified, capability: rows.contains(where: \.asked) ? "asked" : "legacy",
+                custody: devices.contains(name) ? "gateway" : "none",
+                policy: snapshot.policy(of: verified ? account : nil).name,
+                connected: present.contains { $0.account == account || (!verified && $0.nick.lowercased() == name) },
+                firstSeen: Table.time(rows.map(\.firstSeen).min() ?? 0),
+                lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0),
+                software: Set(rows.map(\.software)).subtracting([""]).sorted())
+        }.sorted { $0.name < $1.name }.prefix(limit)
+        if common.json { return try .json(Array(rows)) }
+        return .text(
+            Table.text(
+                ["NAME", "ACCOUNT", "CLIENT", "CUSTODY", "POLICY", "HERE", "LAST SEEN", "SOFTWARE"],
+                rows.map {
+                    [
+                        $0.name, $0.verified ? "verified" : "nick only", $0.capability, $0.custody, $0.policy,
+                        $0.connected ? "yes" : "no", $0.lastSeen, $0.software.joined(separator: ", "),
+                    ]
+                }))
+    }
+}
+
+/// `pawl clients`
+struct Clients: AdminCommand {
+    static let configuration = CommandConfiguration(abstract: "List client software, and how many people use it.")
+
+    @OptionGroup var common: CommonOptions
+
+    struct Row: Codable {
+        var software: String
+        var people: Int
+        var askedForCapability: Int
+        var lastSeen: String
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let rows = Dictionary(grouping: try gateway.store.evidence(limit: 100_000), by: \.software)
+            .map { software, rows in
+                Row(
+                    software: software.isEmpty ? "(not known)" : software, people: Set(rows.map(\.name)).count,
+                    askedForCapability: Set(rows.filter(\.asked).map(\.name)).count,
+                    lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0))
+            }.sorted { ($1.people, $0.software) < ($0.people, $1.software) }
+        if common.json { return try .json(rows) }
+        return .text(
+            Table.text(
+                ["SOFTWARE", "PEOPLE", "ASKED FOR ENCRYPTION", "LAST SEEN"],
+                rows.map { [$0.software, "\($0.people)", "\($0.askedForCapability)", $0.lastSeen] }))
+    }
+}
+
+/// `pawl queue`
+struct Queue: AdminCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "List writes to the backend. They hold ciphertext only.",
+        discussion: "Retrying, holding and dropping requests by hand is not built yet.")
+
+    @OptionGroup var common: CommonOptions
+    @Option(help: "pending, done or dead.") var state: String?
+    @Option(help: "At most this many.") var limit = 100
+
+    struct Row: Codable {
+        var id: String
+        var state: String
+        var account: String
+        var target: String
+        var lines: Int
+        var accepted: String
+        var remoteID: String?
+        var reason: String?
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let states = RequestState.allCases.filter { state == nil || $0.name == state }
+        guard !states.isEmpty else { throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.") }
+        let rows = try gateway.store.requests(states: states, limit: limit).map {
+            Row(
+                id: "\($0.id)", state: $0.state.name, account: $0.account, target: $0.target, lines: $0.bodies.count,
+                accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID, reason: $0.reason)
+        }
+        if common.json { return try .json(rows) }
+        return .text(
+            Table.text(
+                ["ID", "STATE", "ACCOUNT", "TARGET", "LINES", "ACCEPTED", "REMOTE ID", "REASON"],
+                rows.map {
+                    [
+                        $0.id, $0.state, $0.account, $0.target, "\($0.lines)", $0.accepted, $0.remoteID ?? "",
+                        $0.reason ?? "",
+                    ]
+                }))
+    }
+}
+
+/// `pawl audit`
+struct Audit: AdminCommand {
+    static let configuration = CommandConfiguration(abstract: "Show what operators have done. The log only grows.")
+
+    @OptionGroup var common: CommonOptions
+    @Option(help: "At most this many, the newest.") var limit = 100
+
+    struct Row: Codable {
+        var at: String
+        var actor: String
+        var action: String
+        var detail: String
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let rows = try gateway.store.auditLog(limit: limit).map {
+            Row(at: Table.time($0.at), actor: $0.actor, action: $0.action, detail: $0.detail)
+        }
+        if common.json { return try .json(rows) }
+        return .text(
+            Table.text(["TIME", "WHO", "WHAT", "DETAIL"], rows.map { [$0.at, $0.actor, $0.action, $0.detail] }))
+    }
+}

@@ -1,0 +1,77 @@
+// Plain tables for terminals.
+
+import Foundation
+import GatewayCore
+
+/// Columns of text.
+enum Table {
+    static func text(_ head: [String], _ rows: [[String]]) -> String {
+        guard !rows.isEmpty else { return "None." }
+        let widths = head.indices.map { column in ([head] + rows).map { $0[column].count }.max() ?? 0 }
+        return ([head] + rows).map { row in
+            zip(row, widths).map { $0.padding(toLength: $1, withPad: " ", startingAt: 0) }
+                .joined(separator: "  ").trimmedEnd
+        }.joined(separator: "\n")
+    }
+
+    /// A time as people and scripts read it (ISO 8601, UTC).
+    static func time(_ milliseconds: Int64) -> String {
+        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+    }
+}
+
+extension String {
+    fileprivate var trimmedEnd: String {
+        var text = self
+        while text.last == " " { text.removeLast() }
+        return text
+    }
+}
+
+/// Reports in words.
+enum StatusText {
+    static func text(_ report: StatusReport) -> String {
+        var lines = [
+            "policy         \(report.policy) (\(report.policySource))"
+                + (report.accountPolicies > 0 ? ", \(report.accountPolicies) accounts have their own" : ""),
+            "backend        \(report.upstream)",
+            "connections    \(report.connections) now, \(report.accounts.connectedNow) registered",
+            "people         \(report.accounts.legacy) legacy, \(report.accounts.askedForCapability) asked for encryption",
+            "custody        \(report.accounts.custodyGateway) devices held by this gateway, "
+                + "\(report.accounts.custodyDevice) by people themselves",
+            "conversations  \(report.conversations.gateway) end-to-gateway, \(report.conversations.device) end-to-end",
+            "requests       "
+                + report.queue.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", "),
+            "",
+            Table.text(
+                ["MESSAGES", "PLAINTEXT", "END-TO-GATEWAY", "END-TO-END", "SERVICES", "REFUSED"],
+                report.shares.map {
+                    [$0.period, "\($0.plaintext)", "\($0.gateway)", "\($0.device)", "\($0.exempt)", "\($0.refused)"]
+                }),
+            "",
+        ]
+        if report.blockers.isEmpty {
+            lines.append("Nothing blocks the next step, as far as was observed.")
+        } else {
+            lines.append("What blocks the next step:")
+            lines.append(
+                Table.text(["WHAT", "NAME", "MESSAGES"], report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }))
+        }
+        for warning in report.warnings { lines.append("\nNote: " + warning) }
+        return lines.joined(separator: "\n")
+    }
+
+    static func text(_ report: SimulationReport) -> String {
+        var lines = [
+            "\(report.policy): would have refused \(report.refusedMessages) of \(report.messages) messages observed, "
+                + "of \(report.people.count) people, to \(report.outsiders.count) outsiders."
+        ]
+        if !report.refused.isEmpty {
+            lines.append(
+                Table.text(
+                    ["FROM", "TO", "WHY", "MESSAGES"],
+                    report.refused.prefix(100).map { [$0.sender, $0.target, $0.reason, "\($0.messages)"] }))
+        }
+        return lines.joined(separator: "\n")
+    }
+}

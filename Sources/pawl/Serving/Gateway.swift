@@ -1,0 +1,152 @@
+// A running gateway as the admin commands see it.
+
+import DoubleRatchet
+import Foundation
+import GatewayCore
+import GatewayNIO
+import Logging
+import NIOCore
+import PawlConfiguration
+import Synchronization
+
+/// Everything that a command may ask of, or do to, a running gateway.
+final class Gateway: Sendable {
+    let environment: IRCEnvironment
+    let store: any Store
+    let vault: VaultRunner<SystemRandomSource>
+    let server: IRCServer
+    let reporter: Reporter
+    let logger: Logger
+    let startedAt: Int64
+    let dataDirectory: String
+    let confirmations = Confirmations()
+    /// Writes store and key into one file.
+    let writeBackup: @Sendable (String) throws -> Void
+    private let configuration: Mutex<PawlConfiguration>
+    private let reloadConfiguration: @Sendable () throws -> PawlConfiguration
+    private let requestStop: @Sendable () -> Void
+    /// Where the policy in force comes from, for people who wonder why the file does not count.
+    private let policySource: Mutex<String>
+
+    init(
+        environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>, server: IRCServer,
+        logger: Logger, configuration: PawlConfiguration, policySource: String,
+        writeBackup: @escaping @Sendable (String) throws -> Void,
+        reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
+    ) {
+        self.environment = environment
+        self.store = store
+        self.vault = vault
+        self.server = server
+        self.logger = logger
+        self.configuration = Mutex(configuration)
+        self.policySource = Mutex(policySource)
+        self.writeBackup = writeBackup
+        reloadConfiguration = reload
+        self.requestStop = requestStop
+        reporter = Reporter(environment: environment, store: store)
+        startedAt = SystemClock.now().wall
+        dataDirectory = configuration.data
+    }
+
+    // MARK: Reports
+
+    func status() throws -> StatusReport {
+        let current = configuration.withLock { $0 }
+        return try reporter.status(
+            upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
+            connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
+    }
+
+    // MARK: Acts
+
+    /// Sets a policy, stores and audits it, and applies it to all connections.
+    func setPolicy(_ policy: Policy?, for account: AccountID?) throws {
+        let name = account?.text ?? "everyone"
+        let detail = "\(name): \(policy?.name ?? "removed")"
+        try commit([.setPolicy(account, policy), audit("policy", detail)])
+        environment.policies.update { snapshot in
+            if let account {
+                snapshot.accounts[account] = policy
+            } else if let policy {
+                snapshot.everyone = policy
+            }
+        }
+        if account == nil { policySource.withLock { $0 = "set by an operator" } }
+        logger.notice("policy changed", metadata: ["scope": .string(account == nil ? "everyone" : "account")])
+    }
+
+    /// Lowers a latch and tells everybody in the conversation.
+    func reset(_ conversation: ConversationID) throws {
+        let detail = "\(conversation.first.text) and \(conversation.second.text)"
+        try commit([.removeConversation(conversation), audit("reset", detail)])
+        environment.latches.reset(conversation)
+        vault.submit([.reset(conversation)])
+        let text = "An operator has reset the protection of your conversation with "
+        tell(conversation.first, text + conversation.second.text + ".")
+        tell(conversation.second, text + conversation.first.text + ".")
+    }
+
+    private func tell(_ account: AccountID, _ text: String) {
+        let replies = environment.roster.entries.filter { $0.account == account }
+            .map { AddressedReply(connection: $0.connection, reply: .remark(text)) }
+        vault.send(replies)
+    }
+
+    func commit(_ changes: [StoreChange]) throws {
+        for case let failure? in try store.commit([changes]) { throw AdminFailure(failure.message) }
+    }
+
+    func audit(_ action: String, _ detail: String) -> StoreChange {
+        .audit(AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail))
+    }
+
+    /// Reads the configuration again; a wrong one is refused and the old one kept.
+    ///
+    /// - Returns: what changed, in words.
+    func reload() throws -> [String] {
+        let new = try reloadConfiguration()
+        let old = configuration.withLock { $0 }
+        let differences = new.differences(from: old)
+        environment.replace(try Assembly.ircSettings(new))
+        configuration.withLock { $0 = new }
+        logger.notice("configuration reloaded")
+        return differences.map { "\($0)" }
+    }
+
+    /// Takes no more clients and ends when the last one has gone and nothing waits.
+    func drain() async {
+        logger.notice("draining")
+        await server.drain()
+        let stop = requestStop
+        let server = server
+        Task {
+            while server.connectionCount > 0 { try? await Task.sleep(for: .milliseconds(200)) }
+            stop()
+        }
+    }
+}
+
+/// Tokens for acts that a person has to confirm. Random, short-lived, for one use.
+final class Confirmations: Sendable {
+    private let pending = Mutex<[String: (words: String, until: Int64)]>([:])
+
+    /// Whether a token confirms these words; it is used up.
+    func accept(_ token: String?, for words: String) -> Bool {
+        guard let token else { return false }
+        let entry = pending.withLock { $0.removeValue(forKey: token) }
+        guard let entry else { return false }
+        return entry.words == words && entry.until > SystemClock.now().monotonic
+    }
+
+    /// A token for these words, good for two minutes.
+    func issue(for words: String) -> String {
+        let token = String(UInt64.random(in: .min ... .max), radix: 36)
+        let now = SystemClock.now().monotonic
+        pending.withLock { pending in
+            pending = pending.filter { $0.value.until > now }
+            pending[token] = (words, now + 120_000_000_000)
+        }
+        return token
+    }
+}

@@ -1,0 +1,72 @@
+// The life of a gateway as one service: start, say that it is ready, tick, stop.
+
+import Foundation
+import GatewayCore
+import GatewayNIO
+import Logging
+import NIOCore
+import NIOPosix
+import PawlConfiguration
+import ServiceLifecycle
+
+/// Runs an assembled gateway until it is told to stop.
+struct GatewayService: Service {
+    /// Ours: how often counters are written down. A crash loses at most this much of the statistics.
+    static let tickSeconds = 5
+    /// Ours: how long finished requests stay visible. In milliseconds.
+    static let keepFinished: Int64 = 3_600_000
+
+    let assembled: Assembly.Assembled
+    let announce: @Sendable (String) -> Void
+
+    func run() async throws {
+        let gateway = assembled.gateway
+        let addresses = try await gateway.server.start()
+        let admin = try await AdminServer.start(
+            path: assembled.configuration.admin.socket, group: assembled.group
+        ) { words in await AdminGrammar.perform(words, on: gateway) }
+        let metrics = try await startMetrics(gateway)
+        let listening = zip(assembled.configuration.listen, addresses)
+            .map { "\($0.scheme.rawValue)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
+        announce(
+            "pawl is ready: \(listening) in front of \(assembled.configuration.upstream.url), policy "
+                + "\(gateway.environment.policies.snapshot.everyone.name)")
+        let loop = Task { try await tick(gateway) }
+        try? await gracefulShutdown()
+        loop.cancel()
+        gateway.logger.info("stopping")
+        await gateway.server.stop()
+        await admin.stop()
+        await metrics?.stop()
+        gateway.vault.submit([.record(gateway.environment.tally.rows(at: SystemClock.now().wall))])
+        try? await gateway.vault.drained(on: assembled.group.next()).get()
+        await gateway.vault.stop()
+        try await assembled.group.shutdownGracefully()
+    }
+
+    private func startMetrics(_ gateway: Gateway) async throws -> MetricsServer? {
+        guard let address = assembled.configuration.metrics.listen else { return nil }
+        let upstream = assembled.configuration.upstream.url
+        return try await MetricsServer.start(
+            host: address.host, port: address.port, group: assembled.group,
+            page: { MetricsPage.text(gateway) },
+            isReady: {
+                guard !gateway.server.isDraining else { return false }
+                let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+                    .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
+                try? await probe?.close()
+                return probe != nil
+            })
+    }
+
+    private func tick(_ gateway: Gateway) async throws {
+        while !Task.isCancelled {
+            try await Task.sleep(for: .seconds(Self.tickSeconds))
+            let now = SystemClock.now()
+            gateway.vault.submit([
+                .tick, .record(gateway.environment.tally.rows(at: now.wall)),
+                .record([.pruneRequests(finishedBefore: now.wall - Self.keepFinished)]),
+            ])
+        }
+    }
+}
