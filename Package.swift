@@ -27,6 +27,7 @@ let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "
 let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
 let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
 let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
+let grdbSQLite: Target.Dependency = .product(name: "GRDBSQLite", package: "GRDB.swift")
 let grdb: Target.Dependency = .product(name: "GRDB", package: "GRDB.swift")
 
 let package = Package(
@@ -59,10 +60,13 @@ let package = Package(
             "GatewayCore",
             ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
         // Floor 3: adapters.
-        library("SQLiteStore", ["GatewayCore", "RequestQueue", grdb, crypto]),
+        library("SQLiteStore", ["GatewayCore", "Envelope", "RequestQueue", grdb, grdbSQLite, crypto]),
         library(
             "GatewayNIO",
-            ["GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, deque, logging]),
+            [
+                "GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1,
+                nioSSL, deque, logging,
+            ]),
         // Floor 4: the program.
         library("PawlConfiguration", [configuration, yams]),
         .executableTarget(
@@ -72,6 +76,17 @@ let package = Package(
                 "RequestQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, lifecycle, logging,
             ],
             swiftSettings: settings),
+        // What tests and benchmarks use.
+        .target(name: "PeerKit", path: "Tests/PeerKit", swiftSettings: settings),
+        .target(
+            name: "StoreConformance", dependencies: ["GatewayCore", "Envelope", "RequestQueue"],
+            path: "Tests/StoreConformance", swiftSettings: settings),
+        .executableTarget(
+            name: "Benchmarks",
+            dependencies: [
+                nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
+            ],
+            path: "Tests/Benchmarks", swiftSettings: settings),
         // Tests, one target a module.
         tests("DoubleRatchetTests", ["DoubleRatchet"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
@@ -79,5 +94,13 @@ let package = Package(
         tests("RequestQueueTests", ["RequestQueue"]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
+        tests("PeerKitTests", ["PeerKit"]),
+        tests("TidyTests", []),
+        tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
+        tests(
+            "SQLiteStoreTests",
+            [
+                "SQLiteStore", "StoreConformance", "GatewayCore", "Envelope", "RequestQueue", grdb, grdbSQLite, crypto,
+            ]),
     ]
 )

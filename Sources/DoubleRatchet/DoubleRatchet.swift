@@ -74,7 +74,9 @@ struct DoubleRatchet: Sendable {
         if header.ratchetKey != peerKey {
             // Looked at before any hash is computed: what a forged header can cost is bounded by both together.
             let rest = receiving.map { header.previousCount >= $0.index ? header.previousCount - $0.index : 0 } ?? 0
-            guard rest <= RatchetLimits.maximumSkip, header.index <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
+            guard rest <= RatchetLimits.maximumSkip, header.index <= RatchetLimits.maximumSkip else {
+                throw .tooFarAhead
+            }
             passed += try skip(to: header.previousCount)
             try turn(to: header.ratchetKey, random: &random)
         } else if receiving == nil {

@@ -1,11 +1,11 @@
 // Memory for keys: on the heap, in one place, wiped when nobody needs it any more.
 
 #if canImport(Glibc)
-import Glibc
+    import Glibc
 #elseif canImport(Musl)
-import Musl
+    import Musl
 #else
-import Darwin
+    import Darwin
 #endif
 
 /// Bytes that are wiped when they are released and that never print. Never changed after they were filled, so copies of
@@ -42,9 +42,9 @@ final class SecretBytes: @unchecked Sendable, CustomStringConvertible, CustomRef
     static func wipe(_ memory: UnsafeMutableRawBufferPointer) {
         guard let base = memory.baseAddress, memory.count > 0 else { return }
         #if canImport(Glibc) || canImport(Musl)
-        explicit_bzero(base, memory.count)
+            explicit_bzero(base, memory.count)
         #else
-        memset_s(base, memory.count, 0, memory.count)
+            memset_s(base, memory.count, 0, memory.count)
         #endif
     }
 

@@ -93,7 +93,8 @@ package enum Armour {
         let name = String(repeating: "0", count: 8 - hex.count) + hex
         return (0..<count).map { index in
             var line = marker + Array(":\(name),\(index),\(count):".utf8)
-            Base64.encode(envelope[min(index * each, envelope.count)..<min((index + 1) * each, envelope.count)], into: &line)
+            Base64.encode(
+                envelope[min(index * each, envelope.count)..<min((index + 1) * each, envelope.count)], into: &line)
             line.append(UInt8(ascii: "."))
             return line
         }

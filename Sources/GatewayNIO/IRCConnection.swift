@@ -239,7 +239,9 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     /// The client is read when the backend can take more, and the other way round.
     func readDownstream() {
-        guard isDownstreamOpen, isDownstreamInputOpen, let upstream, upstream.isWritable, !session.isCongested else { return }
+        guard isDownstreamOpen, isDownstreamInputOpen, let upstream, upstream.isWritable, !session.isCongested else {
+            return
+        }
         downstream.read()
     }
 

@@ -1,7 +1,7 @@
 // The listeners for IRC clients.
 
-package import GatewayCore
 import DequeModule
+package import GatewayCore
 package import NIOCore
 package import NIOPosix
 import NIOSSL
@@ -26,7 +26,8 @@ package final class IRCServer: Sendable {
 
     /// - Parameter connectionIDs: random numbers that are never used twice.
     package init(
-        services: ConnectionServices, group: MultiThreadedEventLoopGroup, connectionIDs: @escaping @Sendable () -> UInt64
+        services: ConnectionServices, group: MultiThreadedEventLoopGroup,
+        connectionIDs: @escaping @Sendable () -> UInt64
     ) {
         self.services = services
         self.group = group

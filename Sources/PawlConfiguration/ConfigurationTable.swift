@@ -153,9 +153,9 @@ extension ConfigurationKey {
     ) { .one($0.upstream.connectTimeout.seconds.plain) }
 
     static let floodBurst = ConfigurationKey(
-        "upstream.flood.burst", .whole(1...10_000), standard: .one("10"),
-        reason: "How many lines may be written to the backend at once. Envelopes are longer than what people "
-            + "type, and ngIRCd and InspIRCd as delivered take ten lines before they slow a client down."
+        "upstream.flood.burst", .whole(1...10_000), standard: .one("6"),
+        reason: "How many lines may be written to the backend at once. InspIRCd as delivered kills a client of whom "
+            + "more than 4096 bytes wait; six full lines with their tags stay below that."
     ) { one($0.upstream.flood.burst) }
 
     static let floodLines = ConfigurationKey(

@@ -12,11 +12,12 @@ enum ConfigurationVariables {
             let longer = known.filter { $0.hasPrefix(name + "_") }
             let nearest = NearestName.of(Self.own(name), among: known.map(Self.own))
             let meant = nearest.map { [ConfigurationKey.variablePrefix + $0] } ?? longer
-            let hint = "did you mean " + meant.map { "`\($0)`" }.joined(separator: " or ") + "?"
+            // A name like no key is not a slip but somebody else's: scripts around a gateway have variables too.
+            guard !meant.isEmpty else { return nil }
             return .init(
                 code: .unknownVariable,
-                message: "unknown variable \(quoted(name)) in the environment; "
-                    + (meant.isEmpty ? "no key has a variable like it, see config/pawl.yaml for all keys" : hint))
+                message: "unknown variable \(quoted(name)) in the environment; did you mean "
+                    + meant.map { "`\($0)`" }.joined(separator: " or ") + "?")
         }
     }
 

@@ -24,9 +24,12 @@ package final class DeliveryJournal: Sendable {
     package init(directory: String) throws(StoreError) {
         let path = StoreFiles(directory).deliveryJournal
         let isNew = !FileSystem.exists(path)
-        if let marks = isNew ? nil : try Self.map(path), Self.isSound(marks) {
-            (self.marks, warning) = (marks, nil)
-            return
+        if let marks = isNew ? nil : try Self.map(path) {
+            if Self.isSound(marks) {
+                (self.marks, warning) = (marks, nil)
+                return
+            }
+            munmap(UnsafeMutableRawPointer(marks), Self.size)
         }
         if !isNew { try FileSystem.remove(path) }
         try Self.make(path)

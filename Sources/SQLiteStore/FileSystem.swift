@@ -20,7 +20,7 @@ struct OpenFile: ~Copyable {
         guard number >= 0 else { throw FileSystem.failure("open", path) }
     }
 
-    deinit { _ = close(number) }
+    deinit { if number >= 0 { _ = close(number) } }
 
     /// Size in bytes.
     var size: Int { status.map { Int($0.st_size) } ?? 0 }

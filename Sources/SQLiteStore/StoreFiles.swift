@@ -39,11 +39,9 @@ final class DirectoryLock: Sendable {
         number = open(files.lock, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard number >= 0 else { throw FileSystem.failure("open", files.lock) }
         guard flock(number, LOCK_EX | LOCK_NB) == 0 else {
-            let code = errno
+            // What is thrown from here on goes through deinit, which closes.
+            guard errno == EWOULDBLOCK else { throw FileSystem.failure("lock", files.lock) }
             let holder = Self.holder(number)
-            _ = close(number)
-            errno = code
-            guard code == EWOULDBLOCK else { throw FileSystem.failure("lock", files.lock) }
             throw .locked(
                 """
                 The store in \(files.directory) is in use by another pawl\(holder.map { " (process \($0))" } ?? ""). \
@@ -58,6 +56,7 @@ final class DirectoryLock: Sendable {
 
     /// Unlocks, and not only closes: a child that is being started may hold a copy of the descriptor for a moment.
     deinit {
+        guard number >= 0 else { return }
         flock(number, LOCK_UN)
         _ = close(number)
     }

@@ -33,7 +33,8 @@ enum Assembly {
         let latches = LatchTable()
         var changes: [StoreChange] = []
         var vault = try Vault(
-            network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
+            network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
+            store: store,
             latches: latches, requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
             random: SystemRandomSource(), wasDelivered: { journal.contains($0) }, changes: &changes)
         vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
@@ -117,7 +118,8 @@ enum Assembly {
         settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
         let flood = configuration.upstream.flood
         settings.flood = Pacer.Limit(
-            burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond, bytesPerSecond: Double(flood.bytesPerSecond))
+            burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
+            bytesPerSecond: Double(flood.bytesPerSecond))
         settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
         settings.heldLines = configuration.limits.heldLines
         settings.asksForVersion = configuration.detection.askVersion
@@ -143,9 +145,12 @@ enum Assembly {
     private static func serverTLS(_ configuration: PawlConfiguration) throws -> NIOSSLContext? {
         guard let identity = configuration.tls else { return nil }
         do {
-            let chain = try NIOSSLCertificate.fromPEMFile(identity.certificate).map { NIOSSLCertificateSource.certificate($0) }
+            let chain = try NIOSSLCertificate.fromPEMFile(identity.certificate).map {
+                NIOSSLCertificateSource.certificate($0)
+            }
             let key = try NIOSSLPrivateKey(file: identity.key, format: .pem)
-            return try NIOSSLContext(configuration: .makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key)))
+            return try NIOSSLContext(
+                configuration: .makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key)))
         } catch {
             throw AdminFailure(
                 "The certificate \(identity.certificate) or its key \(identity.key) cannot be used: \(error). "

@@ -15,10 +15,11 @@ import Testing
         world.send(alice, "PRIVMSG bob :meet at the old mill")
         world.send(bob, "NOTICE alice :understood, the mill")
         world.send(alice, "PRIVMSG bob :\u{1}ACTION waves from the mill\u{1}")
-        #expect(bob.messages == [
-            ":alice!alice@host.test PRIVMSG bob :meet at the old mill",
-            ":alice!alice@host.test PRIVMSG bob :\u{1}ACTION waves from the mill\u{1}",
-        ])
+        #expect(
+            bob.messages == [
+                ":alice!alice@host.test PRIVMSG bob :meet at the old mill",
+                ":alice!alice@host.test PRIVMSG bob :\u{1}ACTION waves from the mill\u{1}",
+            ])
         #expect(alice.messages == [":bob!bob@host.test NOTICE alice :understood, the mill"])
         #expect(!world.canary.contains("mill"))
         #expect(world.canary.contains("?PAWL:"))
@@ -102,10 +103,11 @@ import Testing
         #expect(carol.messages.isEmpty && !world.canary.contains("secret"))
         world.send(carol, "PRIVMSG alice :hi")
         world.send(carol, "PRIVMSG alice :\u{1}ACTION waves\u{1}")
-        #expect(alice.messages == [
-            ":carol!carol@host.test PRIVMSG alice :[not encrypted] hi",
-            ":carol!carol@host.test PRIVMSG alice :\u{1}ACTION [not encrypted] waves\u{1}",
-        ])
+        #expect(
+            alice.messages == [
+                ":carol!carol@host.test PRIVMSG alice :[not encrypted] hi",
+                ":carol!carol@host.test PRIVMSG alice :\u{1}ACTION [not encrypted] waves\u{1}",
+            ])
     }
 
     @Test func roomsAndDirectConnectionsAreRefused() throws {

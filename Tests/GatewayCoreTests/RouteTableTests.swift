@@ -25,10 +25,11 @@ import Testing
         #expect(IRCRouteTable.client(VerbKey(verb)) != nil, "\(verb) has no label")
     }
 
-    @Test(arguments: """
-        PRIVMSG NOTICE TAGMSG NICK JOIN PART QUIT KICK MODE TOPIC INVITE KILL ERROR PING PONG CAP AUTHENTICATE BATCH \
-        ACK ACCOUNT AWAY CHGHOST SETNAME FAIL WARN NOTE WALLOPS MARKREAD REDACT RENAME REGISTER VERIFY METADATA
-        """.split(separator: " ").map(String.init))
+    @Test(
+        arguments: """
+            PRIVMSG NOTICE TAGMSG NICK JOIN PART QUIT KICK MODE TOPIC INVITE KILL ERROR PING PONG CAP AUTHENTICATE BATCH \
+            ACK ACCOUNT AWAY CHGHOST SETNAME FAIL WARN NOTE WALLOPS MARKREAD REDACT RENAME REGISTER VERIFY METADATA
+            """.split(separator: " ").map(String.init))
     func everyVerbOfAServerHasALabel(_ verb: String) {
         #expect(IRCRouteTable.server(VerbKey(verb)) != nil, "\(verb) has no label")
     }

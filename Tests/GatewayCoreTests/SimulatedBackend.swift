@@ -79,7 +79,11 @@ final class SimulatedBackend {
                 return say(id, ":srv CAP \(nick) NAK :" + names.joined(separator: " "))
             }
             for name in names {
-                if name.hasPrefix("-") { people[id]?.caps.remove(String(name.dropFirst())) } else { people[id]?.caps.insert(name) }
+                if name.hasPrefix("-") {
+                    people[id]?.caps.remove(String(name.dropFirst()))
+                } else {
+                    people[id]?.caps.insert(name)
+                }
             }
             say(id, ":srv CAP \(nick) ACK :" + names.joined(separator: " "))
         case "LIST": say(id, ":srv CAP \(nick) LIST :" + (people[id]?.caps.sorted() ?? []).joined(separator: " "))
@@ -142,11 +146,14 @@ final class SimulatedBackend {
             }
             if other.value.isAway { say(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }
             let tail = verb == "TAGMSG" ? "TAGMSG \(target)" : "\(verb) \(target) :\(text)"
-            if sender.caps.contains("echo-message") { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
+            let echoes = sender.caps.contains("echo-message")
+            // To oneself the delivery comes first, as InspIRCd does it.
+            if echoes, other.key != id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
             for relayed in relay(":\(source(id)) \(tail)") {
                 let tags = other.value.caps.contains("message-tags") && line.tag("+pawl/encrypted") != nil
                 say(other.key, (tags ? "@+pawl/encrypted;msgid=m\(seen.count) " : "") + relayed)
             }
+            if echoes, other.key == id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
         }
     }
 

@@ -175,14 +175,14 @@ final class World {
         var isMoving = true
         while isMoving {
             isMoving = false
-            for (id, person) in backend.people where !person.inbox.isEmpty {
-                guard let client = clients[id] else { continue }
+            for id in backend.people.keys.sorted() {
+                guard let client = clients[id], let inbox = backend.people[id]?.inbox, !inbox.isEmpty else { continue }
                 backend.people[id]?.inbox = []
                 isMoving = true
                 if client.isDirect {
-                    client.read += person.inbox
+                    client.read += inbox
                 } else {
-                    let bytes = ByteBuffer(string: person.inbox.map { $0 + "\r\n" }.joined())
+                    let bytes = ByteBuffer(string: inbox.map { $0 + "\r\n" }.joined())
                     run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
                 }
             }

@@ -21,7 +21,8 @@ private func line(_ text: String) throws -> IRCLine {
     static let cases: [Case] = [
         Case(text: "PING", tags: "", source: "", verb: "PING", parameters: []),
         Case(text: "ping :a b", tags: "", source: "", verb: "ping", parameters: ["a b"]),
-        Case(text: "PRIVMSG bob :hello there", tags: "", source: "", verb: "PRIVMSG", parameters: ["bob", "hello there"]),
+        Case(
+            text: "PRIVMSG bob :hello there", tags: "", source: "", verb: "PRIVMSG", parameters: ["bob", "hello there"]),
         Case(text: "PRIVMSG bob hello", tags: "", source: "", verb: "PRIVMSG", parameters: ["bob", "hello"]),
         Case(text: "PRIVMSG bob ::)", tags: "", source: "", verb: "PRIVMSG", parameters: ["bob", ":)"]),
         Case(text: "PRIVMSG bob :", tags: "", source: "", verb: "PRIVMSG", parameters: ["bob", ""]),
@@ -72,7 +73,8 @@ private func line(_ text: String) throws -> IRCLine {
         var generator = Seeded(seed: 7)
         for _ in 0..<20_000 {
             let bytes = (0..<Int.random(in: 0...80, using: &generator)).map { _ in
-                [0x20, 0x3A, 0x40, 0x21, 0x3B, 0x00, 0x41, 0xFF, 0x3D][Int.random(in: 0..<9, using: &generator)] as UInt8
+                [0x20, 0x3A, 0x40, 0x21, 0x3B, 0x00, 0x41, 0xFF, 0x3D][Int.random(in: 0..<9, using: &generator)]
+                    as UInt8
             }
             guard let parsed = try? IRCLine(ByteBuffer(bytes: bytes)) else { continue }
             _ = parsed.parameters.map(parsed.string)

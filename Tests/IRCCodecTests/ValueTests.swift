@@ -42,7 +42,8 @@ import Testing
         support.absorb(
             try IRCLine(
                 ByteBuffer(
-                    string: ":s 005 me CASEMAPPING=ascii CHANTYPES=# STATUSMSG=@+ NICKLEN=31 NETWORK=Lab :are supported")))
+                    string: ":s 005 me CASEMAPPING=ascii CHANTYPES=# STATUSMSG=@+ NICKLEN=31 NETWORK=Lab :are supported"
+                )))
         #expect(support.caseMapping == .ascii)
         #expect(support.nickLength == 31)
         #expect(support.network == "Lab")

@@ -10,7 +10,7 @@ struct LayerTests {
         #expect(configuration.upstream.url == .init(scheme: .irc, host: "127.0.0.1", port: 6668))
         #expect(configuration.upstream.network == "127.0.0.1")
         #expect(configuration.upstream.connectTimeout == .seconds(10))
-        #expect(configuration.upstream.flood == .init(burst: 10, linesPerSecond: 1, bytesPerSecond: 0))
+        #expect(configuration.upstream.flood == .init(burst: 6, linesPerSecond: 1, bytesPerSecond: 0))
         #expect(configuration.upstream.tls == .init(authorities: nil, verify: true, serverName: nil))
         #expect(configuration.policy == .observe)
         #expect(configuration.storageKey == .file("/var/lib/pawl/storage.key"))

@@ -25,6 +25,18 @@ import Testing
         withExtendedLifetime(store) {}
     }
 
+    /// A refusal closes its descriptor once; closing it twice would close somebody else's.
+    @Test func beingRefusedLeavesTheLockInPlace() throws {
+        let store = try scratch.open()
+        for _ in 0..<20 {
+            guard case .locked = scratch.refusal() else {
+                Issue.record("opened")
+                return
+            }
+        }
+        try StoreConformance.commit(store, [.insertRequest(StoreConformance.request(2))])
+    }
+
     @Test func unlockedWhenTheStoreIsGone() throws {
         var store: SQLiteStore? = try scratch.open()
         #expect(store != nil)

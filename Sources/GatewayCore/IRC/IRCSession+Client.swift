@@ -142,7 +142,8 @@ extension IRCSession {
 
     private func refuseExternal(_ out: SessionOutput) {
         reply(
-            904, [], "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your "
+            904, [],
+            "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your "
                 + "certificate. Use PLAIN.", out)
     }
 

@@ -264,7 +264,8 @@ extension IRCSession {
         guard let probe = services.probes.removeValue(forKey: nick) else { return }
         services.learn(nick, host: probe.host, server: probe.server, now: now.monotonic)
         for (ticket, message) in probe.outbound {
-            let known: Recipient = if case .known(let found) = recipient(message.target, now) { found } else { .outsider }
+            let known: Recipient =
+                if case .known(let found) = recipient(message.target, now) { found } else { .outsider }
             if verdict(known, message) == .plaintext {
                 environment.tally.add(known == .exempt ? .sentExempt : .sentPlaintext)
                 outbound.resolve(ticket, with: [.line(message.line)])

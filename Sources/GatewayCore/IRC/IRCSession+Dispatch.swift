@@ -74,7 +74,9 @@ extension IRCSession {
         while let entry = outbound.first {
             switch entry {
             case .line(let raw):
-                guard policy < .hosted || pacer.spend(raw.readableBytes, now: now.monotonic) else { return scheduleWake(now, out) }
+                guard policy < .hosted || pacer.spend(raw.readableBytes, now: now.monotonic) else {
+                    return scheduleWake(now, out)
+                }
                 out.upstream.writeImmutableBuffer(raw)
                 _ = outbound.popFirst()
             case .request(let request):

@@ -175,7 +175,8 @@ extension IRCSession {
         guard capabilities.has("echo-message") else { return false }
         if line.key.isText, let span = line.parameter(1) {
             let body = Array(line.slice(span).readableBytesView)
-            if Armour.hasMarker(body), let id = outstanding.matching(body: body) {
+            // A message to oneself comes back twice: as a delivery and, labelled, as an echo.
+            if Armour.hasMarker(body), let id = outstanding.matching(body: body), outstanding[id]?.isLabelled == false {
                 echoed(id, line, out)
                 return true
             }
@@ -189,11 +190,7 @@ extension IRCSession {
     /// Whether a batch line is the client's business.
     private func isShown(_ line: IRCLine) -> Bool {
         guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
-        let name = String(reference.dropFirst())
-        guard let id = outstanding.batches.removeValue(forKey: name) else { return true }
-        // A batch without an echo in it: the server took the message and did nothing with it.
-        _ = id
-        return false
+        return outstanding.batches.removeValue(forKey: String(reference.dropFirst())) == nil
     }
 
     /// A line as the client asked for it; nothing where it did not ask for such lines.

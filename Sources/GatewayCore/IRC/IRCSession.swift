@@ -351,6 +351,8 @@ package final class IRCSession {
         if let deadline = observations.deadline { out.wake(at: deadline) }
         if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
         if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }
-        if case .request = outbound.first { out.wake(at: max(pacer.nextSlot(now: now.monotonic), now.monotonic + 5_000_000)) }
+        if case .request = outbound.first {
+            out.wake(at: max(pacer.nextSlot(now: now.monotonic), now.monotonic + 5_000_000))
+        }
     }
 }

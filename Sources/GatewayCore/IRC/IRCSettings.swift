@@ -50,7 +50,9 @@ package final class IRCEnvironment: Sendable {
     package let tally: Tally
     private let current: Mutex<IRCSettings>
 
-    package init(settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(), tally: Tally = Tally()) {
+    package init(
+        settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(), tally: Tally = Tally()
+    ) {
         current = Mutex(settings)
         self.policies = policies
         self.latches = latches

@@ -148,7 +148,8 @@ package struct SessionKeeper<Random: RandomSource> {
         _ = try initiator.decrypt(answer.span, associatedData: purpose.span, random: &random, into: &ignored)
         let ends = Self.ends(sender: sender.id, recipient: recipient.id)
         let fences = (
-            sending: try store.session(ends.sending)?.fence ?? 0, receiving: try store.session(ends.receiving)?.fence ?? 0
+            sending: try store.session(ends.sending)?.fence ?? 0,
+            receiving: try store.session(ends.receiving)?.fence ?? 0
         )
         keep(SessionBox(initiator, fence: fences.sending), ends.sending)
         keep(SessionBox(responder, fence: fences.receiving), ends.receiving)

@@ -22,7 +22,9 @@ extension Vault {
             step.sessions = [ends.sending, ends.receiving]
             let box = try session(ends.sending, or: sender, recipient)
             guard let plan = plan(job.body, capacity: job.capacity) else {
-                step.reply = (job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long."))
+                step.reply = (
+                    job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
+                )
                 step.failure = step.reply
                 return
             }

@@ -195,7 +195,9 @@ package struct Vault<Random: RandomSource> {
     package mutating func settle(_ batch: VaultBatch, committed: [StoreError?]?, now: Moment) -> [AddressedReply] {
         guard let committed else {
             for step in batch.steps { undo(step) }
-            return batch.steps.compactMap { $0.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) } }
+            return batch.steps.compactMap {
+                $0.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+            }
         }
         let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
         keeper.drop(lost)
@@ -232,7 +234,8 @@ package struct Vault<Random: RandomSource> {
 
     // MARK: Ends of accounts and requests
 
-    private mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange]) {
+    private mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange])
+    {
         keeper.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }

@@ -35,7 +35,8 @@ struct PolicyCommand: AsyncParsableCommand {
                 uniqueKeysWithValues: snapshot.accounts.map { ($0.key.text, $0.value.name) })
             let report = Report(everyone: snapshot.everyone.name, accounts: accounts)
             if common.json { return try .json(report) }
-            let rows = [["everyone", report.everyone]] + accounts.sorted { $0.key < $1.key }.map { [$0.key, $0.value] }
+            let rows =
+                [["everyone", report.everyone]] + accounts.sorted { $0.key < $1.key }.map { [$0.key, $0.value] }
             return .text(Table.text(["SCOPE", "POLICY"], rows))
         }
     }
@@ -52,7 +53,9 @@ struct PolicyCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let id = account.map { AccountID.services($0.lowercased()) }
             if policy == "default" {
-                guard let id else { throw AdminFailure("Only an account can go back to everyone's policy: use --account.") }
+                guard let id else {
+                    throw AdminFailure("Only an account can go back to everyone's policy: use --account.")
+                }
                 try gateway.setPolicy(nil, for: id)
                 return .text("\(id.text) now has everyone's policy.")
             }
@@ -65,7 +68,8 @@ struct PolicyCommand: AsyncParsableCommand {
             }
             try gateway.setPolicy(new, for: id)
             let text = "\(id?.text ?? "Everyone") now has the policy \(new.name)."
-            return .text(new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+            return .text(
+                new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
         }
     }
 
@@ -95,7 +99,8 @@ struct ConversationsCommand: AsyncParsableCommand {
 
     /// `pawl conversations list`
     struct List: AdminCommand {
-        static let configuration = CommandConfiguration(abstract: "List conversations that never slip back by themselves.")
+        static let configuration = CommandConfiguration(
+            abstract: "List conversations that never slip back by themselves.")
         @OptionGroup var common: CommonOptions
         @Option(help: "At most this many.") var limit = 1000
 
@@ -115,7 +120,8 @@ struct ConversationsCommand: AsyncParsableCommand {
             if common.json { return try .json(rows) }
             return .text(
                 Table.text(
-                    ["ONE", "OTHER", "PROTECTION", "SINCE"], rows.map { [$0.first, $0.second, $0.protection, $0.since] }))
+                    ["ONE", "OTHER", "PROTECTION", "SINCE"],
+                    rows.map { [$0.first, $0.second, $0.protection, $0.since] }))
         }
     }
 
@@ -131,7 +137,8 @@ struct ConversationsCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let id = ConversationID(AccountID(text: first), AccountID(text: second))
             guard gateway.environment.latches.latch(of: id) > .plaintext else {
-                throw AdminFailure("\(first) and \(second) have no protected conversation. See: pawl conversations list.")
+                throw AdminFailure(
+                    "\(first) and \(second) have no protected conversation. See: pawl conversations list.")
             }
             let words = "reset \(id.first.text) \(id.second.text)"
             guard gateway.confirmations.accept(confirm, for: words) else {

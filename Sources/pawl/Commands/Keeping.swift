@@ -50,7 +50,8 @@ struct RestoreCommand: AsyncParsableCommand {
     @Argument(help: "The backup.") var file: String?
     @Option(help: "The data directory.")
     var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
-    @Option(name: .customLong("key-file"), help: "Where the storage key goes, if not DIR/storage.key.") var keyFile: String?
+    @Option(name: .customLong("key-file"), help: "Where the storage key goes, if not DIR/storage.key.") var keyFile:
+        String?
     @Flag(help: "Move what is in the directory aside first.") var force = false
     @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that stands in the directory.")
     var acceptRollback = false

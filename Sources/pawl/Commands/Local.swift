@@ -6,7 +6,8 @@ import PawlConfiguration
 
 /// `pawl version`
 struct Version: AdminCommand {
-    static let configuration = CommandConfiguration(abstract: "Show the version of this program and of the running gateway.")
+    static let configuration = CommandConfiguration(
+        abstract: "Show the version of this program and of the running gateway.")
     @OptionGroup var common: CommonOptions
 
     func run() async throws {
@@ -49,7 +50,8 @@ struct Config: AsyncParsableCommand {
 
     /// `pawl config check`
     struct Check: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Say what is wrong with a file, or what is not the default.")
+        static let configuration = CommandConfiguration(
+            abstract: "Say what is wrong with a file, or what is not the default.")
         @Argument(help: "The YAML file.") var file: String
 
         func run() async throws {

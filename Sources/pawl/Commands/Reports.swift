@@ -120,7 +120,9 @@ struct Queue: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let states = RequestState.allCases.filter { state == nil || $0.name == state }
-        guard !states.isEmpty else { throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.") }
+        guard !states.isEmpty else {
+            throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
+        }
         let rows = try gateway.store.requests(states: states, limit: limit).map {
             Row(
                 id: "\($0.id)", state: $0.state.name, account: $0.account, target: $0.target, lines: $0.bodies.count,

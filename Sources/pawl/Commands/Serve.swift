@@ -88,7 +88,8 @@ private struct HangupService: Service {
                 do {
                     _ = try gateway.reload()
                 } catch {
-                    gateway.logger.error("configuration not reloaded, the old one stays: \(Assembly.message(of: error))")
+                    gateway.logger.error(
+                        "configuration not reloaded, the old one stays: \(Assembly.message(of: error))")
                 }
             }
         } onGracefulShutdown: {

@@ -53,6 +53,7 @@ final class Gateway: Sendable {
 
     func status() throws -> StatusReport {
         let current = configuration.withLock { $0 }
+        try commit(environment.tally.rows(at: SystemClock.now().wall))
         return try reporter.status(
             upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
             connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())

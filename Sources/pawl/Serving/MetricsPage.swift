@@ -17,8 +17,12 @@ enum MetricsPage {
             "pawl_events_total", "What became of messages, lines and connections.", "counter",
             environment.tally.all.map { ("{event=\"\($0.kind.name)\"}", $0.count) })
         family("pawl_downstreams_active", "Clients connected now.", "gauge", [("", gateway.server.connectionCount)])
-        family("pawl_people_present", "Registered people behind the gateway now.", "gauge", [("", environment.roster.count)])
-        family("pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge", [("", environment.latches.count)])
+        family(
+            "pawl_people_present", "Registered people behind the gateway now.", "gauge",
+            [("", environment.roster.count)])
+        family(
+            "pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge",
+            [("", environment.latches.count)])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.vault.depth)])
         if let counts = try? gateway.store.requestCounts() {
             family(

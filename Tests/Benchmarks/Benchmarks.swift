@@ -1,0 +1,12 @@
+import ArgumentParser
+
+/// The benchmarks: the tables, and the processes they are made of.
+///
+/// Every process whose time is accounted is one of its own: the executable starts itself again with a subcommand.
+@main
+struct Benchmarks: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "Benchmarks",
+        abstract: "Measures pawl beside its peers, in one run, and prints Markdown tables.",
+        subcommands: [Tables.self, Load.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self])
+}

@@ -1,0 +1,66 @@
+import PeerKit
+import Testing
+
+@Suite struct ToolTests {
+    @Test func portsAreNotGivenTwice() throws {
+        let ports = try (0..<200).map { _ in try FreePort() }
+        #expect(Set(ports.map(\.number)).count == ports.count)
+    }
+
+    @Test func childrenAreStopped() throws {
+        let polite = try ChildProcess("sleep", ["60"])
+        #expect(polite.isRunning)
+        #expect(polite.stop() == .signaled(15))
+        let stubborn = try ChildProcess("sh", ["-c", "trap '' TERM; echo up; while :; do sleep 0.01; done"])
+        try stubborn.waitForOutput("up")
+        #expect(stubborn.stop(within: .milliseconds(100)) == .signaled(9))
+        let failed = try ChildProcess.run("sh", ["-c", "pwd; echo $WORD >&2; exit 3"], environment: ["WORD": "hello"])
+        #expect(failed.status == .exited(3))
+        #expect(failed.stderr == "hello\n")
+    }
+
+    @Test func aChildThatEndsEarlyIsNoLongWait() throws {
+        let child = try ChildProcess("sh", ["-c", "echo because >&2; exit 1"])
+        #expect { try child.waitUntilListening(1) } throws: { "\($0)".contains("because") }
+    }
+
+    @Test func linesAreTakenApart() {
+        let line = IRCLine("@a=1\\:2;+b :nick!user@host PRIVMSG bob :hello there")
+        #expect(line.tags == ["a": "1;2", "+b": ""])
+        #expect(line.nick == "nick")
+        #expect(line.command == "PRIVMSG")
+        #expect(line.parameters == ["bob", "hello there"])
+        #expect(IRCLine("PING :").parameters == [""])
+        #expect(IRCLine("").command == "")
+    }
+
+    /// The contract with the gateway's program, on a program that only keeps it.
+    @Test func aGatewayIsStartedAskedCrashedAndStarted() throws {
+        let scratch = try ScratchDirectory()
+        var options = PawlProcess.Options(policy: "hosted", arguments: ["--extra"])
+        options.binary = try scratch.write(
+            "pawl", "#!/bin/sh\n[ $1 = serve ] || { echo $*; exit 4; }\necho listening, ready: $*\nexec sleep 60\n",
+            mode: 0o755)
+        let pawl = try PawlProcess(upstream: 4242, options)
+        let expected =
+            "serve --listen irc://127.0.0.1:\(pawl.port) --upstream irc://127.0.0.1:4242 --policy hosted"
+            + " --data \(pawl.dataDirectory) --extra"
+        #expect(pawl.output == "listening, ready: \(expected)\n")
+        let answer = try pawl.admin(["policy", "get"])
+        #expect(answer.status == .exited(4))
+        #expect(answer.stdout == "policy get --data \(pawl.dataDirectory)\n")
+        let first = pawl.pid
+        pawl.crash()
+        #expect(!pawl.isRunning)
+        try pawl.start()
+        #expect(pawl.isRunning)
+        #expect(pawl.pid != first)
+        #expect(pawl.stop() == .signaled(15))
+    }
+
+    @Test func missingGatewayIsSaidInWords() throws {
+        let program = try? PawlProcess.binary()
+        guard program == nil else { return }
+        #expect { try PawlProcess(upstream: 1) } throws: { "\($0)".contains("PAWL_BINARY") }
+    }
+}

@@ -1,0 +1,138 @@
+import Foundation
+import Testing
+
+/// The house rules that a compiler does not check.
+@Suite struct TidyTests {
+    static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+
+    /// The floors of Sources/ARCHITECTURE.md: what each target may import besides its own files. An arrow only goes
+    /// down; the compiler lets an undeclared transitive import through, this does not.
+    static let floors: [String: Set<String>] = [
+        "DoubleRatchet": ["Crypto", "CryptoExtras", "Glibc", "Musl", "Darwin"],
+        "Envelope": ["NIOCore"],
+        "IRCCodec": ["NIOCore"],
+        "RequestQueue": ["NIOCore", "DequeModule"],
+        "GatewayCore": [
+            "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto", "CryptoExtras",
+            "Synchronization",
+        ],
+        "SQLiteStore": [
+            "GatewayCore", "Envelope", "RequestQueue", "GRDB", "GRDBSQLite", "Crypto", "Foundation", "Synchronization",
+            "Glibc",
+            "Musl",
+            "Darwin",
+        ],
+        "GatewayNIO": [
+            "GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "NIOPosix", "NIOHTTP1",
+            "NIOSSL", "DequeModule", "Logging", "Synchronization",
+        ],
+        "PawlConfiguration": ["Configuration", "Yams", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
+    ]
+
+    static func files(_ folder: String) -> [(name: String, text: String)] {
+        let base = root.appending(path: folder)
+        let names = FileManager.default.enumerator(atPath: base.path)?.compactMap { $0 as? String } ?? []
+        return names.filter { $0.hasSuffix(".swift") }.sorted().compactMap { name in
+            (try? String(contentsOf: base.appending(path: name), encoding: .utf8)).map { ("\(folder)/\(name)", $0) }
+        }
+    }
+
+    static func imports(_ text: String) -> [String] {
+        text.split(separator: "\n").compactMap { line in
+            let words = line.split(separator: " ")
+            guard let at = words.firstIndex(of: "import"), at <= 2, at + 1 < words.count else { return nil }
+            guard words[..<at].allSatisfy({ ["public", "package", "@testable", "internal"].contains($0) }) else {
+                return nil
+            }
+            let name =
+                ["struct", "class", "enum", "func", "protocol"].contains(words[at + 1]) && at + 2 < words.count
+                ? words[at + 2] : words[at + 1]
+            return String(name.prefix { $0 != "." })
+        }
+    }
+
+    @Test(arguments: floors.keys.sorted()) func arrowsOnlyGoDown(_ target: String) {
+        let files = Self.files("Sources/\(target)")
+        #expect(!files.isEmpty)
+        for file in files {
+            let foreign = Set(Self.imports(file.text)).subtracting(Self.floors[target] ?? [])
+            #expect(foreign.isEmpty, "\(file.name) imports \(foreign.sorted().joined(separator: ", "))")
+        }
+    }
+
+    @Test func everyTargetHasAFloor() throws {
+        let targets = try FileManager.default.contentsOfDirectory(atPath: Self.root.appending(path: "Sources").path)
+            .filter { !$0.hasSuffix(".md") }
+        #expect(Set(targets) == Set(Self.floors.keys).union(["pawl"]))
+    }
+
+    /// The first two floors know no time, chance, file or thread.
+    @Test(arguments: ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "GatewayCore"])
+    func logicIsPure(_ target: String) {
+        let banned = [
+            "Date()", "clock_gettime", "ContinuousClock", "SystemClock", ".random(", "FileManager", "fopen(", "Thread(",
+            "Task {", "DispatchQueue", "print(", "Logger(",
+        ]
+        for file in Self.files("Sources/\(target)") {
+            for word in banned where file.text.contains(word) {
+                Issue.record("\(file.name) uses \(word)")
+            }
+        }
+    }
+
+    static let bannedWords: [(word: String, reason: String)] = [
+        ("T" + "ODO", "an issue says what is missing"),
+        ("F" + "IXME", "an issue says what is missing"),
+        ("tr" + "y!", "errors are handled"),
+        ("fatal" + "Error(", "a caller's bug is a precondition"),
+    ]
+
+    @Test func bannedWordsStayOut() {
+        for file in Self.files("Sources") + Self.files("Tests") {
+            for (word, reason) in Self.bannedWords where file.text.contains(word) {
+                Issue.record("\(file.name) holds \(word): \(reason)")
+            }
+        }
+    }
+
+    /// `nonisolated(unsafe)` and `@unchecked Sendable` need a reason beside them.
+    @Test func sharpEdgesHaveAReason() {
+        for file in Self.files("Sources") {
+            let lines = file.text.split(separator: "\n", omittingEmptySubsequences: false)
+            for (number, line) in lines.enumerated() where line.contains("@unchecked Sendable") {
+                let around = lines[max(0, number - 3)...min(lines.count - 1, number + 2)]
+                #expect(around.contains { $0.contains("//") }, "\(file.name):\(number + 1) gives no reason")
+            }
+        }
+    }
+
+    @Test func filesStaySmall() {
+        for file in Self.files("Sources") {
+            let count = file.text.split(separator: "\n", omittingEmptySubsequences: false).count
+            #expect(count <= 400, "\(file.name) has \(count) lines; split it along its meaning")
+        }
+    }
+
+    @Test func theTopLevelHoldsWhatBelongsThere() throws {
+        let allowed: Set<String> = [
+            "Package.swift", "Package.resolved", "Sources", "Tests", "config", "deploy", "README.md",
+        ]
+        let names = try FileManager.default.contentsOfDirectory(atPath: Self.root.path).filter { !$0.hasPrefix(".") }
+        #expect(Set(names).subtracting(allowed).isEmpty)
+    }
+
+    @Test func everythingIsFormatted() throws {
+        let process = Process()
+        let output = Pipe()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments = ["swift", "format", "lint", "--strict", "--recursive", "Sources", "Tests", "Package.swift"]
+        process.currentDirectoryURL = Self.root
+        process.standardOutput = output
+        process.standardError = output
+        try process.run()
+        let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+        process.waitUntilExit()
+        #expect(process.terminationStatus == 0, "\(text.prefix(2000))")
+    }
+}
