@@ -25,7 +25,7 @@ struct GatewayService: Service {
         let admin = try await AdminServer.start(
             path: assembled.configuration.admin.socket, group: assembled.group
         ) { words in await AdminGrammar.perform(words, on: gateway) }
-        let metrics = try await startMetrics(gateway)
+        let metrics = await startMetrics(gateway)
         let listening = zip(assembled.configuration.listen, addresses)
             .map { "\($0.scheme.rawValue)://\($0.host):\($1.port ?? $0.port)" }.joined(separator: " ")
         announce(
@@ -44,19 +44,26 @@ struct GatewayService: Service {
         try await assembled.group.shutdownGracefully()
     }
 
-    private func startMetrics(_ gateway: Gateway) async throws -> MetricsServer? {
+    private func startMetrics(_ gateway: Gateway) async -> MetricsServer? {
         guard let address = assembled.configuration.metrics.listen else { return nil }
         let upstream = assembled.configuration.upstream.url
-        return try await MetricsServer.start(
-            host: address.host, port: address.port, group: assembled.group,
-            page: { MetricsPage.text(gateway) },
-            isReady: {
-                guard !gateway.server.isDraining else { return false }
-                let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
-                    .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
-                try? await probe?.close()
-                return probe != nil
-            })
+        do {
+            return try await MetricsServer.start(
+                host: address.host, port: address.port, group: assembled.group,
+                page: { MetricsPage.text(gateway) },
+                isReady: {
+                    guard !gateway.server.isDraining else { return false }
+                    let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+                        .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
+                    try? await probe?.close()
+                    return probe != nil
+                })
+        } catch {
+            // Chat goes on without being watched; a second gateway on the same machine should not need a file for it.
+            gateway.logger.warning(
+                "no metrics: \(address) cannot be listened at (\(Assembly.message(of: error))). Set metrics.listen.")
+            return nil
+        }
     }
 
     private func tick(_ gateway: Gateway) async throws {
