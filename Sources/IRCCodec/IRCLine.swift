@@ -111,7 +111,7 @@ package struct IRCLine: Sendable {
         skipWord()
         guard position - verbStart <= IRCLimits.verbLength else { return .malformedVerb }
         parsed.verb = ByteSpan(verbStart, position)
-        guard let key = VerbKey(raw[verbStart..<position]) else { return .malformedVerb }
+        guard let key = VerbKey(raw, verbStart..<position) else { return .malformedVerb }
         parsed.key = key
         parsed.end = position
         return nil

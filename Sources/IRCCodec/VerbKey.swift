@@ -8,10 +8,11 @@ package struct VerbKey: Hashable, Sendable {
     init() {}
 
     /// The key of a verb in raw bytes: ASCII letters of either case, or three digits. Anything else has none.
-    init?(_ raw: Slice<UnsafeRawBufferPointer>) {
-        guard !raw.isEmpty, raw.count <= IRCLimits.verbLength else { return nil }
+    init?(_ raw: UnsafeRawBufferPointer, _ range: Range<Int>) {
+        guard !range.isEmpty, range.count <= IRCLimits.verbLength else { return nil }
         var digits = 0
-        for (offset, byte) in raw.enumerated() {
+        for offset in 0..<range.count {
+            let byte = raw[range.lowerBound + offset]
             let folded: UInt8
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"): folded = byte - 0x20
@@ -23,7 +24,7 @@ package struct VerbKey: Hashable, Sendable {
             }
             push(folded, at: offset)
         }
-        guard digits == 0 || (digits == 3 && raw.count == 3) else { return nil }
+        guard digits == 0 || (digits == 3 && range.count == 3) else { return nil }
     }
 
     /// The key of a verb that the code names.
@@ -42,8 +43,12 @@ package struct VerbKey: Hashable, Sendable {
     /// The numeric that this key stands for, or nothing when it is a verb.
     package var numeric: Int? {
         guard low == 0, high < 1 << 24 else { return nil }
-        let digits = (0..<3).map { Int((high >> UInt64(8 * $0)) & 0xFF) - 0x30 }
-        guard digits.allSatisfy({ (0...9).contains($0) }) else { return nil }
-        return digits[0] * 100 + digits[1] * 10 + digits[2]
+        var number = 0
+        for place in 0..<3 {
+            let digit = Int((high >> UInt64(8 * place)) & 0xFF) - 0x30
+            guard (0...9).contains(digit) else { return nil }
+            number = number * 10 + digit
+        }
+        return number
     }
 }

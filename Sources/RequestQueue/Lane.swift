@@ -3,34 +3,46 @@
 package import DequeModule
 
 /// A queue whose entries are either ready or waiting for a ticket to be answered, and which gives them out in order.
+///
+/// Its members may be inlined: a lane stands on the path of every line, and a generic that is not specialised costs more
+/// than the rest of that path.
 package struct Lane<Ready> {
     /// What stands for an entry that is not ready yet.
     package typealias Ticket = UInt64
 
-    private enum Entry {
+    @usableFromInline
+    enum Entry {
         case ready(Ready)
         case waiting(Ticket)
     }
 
-    private var entries: Deque<Entry> = []
-    private var nextTicket: Ticket = 1
+    @usableFromInline
+    var entries: Deque<Entry> = []
+    @usableFromInline
+    var nextTicket: Ticket = 1
 
+    @inlinable
     package init() {}
 
+    @inlinable
     package var isEmpty: Bool { entries.isEmpty }
+    @inlinable
     package var count: Int { entries.count }
 
     /// Whether the front entry waits for an answer.
+    @inlinable
     package var isBlocked: Bool {
         if case .waiting = entries.first { return true }
         return false
     }
 
+    @inlinable
     package mutating func append(_ ready: Ready) {
         entries.append(.ready(ready))
     }
 
     /// Reserves the next place for an answer that will come.
+    @inlinable
     package mutating func reserve() -> Ticket {
         defer { nextTicket += 1 }
         entries.append(.waiting(nextTicket))
@@ -38,6 +50,7 @@ package struct Lane<Ready> {
     }
 
     /// Puts the answers in the reserved place; none removes it. An unknown ticket changes nothing.
+    @inlinable
     package mutating func resolve(_ ticket: Ticket, with answers: [Ready]) {
         let place = entries.firstIndex { entry in
             if case .waiting(let waiting) = entry { return waiting == ticket }
@@ -52,12 +65,14 @@ package struct Lane<Ready> {
     }
 
     /// The front entry if it is ready.
+    @inlinable
     package var first: Ready? {
         if case .ready(let ready) = entries.first { return ready }
         return nil
     }
 
     /// Takes the front entry if it is ready.
+    @inlinable
     package mutating func popFirst() -> Ready? {
         guard case .ready(let ready) = entries.first else { return nil }
         entries.removeFirst()
@@ -65,12 +80,14 @@ package struct Lane<Ready> {
     }
 
     /// Changes the front entry in place if it is ready.
+    @inlinable
     package mutating func replaceFirst(_ ready: Ready) {
         guard case .ready = entries.first else { return }
         entries[entries.startIndex] = .ready(ready)
     }
 
     /// Everything that is ready, in order, and the tickets that were still open.
+    @inlinable
     package mutating func drain() -> (ready: [Ready], open: [Ticket]) {
         var ready: [Ready] = []
         var open: [Ticket] = []

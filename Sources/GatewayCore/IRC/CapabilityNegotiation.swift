@@ -58,9 +58,15 @@ package struct CapabilityNegotiation: Sendable {
 
     package var visibility = Visibility()
     /// What the client has.
-    package private(set) var client: Set<String> = []
+    package private(set) var client: Set<String> = [] {
+        didSet { isTranslating = upstream != client }
+    }
     /// What the backend has given to this connection.
-    package private(set) var upstream: Set<String> = []
+    package private(set) var upstream: Set<String> = [] {
+        didSet { isTranslating = upstream != client }
+    }
+    /// Whether the client's view differs from what the backend sends. Asked for every line, so it is kept.
+    package private(set) var isTranslating = false
     /// Whether the client has asked for ``PawlCapability``.
     package private(set) var clientAsked = false
     package private(set) var stage = Stage.notStarted
@@ -75,9 +81,6 @@ package struct CapabilityNegotiation: Sendable {
     package var nick = "*"
 
     package init() {}
-
-    /// Whether the client's view differs from what the backend sends.
-    package var isTranslating: Bool { upstream != client }
 
     package func has(_ capability: String) -> Bool { upstream.contains(capability) }
     package func clientHas(_ capability: String) -> Bool { client.contains(capability) }

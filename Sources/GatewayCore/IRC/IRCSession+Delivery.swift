@@ -8,6 +8,11 @@ package import RequestQueue
 extension IRCSession {
     /// PRIVMSG, NOTICE or TAGMSG of the backend.
     func serverMessage(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        if !capabilities.isTranslating, outstanding.entries.isEmpty, !isGuarded, line.tags.isEmpty, !isMarked(line) {
+            // Nothing can be due: the line passes as it came.
+            if line.key.isText, line.sourceIsPerson { environment.tally.add(.deliveredPlaintext) }
+            return deliver(raw, out)
+        }
         if isSelf(line), isEcho(line, out) { return }
         guard line.sourceIsPerson, line.key.isText, let span = line.parameter(1) else {
             return pass(line, raw, out)
@@ -22,6 +27,14 @@ extension IRCSession {
         }
         if isFlagged { environment.tally.add(.flagWithoutEnvelope) }
         plaintext(line, raw, text, now, out)
+    }
+
+    /// Whether the text begins as an envelope does. Costs no copy.
+    private func isMarked(_ line: IRCLine) -> Bool {
+        guard let span = line.parameter(1), span.count >= Armour.marker.count else { return false }
+        return line.bytes.withUnsafeReadableBytes { raw in
+            raw[Int(span.start)] == Armour.marker[0] && raw[span.range].starts(with: Armour.marker)
+        }
     }
 
     private func pass(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) {

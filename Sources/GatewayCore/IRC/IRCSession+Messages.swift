@@ -82,6 +82,12 @@ extension IRCSession {
     ) {
         forward(raw, now, out)
         guard line.key != .tagmsg else { return }
+        let written = line.slice(targets)
+        if observations.repeats(written, now: now.monotonic) {
+            environment.tally.add(.sentPlaintext)
+            return
+        }
+        defer { observations.remember(written, now: now.monotonic) }
         for name in names(line, targets) {
             environment.tally.add(.sentPlaintext)
             switch recipient(name, now) {

@@ -1,5 +1,7 @@
 // Who would be affected by a stricter policy: kept per connection, written down now and then.
 
+import NIOCore
+
 /// Whom somebody wrote to, for ``ObservationRow``.
 package enum ObservedRecipient: String, Sendable, CaseIterable {
     case legacy, outsider, exempt, room
@@ -18,17 +20,43 @@ struct ObservationBook: Sendable {
     }
 
     private var counts: [Key: Int] = [:]
+    /// The last target as written, and what it was counted as: people write many lines to one target.
+    private var last: (written: ByteBuffer, key: Key, repeats: Int, until: Int64)?
+    private var latest: Key?
     private(set) var deadline: Int64?
 
     var isFull: Bool { counts.count >= Self.limit }
 
     mutating func note(_ target: String, _ recipient: ObservedRecipient, now: Int64) {
-        counts[Key(target: target, recipient: recipient), default: 0] += 1
+        let key = Key(target: target, recipient: recipient)
+        counts[key, default: 0] += 1
+        latest = key
         if deadline == nil { deadline = now + Self.interval }
+    }
+
+    /// Counts one more message to the target of before, if it is that; nothing is looked up again for a second.
+    mutating func repeats(_ written: ByteBuffer, now: Int64) -> Bool {
+        guard let last, last.until > now, last.written == written, deadline != nil else { return false }
+        self.last?.repeats += 1
+        return true
+    }
+
+    /// Remembers what was noted just now for one target.
+    mutating func remember(_ written: ByteBuffer, now: Int64) {
+        flushRepeats()
+        guard let latest, !written.readableBytesView.contains(UInt8(ascii: ",")) else { return }
+        last = (written, latest, 0, now + 1_000_000_000)
+    }
+
+    private mutating func flushRepeats() {
+        guard let done = last else { return }
+        last = nil
+        if done.repeats > 0 { counts[done.key, default: 0] += done.repeats }
     }
 
     /// What was noted, as rows, and begins anew.
     mutating func take(sender: String, wall: Int64) -> [StoreChange] {
+        flushRepeats()
         defer {
             counts.removeAll()
             deadline = nil
