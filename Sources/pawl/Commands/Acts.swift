@@ -114,7 +114,8 @@ struct ConversationsCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let rows = try gateway.store.conversations(limit: limit).map {
                 Row(
-                    first: $0.id.first.text, second: $0.id.second.text, protection: $0.latch.name,
+                    first: gateway.displayName($0.id.first), second: gateway.displayName($0.id.second),
+                    protection: $0.latch.name,
                     since: Table.time($0.since))
             }
             if common.json { return try .json(rows) }
@@ -129,13 +130,13 @@ struct ConversationsCommand: AsyncParsableCommand {
     struct Reset: AdminCommand {
         static let configuration = CommandConfiguration(
             abstract: "Lower the latch of a conversation. Both people are told; it is audited.")
-        @Argument(help: "One account.") var first: String
-        @Argument(help: "The other account.") var second: String
+        @Argument(help: "One account, or the nick of somebody who is here without one.") var first: String
+        @Argument(help: "The other one.") var second: String
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let id = ConversationID(AccountID(text: first), AccountID(text: second))
+            let id = ConversationID(gateway.account(named: first), gateway.account(named: second))
             guard gateway.environment.latches.latch(of: id) > .plaintext else {
                 throw AdminFailure(
                     "\(first) and \(second) have no protected conversation. See: pawl conversations list.")

@@ -125,7 +125,8 @@ struct Queue: AdminCommand {
         }
         let rows = try gateway.store.requests(states: states, limit: limit).map {
             Row(
-                id: "\($0.id)", state: $0.state.name, account: $0.account, target: $0.target, lines: $0.bodies.count,
+                id: "\($0.id)", state: $0.state.name,
+                account: gateway.displayName(AccountID(text: $0.account)), target: $0.target, lines: $0.bodies.count,
                 accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID, reason: $0.reason)
         }
         if common.json { return try .json(rows) }

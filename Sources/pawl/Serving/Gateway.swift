@@ -84,8 +84,21 @@ final class Gateway: Sendable {
         environment.latches.reset(conversation)
         vault.submit([.reset(conversation)])
         let text = "An operator has reset the protection of your conversation with "
-        tell(conversation.first, text + conversation.second.text + ".")
-        tell(conversation.second, text + conversation.first.text + ".")
+        tell(conversation.first, text + displayName(conversation.second) + ".")
+        tell(conversation.second, text + displayName(conversation.first) + ".")
+    }
+
+    /// An account as people know it: a connection without a login by its nick, while it is here.
+    func displayName(_ account: AccountID) -> String {
+        guard !account.isVerified else { return account.text }
+        return environment.roster.nicks(of: account).first ?? account.text
+    }
+
+    /// The account that an operator means: a services account, or the nick of somebody who is here without one.
+    func account(named name: String) -> AccountID {
+        let exact = AccountID(text: name)
+        if let entry = environment.roster.entries.first(where: { $0.nick == name }) { return entry.account }
+        return exact.isVerified ? .services(name.lowercased()) : exact
     }
 
     private func tell(_ account: AccountID, _ text: String) {
