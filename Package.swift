@@ -95,6 +95,7 @@ let package = Package(
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),
+        tests("PeerTests", ["PeerKit", "pawl"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
         tests(

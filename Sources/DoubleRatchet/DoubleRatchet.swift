@@ -1,122 +1,139 @@
-// The Double Ratchet (Signal, revision 3, sections 2 and 3) as a value: a step gives a new value, and whoever holds the
-// old one keeps it until the step has been authenticated. It knows neither identities nor the wire.
-
-/// The state of one side.
-struct DoubleRatchet: Sendable {
-    private(set) var root: RootKey
-    private(set) var ownSecret: SecretBytes
-    private(set) var ownKey: [UInt8]
-    private(set) var peerKey: [UInt8]?
-    private(set) var sending: ChainKey?
-    private(set) var receiving: ChainKey?
-    private(set) var previousCount: UInt32
-    var skipped = SkippedKeys()
-
-    /// RatchetInitAlice (section 3.3): the initiator knows the responder's signed prekey.
-    init(
-        initiator secret: SecretBytes, peerKey: [UInt8], random: inout some RandomSource
-    ) throws(RatchetError) {
-        ownSecret = random.secret(32)
-        ownKey = try Primitives.publicKey(of: ownSecret)
-        self.peerKey = peerKey
-        let (root, chain) = RootKey(secret: secret).step(try Primitives.agree(ownSecret, peerKey))
-        (self.root, sending) = (root, chain)
-        previousCount = 0
+/// The state machine of the Double Ratchet (revision 3, section 3). It knows no identities and no wire format.
+///
+/// One thing is done later than in the specification's pseudo-code, as its section 8.5 suggests: after a step of the peer
+/// the own new key pair is made when the next message is sent, not when the peer's is received. So receiving needs
+/// no randomness, and between the two there is no private ratchet key that could be stolen. Also, a header with an unknown
+/// ratchet key is refused without any work while nothing was sent since the last step: no peer can know what to answer.
+///
+/// Everything is derived first and assigned after authentication. Until then a message that skips n others costs n HMACs
+/// and, at a new ratchet key, one agreement; the keys of the skipped ones are derived when the message has proven genuine.
+struct DoubleRatchet: ~Copyable, Sendable {
+    struct SendingChain: Sendable {
+        let pair: AgreementKeyPair
+        var key: ChainKey
+        /// The number of the next message.
+        var next: UInt32
     }
 
-    /// RatchetInitBob (section 3.3): the responder's first ratchet key is its signed prekey.
-    init(responder secret: SecretBytes, preKey: SignedPreKey) {
-        root = RootKey(secret: secret)
-        ownSecret = preKey.secret
-        ownKey = preKey.publicPart.key
-        previousCount = 0
+    struct ReceivingChain: Sendable {
+        var key: ChainKey
+        /// The number of the first message that is neither opened nor skipped.
+        var next: UInt32
     }
 
-    init(
-        root: RootKey, ownSecret: SecretBytes, peerKey: [UInt8]?, sending: ChainKey?, receiving: ChainKey?,
-        previousCount: UInt32
-    ) throws(RatchetError) {
+    var root: RootKey
+    /// The peer's ratchet key; before its first message its signed prekey.
+    var peerKey: Bytes32
+    var sending: SendingChain?
+    var receiving: ReceivingChain?
+    /// The length of the previous sending chain: the `PN` of the headers.
+    var previousCount: UInt32 = 0
+    /// The first eight bytes of the peer's earlier ratchet keys, oldest first.
+    var pastKeys: [UInt64] = []
+    var skipped: SkippedKeys = SkippedKeys()
+
+    /// `RatchetInitAlice`, up to the key pair, which the first message makes.
+    init(initiatorRoot root: RootKey, peerSignedPreKey: Bytes32) {
+        self.init(root: root, peerKey: peerSignedPreKey, sending: nil, receiving: nil)
+    }
+
+    /// `RatchetInitBob` together with the step of the first header; the signed prekey is not kept.
+    init(responderRoot root: RootKey, signedPreKey: AgreementKeyPair, peerKey: Bytes32) throws(RatchetError) {
+        let shared = try signedPreKey.agree(with: try AgreementPublicKey(peerKey))
+        let (next, chain) = root.step(shared)
+        self.init(root: next, peerKey: peerKey, sending: nil, receiving: ReceivingChain(key: chain, next: 0))
+    }
+
+    init(root: RootKey, peerKey: Bytes32, sending: SendingChain?, receiving: ReceivingChain?) {
         self.root = root
-        self.ownSecret = ownSecret
-        ownKey = try Primitives.publicKey(of: ownSecret)
         self.peerKey = peerKey
         self.sending = sending
         self.receiving = receiving
-        self.previousCount = previousCount
     }
 
-    // MARK: Sending
+    // MARK: Sending (section 3.4)
 
-    /// The key and number of the next message (RatchetEncrypt, section 3.4).
-    ///
-    /// - Throws: ``RatchetError/malformed`` where a responder has not received anything yet.
-    mutating func nextToSend() throws(RatchetError) -> (key: SecretBytes, index: UInt32) {
-        guard let chain = sending else { throw .malformed }
-        let (next, key) = try chain.step()
-        sending = next
-        return (key, chain.index)
-    }
-
-    // MARK: Receiving
-
-    /// The key of a received message, and how many were skipped on the way to it (RatchetDecrypt, section 3.5).
-    ///
-    /// - Throws: ``RatchetError/duplicate``, ``RatchetError/tooFarAhead`` or ``RatchetError/invalidKey``.
-    mutating func keyToReceive(
-        _ header: MessageHeader, random: inout some RandomSource
-    ) throws(RatchetError) -> (key: SecretBytes, skipped: Int) {
-        let place = SkippedKeys.Place(ratchetKey: header.ratchetKey, index: header.index)
-        if let key = skipped[place] {
-            skipped.remove(place)
-            return (key, 0)
+    /// The chain to send the next message in, made if there is none. ``sent(_:root:)`` makes it so.
+    func chainForSending(random: inout some RandomSource) throws(RatchetError) -> (SendingChain, RootKey) {
+        if let sending {
+            guard sending.next < UInt32.max else { throw .exhausted }
+            return (sending, root)
         }
-        var passed = 0
-        if header.ratchetKey != peerKey {
-            // Looked at before any hash is computed: what a forged header can cost is bounded by both together.
-            let rest = receiving.map { header.previousCount >= $0.index ? header.previousCount - $0.index : 0 } ?? 0
-            guard rest <= RatchetLimits.maximumSkip, header.index <= RatchetLimits.maximumSkip else {
-                throw .tooFarAhead
+        let pair = AgreementKeyPair(random: &random)
+        let (next, chain) = root.step(try pair.agree(with: AgreementPublicKey(checked: peerKey)))
+        return (SendingChain(pair: pair, key: chain, next: 0), next)
+    }
+
+    /// Takes the step whose message key was used.
+    mutating func sent(_ chain: SendingChain, root: RootKey) {
+        self.root = root
+        sending = SendingChain(pair: chain.pair, key: chain.key.next, next: chain.next + 1)
+    }
+
+    // MARK: Receiving (section 3.5)
+
+    /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
+    mutating func receive(
+        _ header: MessageHeader, _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8],
+        into output: inout [UInt8]
+    ) throws(RatchetError) -> Int {
+        if header.ratchetKey == peerKey {
+            // Without a receiving chain this is a header under the prekey that we began with; nobody has such a chain.
+            guard let receiving else { throw .authenticationFailed }
+            if header.number >= receiving.next {
+                return try receiveCurrent(receiving, header, sealed, authenticating: data, into: &output)
             }
-            passed += try skip(to: header.previousCount)
-            try turn(to: header.ratchetKey, random: &random)
-        } else if receiving == nil {
-            // A header of the key that we began with, without a turn: nobody can send under it.
-            throw .authenticationFailed
         }
-        guard let chain = receiving else { throw .authenticationFailed }
-        guard header.index >= chain.index else { throw .duplicate }
-        guard header.index - chain.index <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
-        passed += try skip(to: header.index)
-        guard let reached = receiving else { throw .authenticationFailed }
-        let (next, key) = try reached.step()
-        receiving = next
-        return (key, passed)
+        if let index = skipped.index(of: header.ratchetKey, number: header.number) {
+            try skipped.messageKey(at: index).open(sealed, authenticating: data, into: &output)
+            skipped.remove(at: index)
+            return 0
+        }
+        if header.ratchetKey == peerKey || pastKeys.contains(header.ratchetKey.prefix) { throw .duplicate }
+        return try receiveStep(header, sealed, authenticating: data, into: &output)
     }
 
-    /// SkipMessageKeys (section 3.5).
-    private mutating func skip(to index: UInt32) throws(RatchetError) -> Int {
-        guard var chain = receiving, let peerKey else { return 0 }
-        var count = 0
-        while chain.index < index {
-            let (next, key) = try chain.step()
-            skipped.insert(.init(ratchetKey: peerKey, index: chain.index), key)
-            chain = next
-            count += 1
-        }
-        receiving = chain
-        return count
+    private mutating func receiveCurrent(
+        _ chain: ReceivingChain, _ header: MessageHeader, _ sealed: UnsafeRawBufferPointer,
+        authenticating data: [UInt8], into output: inout [UInt8]
+    ) throws(RatchetError) -> Int {
+        let gap = header.number - chain.next
+        guard gap <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
+        guard header.number < UInt32.max else { throw .exhausted }
+        let key = chain.key.advanced(by: gap)
+        try key.messageKey.open(sealed, authenticating: data, into: &output)
+
+        skipped.store(chain: chain.key, ratchetKey: peerKey, from: chain.next, to: header.number)
+        receiving = ReceivingChain(key: key.next, next: header.number + 1)
+        return Int(gap)
     }
 
-    /// DHRatchet (section 3.5).
-    private mutating func turn(to key: [UInt8], random: inout some RandomSource) throws(RatchetError) {
-        previousCount = sending?.index ?? 0
-        peerKey = key
-        let (received, receivingChain) = root.step(try Primitives.agree(ownSecret, key))
-        receiving = receivingChain
-        ownSecret = random.secret(32)
-        ownKey = try Primitives.publicKey(of: ownSecret)
-        let (sent, sendingChain) = received.step(try Primitives.agree(ownSecret, key))
-        root = sent
-        sending = sendingChain
+    private mutating func receiveStep(
+        _ header: MessageHeader, _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8],
+        into output: inout [UInt8]
+    ) throws(RatchetError) -> Int {
+        guard let sending else { throw .authenticationFailed }
+        let missing = receiving.map { header.previousCount > $0.next ? header.previousCount - $0.next : 0 } ?? 0
+        guard header.number <= RatchetLimits.maximumSkip, missing <= RatchetLimits.maximumSkip else {
+            throw .tooFarAhead
+        }
+        let shared = try sending.pair.agree(with: try AgreementPublicKey(header.ratchetKey))
+        let (nextRoot, first) = root.step(shared)
+        let key = first.advanced(by: header.number)
+        try key.messageKey.open(sealed, authenticating: data, into: &output)
+
+        if let receiving {
+            skipped.store(
+                chain: receiving.key, ratchetKey: peerKey, from: receiving.next, to: receiving.next + missing)
+            pastKeys.append(peerKey.prefix)
+            if pastKeys.count > RatchetLimits.maximumRememberedChains { pastKeys.removeFirst() }
+        }
+        skipped.store(chain: first, ratchetKey: header.ratchetKey, from: 0, to: header.number)
+        root = nextRoot
+        peerKey = header.ratchetKey
+        receiving = ReceivingChain(key: key.next, next: header.number + 1)
+        previousCount = sending.next
+        self.sending = nil
+        return Int(missing + header.number)
     }
 }

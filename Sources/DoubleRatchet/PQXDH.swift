@@ -1,128 +1,92 @@
-// PQXDH (Signal, revision 1): the first secret of a session, from four X25519 agreements and one ML-KEM encapsulation.
-
-/// The part of an initiator's messages that lets the other side make the same secret. It goes with every message until
-/// the first answer has come:
+/// The key agreement that starts a session (PQXDH revision 1, sections 2.2, 3.3 and 3.4).
 ///
-///     identity (64) | ephemeral (32) | signed prekey id (4) | one-time flag (1) [id (4)] | KEM prekey id (4) |
-///     KEM ciphertext (1568)
-public struct PreKeyHeader: Equatable, Sendable {
-    /// The initiator.
-    public let identity: IdentityKey
-    /// Which of the responder's prekeys are used.
-    public let signedPreKeyID: UInt32
-    /// Which one-time prekey, where the bundle had one.
-    public let oneTimePreKeyID: UInt32?
-    /// Which KEM prekey.
-    public let kemPreKeyID: UInt32
-    let ephemeral: [UInt8]
-    let ciphertext: [UInt8]
-
-    /// Reads the header of a first message without touching any state, so that the caller can look its prekeys up.
-    ///
-    /// - Returns: nothing where the message is of an established session.
-    /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion(_:)`` or ``RatchetError/invalidKey``.
-    public static func peek(_ message: Span<UInt8>) throws(RatchetError) -> PreKeyHeader? {
-        var reader = ByteReader(message)
-        return try MessageHeader(&reader).preKeys
-    }
-
-    init(_ reader: inout ByteReader) throws(RatchetError) {
-        identity = try IdentityKey(try reader.take(64))
-        ephemeral = try reader.take(RatchetLimits.publicKeyLength)
-        try Primitives.demandCanonical(ephemeral)
-        signedPreKeyID = try reader.number()
-        switch try reader.byte() {
-        case 0: oneTimePreKeyID = nil
-        case 1: oneTimePreKeyID = try reader.number()
-        default: throw .malformed
-        }
-        kemPreKeyID = try reader.number()
-        ciphertext = try reader.take(RatchetLimits.kemCiphertextLength)
-    }
-
-    init(identity: IdentityKey, ephemeral: [UInt8], bundle: PreKeyBundle, ciphertext: [UInt8]) {
-        self.identity = identity
-        self.ephemeral = ephemeral
-        self.ciphertext = ciphertext
-        signedPreKeyID = bundle.signedPreKey.id
-        oneTimePreKeyID = bundle.oneTimePreKey?.id
-        kemPreKeyID = bundle.kemPreKey.id
-    }
-
-    func write(into output: inout [UInt8]) {
-        output += identity.bytes + ephemeral
-        output.append(number: signedPreKeyID)
-        output.append(oneTimePreKeyID == nil ? 0 : 1)
-        if let oneTimePreKeyID { output.append(number: oneTimePreKeyID) }
-        output.append(number: kemPreKeyID)
-        output += ciphertext
-    }
-}
-
-/// The key agreement.
+/// ```
+/// KM   = FF * 32 || DH(IKA, SPKB) || DH(EKA, IKB) || DH(EKA, SPKB) || [DH(EKA, OPKB)] || SS
+/// SK   = HKDF-SHA256(salt 00 * 32, KM, info, 32)
+/// info = "DoubleRatchet/1 PQXDH CURVE25519 SHA-256 ML-KEM-1024" || SHA-256(transcript)
+/// transcript = flags || IKB || SPKB || last resort || PQPKB 1568 || [OPKB] || prekey part
+/// ```
+/// More than the specification asks for: the hash of every public value of the agreement is in the info, so two parties
+/// that disagree about any of them get different keys.
 enum PQXDH {
-    /// PQXDH section 2.2: application, curve, hash, KEM.
-    private static let info = Array("Pawl_CURVE25519_SHA-256_ML-KEM-1024_1".utf8)
+    private static let label = Array("DoubleRatchet/1 PQXDH CURVE25519 SHA-256 ML-KEM-1024".utf8)
 
-    /// Section 3.3, the initiator's side.
+    /// What the agreement yields: the secret that the root begins with, and the part to send along.
+    struct Agreement {
+        let root: RootKey
+        let part: PreKeyPart
+    }
+
+    /// Section 3.3. The signatures of `bundle` have been checked. The encapsulation is an argument because its
+    /// randomness cannot be one.
     static func initiate(
-        _ identity: borrowing IdentityKeyPair, _ bundle: PreKeyBundle, random: inout some RandomSource
-    ) throws(RatchetError) -> (secret: SecretBytes, header: PreKeyHeader) {
-        try bundle.verify()
-        let ephemeral = random.secret(32)
-        let (kemSecret, ciphertext) = try Primitives.encapsulate(bundle.kemPreKey.key)
-        var parts = [
-            try Primitives.agree(identity.scalar, bundle.signedPreKey.key),
-            try Primitives.agree(ephemeral, bundle.identity.agreement),
-            try Primitives.agree(ephemeral, bundle.signedPreKey.key),
+        identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, encapsulation: Primitives.Encapsulation,
+        random: inout some RandomSource
+    ) throws(RatchetError) -> Agreement {
+        let signedPreKey = try AgreementPublicKey(bundle.signedPreKey.key)
+        var oneTimeKey: AgreementPublicKey?
+        if let offered = bundle.oneTimePreKey { oneTimeKey = try AgreementPublicKey(offered.key) }
+        let ephemeral = AgreementKeyPair(random: &random)
+        var secrets = [
+            try identity.agreementPair.agree(with: signedPreKey),
+            try ephemeral.agree(with: try bundle.identity.agreementKey()),
+            try ephemeral.agree(with: signedPreKey),
         ]
-        if let once = bundle.oneTimePreKey { parts.append(try Primitives.agree(ephemeral, once.key)) }
-        parts.append(kemSecret)
-        let header = PreKeyHeader(
-            identity: identity.publicKey, ephemeral: try Primitives.publicKey(of: ephemeral), bundle: bundle,
-            ciphertext: ciphertext)
-        let secret = derive(
-            parts, header, responder: bundle.identity, signedPreKey: bundle.signedPreKey.key,
-            oneTimePreKey: bundle.oneTimePreKey?.key, kemKey: bundle.kemPreKey.key)
-        return (secret, header)
+        if let oneTimeKey { secrets.append(try ephemeral.agree(with: oneTimeKey)) }
+        secrets.append(encapsulation.secret)
+        let part = PreKeyPart(
+            identity: identity.publicKey.rawBytes, ephemeralKey: ephemeral.publicKey.bytes,
+            signedPreKeyID: bundle.signedPreKey.id, kemPreKeyID: bundle.kemPreKey.id,
+            ciphertext: encapsulation.ciphertext, oneTimePreKeyID: bundle.oneTimePreKey?.id)
+        let root = derive(
+            secrets, part: part, responder: bundle.identity, signedPreKey: signedPreKey.bytes,
+            kemPreKey: bundle.kemPreKey, oneTimePreKey: oneTimeKey?.bytes)
+        return Agreement(root: root, part: part)
     }
 
-    /// Section 3.4, the responder's side.
-    ///
-    /// - Throws: ``RatchetError/unknownPreKey`` where the header names other prekeys than those handed over.
+    /// Section 3.4. The prekeys are those that `part` names.
     static func respond(
-        _ identity: borrowing IdentityKeyPair, _ header: PreKeyHeader, signedPreKey: SignedPreKey,
-        oneTimePreKey: OneTimePreKey?, kemPreKey: KEMPreKey
-    ) throws(RatchetError) -> SecretBytes {
-        guard header.signedPreKeyID == signedPreKey.publicPart.id, header.kemPreKeyID == kemPreKey.publicPart.id,
-            header.oneTimePreKeyID == oneTimePreKey?.publicPart.id
-        else { throw .unknownPreKey }
-        var parts = [
-            try Primitives.agree(signedPreKey.secret, header.identity.agreement),
-            try Primitives.agree(identity.scalar, header.ephemeral),
-            try Primitives.agree(signedPreKey.secret, header.ephemeral),
+        identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey, kemPreKey: borrowing KEMPreKey,
+        oneTimePair: AgreementKeyPair?, part: PreKeyPart
+    ) throws(RatchetError) -> RootKey {
+        let initiator = try IdentityKey(part.identity).agreementKey()
+        let ephemeral = try AgreementPublicKey(part.ephemeralKey)
+        var secrets = [
+            try signedPreKey.pair.agree(with: initiator),
+            try identity.agreementPair.agree(with: ephemeral),
+            try signedPreKey.pair.agree(with: ephemeral),
         ]
-        if let once = oneTimePreKey { parts.append(try Primitives.agree(once.secret, header.ephemeral)) }
-        parts.append(try Primitives.decapsulate(header.ciphertext, seed: kemPreKey.seed))
+        if let oneTimePair { secrets.append(try oneTimePair.agree(with: ephemeral)) }
+        secrets.append(try Primitives.decapsulate(part.ciphertext, seed: kemPreKey.seed))
         return derive(
-            parts, header, responder: identity.publicKey, signedPreKey: signedPreKey.publicPart.key,
-            oneTimePreKey: oneTimePreKey?.publicPart.key, kemKey: kemPreKey.publicPart.key)
+            secrets, part: part, responder: identity.publicKey, signedPreKey: signedPreKey.publicKey.key,
+            kemPreKey: kemPreKey.publicKey, oneTimePreKey: oneTimePair?.publicKey.bytes)
     }
 
-    /// Section 2.2, KDF(KM), with the whole transcript in the info: both identities, every public key and the
-    /// ciphertext.
     private static func derive(
-        _ parts: [SecretBytes], _ header: PreKeyHeader, responder: IdentityKey, signedPreKey: [UInt8],
-        oneTimePreKey: [UInt8]?, kemKey: [UInt8]
-    ) -> SecretBytes {
-        var transcript: [UInt8] = []
-        header.write(into: &transcript)
-        transcript += responder.bytes + signedPreKey + (oneTimePreKey ?? []) + kemKey
-        var material = [UInt8](repeating: 0xFF, count: 32)
-        material.reserveCapacity(32 * (parts.count + 1))
-        for part in parts { material.append(part) }
-        let input = SecretBytes(material)
-        material.wipe()
-        return Primitives.hkdf(input, salt: nil, info: info + Primitives.sha256(transcript), count: 32)
+        _ secrets: [SecretBytes], part: PreKeyPart, responder: IdentityKey, signedPreKey: Bytes32,
+        kemPreKey: KEMPreKey.Public, oneTimePreKey: Bytes32?
+    ) -> RootKey {
+        var transcript: [UInt8] = [oneTimePreKey == nil ? 0 : 1]
+        transcript.reserveCapacity(3400)
+        responder.rawBytes.append(to: &transcript)
+        signedPreKey.append(to: &transcript)
+        transcript.append(kemPreKey.isLastResort ? 1 : 0)
+        transcript.append(contentsOf: kemPreKey.key)
+        oneTimePreKey?.append(to: &transcript)
+        part.write(into: &transcript)
+        var info = label
+        transcript.withUnsafeBytes { Primitives.sha256($0) }.append(to: &info)
+
+        let material = SecretBytes(count: 32 * (secrets.count + 1)) { bytes in
+            bytes.initializeMemory(as: UInt8.self, repeating: 0xFF)
+            for (index, secret) in secrets.enumerated() {
+                secret.withUnsafeBytes {
+                    UnsafeMutableRawBufferPointer(rebasing: bytes[(32 * (index + 1))...]).copyMemory(from: $0)
+                }
+            }
+        }
+        let salt = SecretBytes(count: 32) { _ in }
+        return RootKey(secret: Primitives.hkdf(salt: salt, secret: material, info: info, blocks: 1)[0])
     }
 }

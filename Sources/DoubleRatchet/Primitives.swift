@@ -1,23 +1,102 @@
-// Every primitive of the library, behind one file. All of them are swift-crypto's public interface.
-
 import Crypto
 import CryptoExtras
 
-/// X25519, Ed25519, ML-KEM-1024, HMAC, HKDF and the AEAD.
+/// Every cryptographic primitive of this library, and the only file that knows the cryptographic library.
+///
+/// What that library's public interface does not allow, honestly: ML-KEM encapsulation takes its 32 random bytes from the
+/// operating system and not from a ``RandomSource``; expanded ML-KEM private keys and opened plaintexts pass through
+/// heap memory that it frees without wiping. X25519 accepts low-order points there, so both the keys and every result are
+/// checked here. HMAC is built over its SHA-256 because its own leaves padded copies of the key in freed arrays.
 enum Primitives {
+    // MARK: SHA-2, HMAC (RFC 2104) and HKDF (RFC 5869)
+
+    static func sha256(_ message: UnsafeRawBufferPointer) -> Bytes32 {
+        var hash = SHA256()
+        hash.update(bufferPointer: message)
+        return hash.finalize().withUnsafeBytes { Bytes32($0) }
+    }
+
+    /// The first half of SHA-512: what RFC 8032 makes the secret scalar from.
+    static func sha512FirstHalf(_ secret: SecretBytes) -> SecretBytes {
+        var hash = SHA512()
+        secret.withUnsafeBytes { hash.update(bufferPointer: $0) }
+        return hash.finalize().withUnsafeBytes { SecretBytes(copying: UnsafeRawBufferPointer(rebasing: $0[..<32])) }
+    }
+
+    /// HMAC-SHA256 of three parts, one after the other. The key has at most 64 bytes, the hash's block.
+    static func hmac(
+        key: SecretBytes, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = empty,
+        _ third: UnsafeRawBufferPointer = empty
+    ) -> SecretBytes {
+        precondition(key.count <= 64)
+        return withUnsafeTemporaryAllocation(byteCount: 64, alignment: 16) { pad in
+            defer { SecretBytes.wipe(pad) }
+            pad.initializeMemory(as: UInt8.self, repeating: 0x36)
+            key.withUnsafeBytes { for index in $0.indices { pad[index] ^= $0[index] } }
+            var inner = SHA256()
+            inner.update(bufferPointer: UnsafeRawBufferPointer(pad))
+            inner.update(bufferPointer: first)
+            if !second.isEmpty { inner.update(bufferPointer: second) }
+            if !third.isEmpty { inner.update(bufferPointer: third) }
+            for index in pad.indices { pad[index] ^= 0x36 ^ 0x5C }
+            var outer = SHA256()
+            outer.update(bufferPointer: UnsafeRawBufferPointer(pad))
+            inner.finalize().withUnsafeBytes { outer.update(bufferPointer: $0) }
+            return outer.finalize().withUnsafeBytes { SecretBytes(copying: $0) }
+        }
+    }
+
+    private static var empty: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+
+    /// HMAC-SHA256 of one byte: the step of a chain.
+    static func hmac(key: SecretBytes, byte: UInt8) -> SecretBytes {
+        Swift.withUnsafeBytes(of: byte) { hmac(key: key, $0) }
+    }
+
+    /// HKDF-SHA256 with one or more outputs of 32 bytes each. The salt has at most 64 bytes.
+    static func hkdf(salt: SecretBytes, secret: SecretBytes, info: [UInt8], blocks: Int) -> [SecretBytes] {
+        let extracted = secret.withUnsafeBytes { hmac(key: salt, $0) }
+        var outputs: [SecretBytes] = []
+        info.withUnsafeBytes { info in
+            for number in 1...UInt8(blocks) {
+                Swift.withUnsafeBytes(of: number) { number in
+                    let next =
+                        outputs.last?.withUnsafeBytes { hmac(key: extracted, $0, info, number) }
+                        ?? hmac(key: extracted, info, number)
+                    outputs.append(next)
+                }
+            }
+        }
+        return outputs
+    }
+
     // MARK: X25519 (RFC 7748)
 
-    /// The shared secret of two keys.
-    ///
-    /// - Throws: ``RatchetError/invalidKey`` for keys that are not canonical, and where the result is all zero, which
-    ///   only keys of low order give (RFC 7748 section 6.1).
-    static func agree(_ secret: SecretBytes, _ publicKey: [UInt8]) throws(RatchetError) -> SecretBytes {
-        try demandCanonical(publicKey)
+    /// The library's key object: making one computes the public key, so it is worth keeping.
+    typealias AgreementPrivateKey = Curve25519.KeyAgreement.PrivateKey
+
+    static func agreementKey(_ secret: SecretBytes) -> AgreementPrivateKey {
+        secret.withUnsafeBytes { bytes in
+            do {
+                return try AgreementPrivateKey(rawRepresentation: bytes)
+            } catch {
+                preconditionFailure("an X25519 private key has 32 bytes")
+            }
+        }
+    }
+
+    static func publicKey(of key: AgreementPrivateKey) -> Bytes32 {
+        Bytes32(Array(key.publicKey.rawRepresentation))
+    }
+
+    /// The shared secret. Throws ``RatchetError/invalidKey`` where it is all zero.
+    static func agree(_ key: AgreementPrivateKey, with peer: AgreementPublicKey) throws(RatchetError) -> SecretBytes {
         let shared: SecretBytes
         do {
-            let own = try secret.withUnsafeBytes { try Curve25519.KeyAgreement.PrivateKey(rawRepresentation: $0) }
-            let other = try Curve25519.KeyAgreement.PublicKey(rawRepresentation: publicKey)
-            shared = try own.sharedSecretFromKeyAgreement(with: other).withUnsafeBytes { SecretBytes($0) }
+            let peerKey = try peer.bytes.withUnsafeBytes {
+                try Curve25519.KeyAgreement.PublicKey(rawRepresentation: $0)
+            }
+            shared = try key.sharedSecretFromKeyAgreement(with: peerKey).withUnsafeBytes { SecretBytes(copying: $0) }
         } catch {
             throw .invalidKey
         }
@@ -25,153 +104,116 @@ enum Primitives {
         return shared
     }
 
-    static func publicKey(of secret: SecretBytes) throws(RatchetError) -> [UInt8] {
-        do {
-            return try secret.withUnsafeBytes {
-                Array(try Curve25519.KeyAgreement.PrivateKey(rawRepresentation: $0).publicKey.rawRepresentation)
-            }
-        } catch {
-            throw .invalidKey
-        }
-    }
-
-    /// - Throws: ``RatchetError/invalidKey`` where the key is not 32 bytes, has its highest bit set, or is not below
-    ///   2^255 - 19. Two encodings of one point would let one message bear two headers.
-    static func demandCanonical(_ key: [UInt8]) throws(RatchetError) {
-        guard key.count == RatchetLimits.publicKeyLength, key[31] & 0x80 == 0 else { throw .invalidKey }
-        if key[31] == 0x7F, key[1..<31].allSatisfy({ $0 == 0xFF }), key[0] >= 0xED { throw .invalidKey }
-    }
-
     // MARK: Ed25519 (RFC 8032)
 
-    static func sign(_ message: [UInt8], seed: SecretBytes) throws(RatchetError) -> [UInt8] {
-        do {
-            return try seed.withUnsafeBytes {
-                Array(try Curve25519.Signing.PrivateKey(rawRepresentation: $0).signature(for: message))
+    typealias SigningPrivateKey = Curve25519.Signing.PrivateKey
+
+    static func signingKey(seed: SecretBytes) -> SigningPrivateKey {
+        seed.withUnsafeBytes { bytes in
+            do {
+                return try SigningPrivateKey(rawRepresentation: bytes)
+            } catch {
+                preconditionFailure("an Ed25519 seed has 32 bytes")
             }
-        } catch {
-            throw .invalidKey
         }
     }
 
-    static func signingKey(seed: SecretBytes) throws(RatchetError) -> [UInt8] {
+    static func publicKey(of key: SigningPrivateKey) -> Bytes32 {
+        Bytes32(Array(key.publicKey.rawRepresentation))
+    }
+
+    static func sign(_ message: [UInt8], with key: SigningPrivateKey) -> [UInt8] {
         do {
-            return try seed.withUnsafeBytes {
-                Array(try Curve25519.Signing.PrivateKey(rawRepresentation: $0).publicKey.rawRepresentation)
-            }
+            return Array(try key.signature(for: message))
         } catch {
-            throw .invalidKey
+            preconditionFailure("Ed25519 signing cannot fail")
         }
     }
 
-    static func verify(_ signature: [UInt8], _ message: [UInt8], key: [UInt8]) -> Bool {
-        guard let key = try? Curve25519.Signing.PublicKey(rawRepresentation: key) else { return false }
+    static func verify(_ signature: [UInt8], of message: [UInt8], by key: Bytes32) -> Bool {
+        guard let key = try? key.withUnsafeBytes({ try Curve25519.Signing.PublicKey(rawRepresentation: $0) }) else {
+            return false
+        }
         return key.isValidSignature(signature, for: message)
     }
 
     // MARK: ML-KEM-1024 (FIPS 203)
 
-    /// The encapsulation key of a 64-byte seed.
-    static func kemPublicKey(seed: SecretBytes) throws(RatchetError) -> [UInt8] {
+    /// A shared secret and the ciphertext that carries it.
+    struct Encapsulation {
+        let ciphertext: [UInt8]
+        let secret: SecretBytes
+    }
+
+    static func kemPublicKey(seed: SecretBytes) -> [UInt8] {
         do {
-            return Array(try kemKey(seed).publicKey.rawRepresentation)
+            return Array(try kemPrivateKey(seed).publicKey.rawRepresentation)
+        } catch {
+            preconditionFailure("an ML-KEM seed has 64 bytes")
+        }
+    }
+
+    /// Draws its randomness from the operating system. Refuses keys of another length or over the modulus.
+    static func encapsulate(to publicKey: [UInt8]) throws(RatchetError) -> Encapsulation {
+        do {
+            let result = try MLKEM1024.PublicKey(rawRepresentation: publicKey).encapsulate()
+            let secret = result.sharedSecret.withUnsafeBytes { SecretBytes(copying: $0) }
+            return Encapsulation(ciphertext: Array(result.encapsulated), secret: secret)
         } catch {
             throw .invalidKey
         }
     }
 
-    /// Encapsulates to a key. The randomness is the library's own: no public interface takes it as an argument.
-    static func encapsulate(_ key: [UInt8]) throws(RatchetError) -> (secret: SecretBytes, ciphertext: [UInt8]) {
-        do {
-            let result = try MLKEM1024.PublicKey(rawRepresentation: key).encapsulate()
-            return (result.sharedSecret.withUnsafeBytes { SecretBytes($0) }, Array(result.encapsulated))
-        } catch {
-            throw .invalidKey
-        }
-    }
-
+    /// A changed ciphertext yields another secret, not an error (implicit rejection).
     static func decapsulate(_ ciphertext: [UInt8], seed: SecretBytes) throws(RatchetError) -> SecretBytes {
         do {
-            return try kemKey(seed).decapsulate(ciphertext).withUnsafeBytes { SecretBytes($0) }
+            return try kemPrivateKey(seed).decapsulate(ciphertext).withUnsafeBytes { SecretBytes(copying: $0) }
         } catch {
             throw .malformed
         }
     }
 
-    private static func kemKey(_ seed: SecretBytes) throws -> MLKEM1024.PrivateKey {
-        var copy = seed.withUnsafeBytes { Array($0) }
-        defer { copy.wipe() }
-        return try MLKEM1024.PrivateKey(seedRepresentation: copy, publicKey: nil)
-    }
-
-    // MARK: Hashes
-
-    static func sha256(_ bytes: [UInt8]) -> [UInt8] { Array(SHA256.hash(data: bytes)) }
-
-    /// The first 32 bytes of SHA-512, as RFC 8032 section 5.1.5 makes a scalar of a seed.
-    static func scalar(ofSeed seed: SecretBytes) -> SecretBytes {
-        let digest = seed.withUnsafeBytes { SHA512.hash(data: $0) }
-        return digest.withUnsafeBytes { bytes in
-            SecretBytes(count: 32) { scalar in
-                scalar.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[0..<32]))
-                scalar[0] &= 248
-                scalar[31] &= 127
-                scalar[31] |= 64
-            }
-        }
-    }
-
-    static func hmac(_ key: SecretBytes, _ message: [UInt8]) -> SecretBytes {
-        let key = key.withUnsafeBytes { SymmetricKey(data: $0) }
-        return HMAC<SHA256>.authenticationCode(for: message, using: key).withUnsafeBytes { SecretBytes($0) }
-    }
-
-    /// HKDF-SHA256 (RFC 5869).
-    static func hkdf(_ input: SecretBytes, salt: SecretBytes?, info: [UInt8], count: Int) -> SecretBytes {
-        let key = input.withUnsafeBytes { SymmetricKey(data: $0) }
-        let derived: SymmetricKey
-        if let salt {
-            derived = salt.withUnsafeBytes {
-                HKDF<SHA256>.deriveKey(inputKeyMaterial: key, salt: Array($0), info: info, outputByteCount: count)
-            }
-        } else {
-            derived = HKDF<SHA256>.deriveKey(inputKeyMaterial: key, info: info, outputByteCount: count)
-        }
-        return derived.withUnsafeBytes { SecretBytes($0) }
+    private static func kemPrivateKey(_ seed: SecretBytes) throws -> MLKEM1024.PrivateKey {
+        try seed.withUnsafeBytes { try MLKEM1024.PrivateKey(seedRepresentation: $0, publicKey: nil) }
     }
 
     // MARK: AES-256-GCM-SIV (RFC 8452)
 
-    /// Seals and appends ciphertext and tag. The SIV mode because a copied state may use a key twice: then it shows
-    /// whether two texts are equal, and nothing else.
+    /// Appends ciphertext and tag to `output`.
     static func seal(
-        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8], authenticating data: [UInt8],
-        into output: inout [UInt8]
-    ) throws(RatchetError) {
+        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, authenticating data: [UInt8], into output: inout [UInt8]
+    ) {
         do {
-            let symmetric = key.withUnsafeBytes { SymmetricKey(data: $0) }
             let box = try AES.GCM._SIV.seal(
-                plaintext, using: symmetric, nonce: AES.GCM._SIV.Nonce(data: nonce), authenticating: data)
-            output.append(contentsOf: box.ciphertext)
-            output.append(contentsOf: box.tag)
+                plaintext, using: symmetric(key), nonce: zeroNonce(), authenticating: data)
+            output.append(contentsOf: box.combined.dropFirst(KeySize.nonce))
         } catch {
-            throw .malformed
+            // Only beyond 2^36 bytes (RFC 8452, section 6), far above any array that a caller could pass.
+            preconditionFailure("AES-GCM-SIV cannot seal this much")
         }
     }
 
-    /// Opens ciphertext and tag, or refuses.
+    /// Appends the plaintext to `output`, or throws and leaves `output` alone.
     static func open(
-        _ sealed: ArraySlice<UInt8>, key: SecretBytes, nonce: [UInt8], authenticating data: [UInt8]
-    ) throws(RatchetError) -> [UInt8] {
-        guard sealed.count >= RatchetLimits.tagLength else { throw .malformed }
+        _ sealed: UnsafeRawBufferPointer, key: SecretBytes, authenticating data: [UInt8], into output: inout [UInt8]
+    ) throws(RatchetError) {
+        var combined = [UInt8](repeating: 0, count: KeySize.nonce)
+        combined.reserveCapacity(KeySize.nonce + sealed.count)
+        combined.append(contentsOf: sealed)
         do {
-            let symmetric = key.withUnsafeBytes { SymmetricKey(data: $0) }
-            let box = try AES.GCM._SIV.SealedBox(
-                nonce: AES.GCM._SIV.Nonce(data: nonce), ciphertext: sealed.dropLast(RatchetLimits.tagLength),
-                tag: sealed.suffix(RatchetLimits.tagLength))
-            return Array(try AES.GCM._SIV.open(box, using: symmetric, authenticating: data))
+            let box = try AES.GCM._SIV.SealedBox(combined: combined)
+            output.append(contentsOf: try AES.GCM._SIV.open(box, using: symmetric(key), authenticating: data))
         } catch {
             throw .authenticationFailed
         }
+    }
+
+    /// Each key seals one message, so the nonce carries nothing; it is the constant zero.
+    private static func zeroNonce() throws -> AES.GCM._SIV.Nonce {
+        try AES.GCM._SIV.Nonce(data: [UInt8](repeating: 0, count: KeySize.nonce))
+    }
+
+    private static func symmetric(_ key: SecretBytes) -> SymmetricKey {
+        key.withUnsafeBytes { SymmetricKey(data: $0) }
     }
 }

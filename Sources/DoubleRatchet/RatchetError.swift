@@ -1,23 +1,29 @@
-// Why the library refuses.
-
-/// What went wrong. A failure never changes a session.
-public enum RatchetError: Error, Equatable, Sendable {
-    /// The message was opened before, or its key has been given up.
-    case duplicate
-    /// More messages were skipped than ``RatchetLimits/maximumSkip`` allows.
-    case tooFarAhead
-    /// The message, its header or its associated data were altered, or it belongs to another session.
-    case authenticationFailed
-    /// Not a message, a bundle or a state of this library.
+/// Why the library refused. No case carries data, so an error is always safe to log.
+///
+/// Whatever is thrown, the session, its serialized state and the output array are exactly as they were before the call.
+public enum RatchetError: Error, Hashable, Sendable, CaseIterable {
+    /// The bytes do not have the documented form: too short, a number not in its shortest form, unknown flags, or
+    /// bytes left over. The sender's fault or damage on the way; do not retry.
     case malformed
-    /// A version that this library does not know.
-    case unsupportedVersion(UInt8)
-    /// A signature in a bundle does not fit the identity.
+    /// The first byte names a version that this library does not know. Refused, never guessed; a newer release may know it.
+    case unsupportedVersion
+    /// This message was opened before, or its key was dropped as the oldest of too many. A copy needs no action.
+    case duplicate
+    /// The header skips more than ``RatchetLimits/maximumSkip`` messages in one chain. Forged, or the messages in between
+    /// are lost for good and a new session is needed.
+    case tooFarAhead
+    /// The message is not from the peer, was changed on the way, or its associated data is not what the peer bound.
+    case authenticationFailed
+    /// A prekey's signature does not verify under the identity that the bundle names.
     case invalidSignature
-    /// A public key that is not canonical, of low order, or outside its range.
+    /// The identity is not the expected one, or it is our own (a reflected bundle or message).
+    case untrustedIdentity
+    /// A key is of low order, not canonical, off the curve, over its modulus, or yields an all-zero secret.
     case invalidKey
-    /// The message needs a prekey that was not handed over.
+    /// A first message names other prekeys than those that were passed in. Look them up by ``PreKeyMessage/Header``.
     case unknownPreKey
-    /// 2^32 messages of one chain have been sent; the other side has to answer first.
+    /// A first message belongs to another session with this peer: look for it by its session id, or respond to it.
+    case differentSession
+    /// A counter has reached `UInt32.max`: this chain can carry no further message. Start a new session.
     case exhausted
 }

@@ -1,28 +1,35 @@
-// Every bound with its reason.
-
-/// Sizes and limits. Constants of the specifications stand apart from ours.
+/// Our own limits, each with its reason. Sizes that a specification fixes are in ``KeySize``.
 public enum RatchetLimits {
-    // Specifications.
-
-    /// An X25519 public key (RFC 7748). In bytes.
-    public static let publicKeyLength = 32
-    /// An Ed25519 signature (RFC 8032). In bytes.
-    public static let signatureLength = 64
-    /// An ML-KEM-1024 encapsulation key (FIPS 203). In bytes.
-    public static let kemKeyLength = 1568
-    /// An ML-KEM-1024 ciphertext (FIPS 203). In bytes.
-    public static let kemCiphertextLength = 1568
-    /// The tag of AES-256-GCM-SIV (RFC 8452). In bytes.
-    public static let tagLength = 16
-
-    // Ours.
-
-    /// Messages that one message may be ahead of the last one of its chain. A forged counter costs the receiver at most
-    /// this many hashes (two each) before it is refused.
+    /// Messages that one header may skip in one chain: the specification's `MAX_SKIP`.
+    ///
+    /// A forged header costs the receiver one HMAC for each skipped message before authentication can fail. 2000 keeps
+    /// that at about a millisecond and still lets a device miss 2000 messages of one chain.
     public static let maximumSkip: UInt32 = 2000
-    /// Keys of skipped messages kept in all; the oldest is given up for a new one. About 70 bytes each.
+
+    /// Keys of skipped messages kept in one session, over all its chains. The oldest are dropped first.
+    ///
+    /// One full step always fits. At 68 bytes each the keys take at most 136,000 bytes of the state.
     public static let maximumSkippedKeys = 2000
-    /// Bytes that a message of an established session is longer than its plaintext, at most: version, ratchet key, two
-    /// counters of at most five bytes, tag.
-    public static let messageOverhead = 1 + 32 + 5 + 5 + 16
+
+    /// Finished receiving chains whose ratchet keys are remembered, so that a late copy of an old message is reported as
+    /// ``RatchetError/duplicate`` and not as a forgery. Eight bytes each.
+    public static let maximumRememberedChains = 64
+}
+
+/// Sizes in bytes that the specifications fix.
+enum KeySize {
+    /// X25519 public and private keys (RFC 7748), Ed25519 public keys and seeds (RFC 8032).
+    static let curve25519 = 32
+    /// Ed25519 signatures (RFC 8032).
+    static let signature = 64
+    /// ML-KEM-1024 seed `d || z` (FIPS 203).
+    static let kemSeed = 64
+    /// ML-KEM-1024 encapsulation key (FIPS 203).
+    static let kemPublic = 1568
+    /// ML-KEM-1024 ciphertext (FIPS 203).
+    static let kemCiphertext = 1568
+    /// AES-GCM-SIV tag (RFC 8452).
+    static let tag = 16
+    /// AES-GCM-SIV nonce (RFC 8452).
+    static let nonce = 12
 }

@@ -1,64 +1,90 @@
-// Memory for keys: on the heap, in one place, wiped when nobody needs it any more.
-
 #if canImport(Glibc)
     import Glibc
 #elseif canImport(Musl)
     import Musl
-#else
+#elseif canImport(Darwin)
     import Darwin
 #endif
 
-/// Bytes that are wiped when they are released and that never print. Never changed after they were filled, so copies of
-/// a state may share them.
-final class SecretBytes: @unchecked Sendable, CustomStringConvertible, CustomReflectable {
-    // Sendable although it holds a pointer: the memory is written in `init` and read afterwards.
-    private let memory: UnsafeMutableRawPointer
-    let count: Int
+/// Secret bytes on the heap, never changed after they were made, wiped when the last reference goes.
+///
+/// An inline secret in a struct leaves copies behind whenever the struct moves, so this is the only type here that holds
+/// secrets. Being immutable it can be shared between a state and the candidate for its successor; whichever of the two is
+/// dropped takes its own secrets with it. Its description shows the length and nothing else.
+public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflectable {
+    private nonisolated(unsafe) let buffer: UnsafeMutableRawBufferPointer
 
-    /// Copies bytes into memory of its own. The caller's copy is the caller's to wipe.
-    init(_ bytes: some Collection<UInt8>) {
-        count = bytes.count
-        memory = UnsafeMutableRawPointer.allocate(byteCount: max(count, 1), alignment: 16)
-        for (offset, byte) in bytes.enumerated() { memory.storeBytes(of: byte, toByteOffset: offset, as: UInt8.self) }
+    /// The length in bytes.
+    public var count: Int { buffer.count }
+
+    /// `count` bytes that `fill` writes; they are zero when it is called.
+    init(count: Int, filledBy fill: (UnsafeMutableRawBufferPointer) -> Void) {
+        buffer = .allocate(byteCount: count, alignment: 16)
+        buffer.initializeMemory(as: UInt8.self, repeating: 0)
+        fill(buffer)
     }
 
-    /// Fills memory of its own.
-    init(count: Int, filling body: (UnsafeMutableRawBufferPointer) -> Void) {
-        self.count = count
-        memory = UnsafeMutableRawPointer.allocate(byteCount: max(count, 1), alignment: 16)
-        body(UnsafeMutableRawBufferPointer(start: memory, count: count))
+    /// A copy of `bytes`.
+    convenience init(copying bytes: UnsafeRawBufferPointer) {
+        self.init(count: bytes.count) { $0.copyMemory(from: bytes) }
+    }
+
+    /// `count` fresh bytes from `random`.
+    convenience init(count: Int, random: inout some RandomSource) {
+        self.init(count: count) { random.fill($0) }
     }
 
     deinit {
-        Self.wipe(UnsafeMutableRawBufferPointer(start: memory, count: count))
-        memory.deallocate()
+        Self.wipe(buffer)
+        buffer.deallocate()
     }
 
-    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
-        try body(UnsafeRawBufferPointer(start: memory, count: count))
+    /// Lends the bytes to `body`, which must not keep the pointer.
+    func withUnsafeBytes<Result, Failure: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try body(UnsafeRawBufferPointer(buffer))
     }
 
-    /// Overwrites memory in a way that no optimiser removes.
-    static func wipe(_ memory: UnsafeMutableRawBufferPointer) {
-        guard let base = memory.baseAddress, memory.count > 0 else { return }
-        #if canImport(Glibc) || canImport(Musl)
-            explicit_bzero(base, memory.count)
+    /// Appends the bytes to `output`, which the caller then has to wipe.
+    func append(to output: inout [UInt8]) {
+        output.append(contentsOf: buffer)
+    }
+
+    /// Whether both hold the same bytes, in time that depends on the lengths only.
+    func isEqual(to other: SecretBytes) -> Bool {
+        guard count == other.count else { return false }
+        var difference: UInt8 = 0
+        for index in 0..<count { difference |= buffer[index] ^ other.buffer[index] }
+        return difference == 0
+    }
+
+    /// Whether all bytes are zero, in time that depends on the length only.
+    var isZero: Bool {
+        var bits: UInt8 = 0
+        for byte in buffer { bits |= byte }
+        return bits == 0
+    }
+
+    /// Overwrites `bytes` with zeros in a way that the optimizer may not remove.
+    static func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
+        guard let base = bytes.baseAddress, bytes.count > 0 else { return }
+        #if canImport(Darwin)
+            memset_s(base, bytes.count, 0, bytes.count)
         #else
-            memset_s(base, memory.count, 0, memory.count)
+            explicit_bzero(base, bytes.count)
         #endif
     }
 
-    /// Whether all bytes are zero, in time that does not depend on them.
-    var isZero: Bool { withUnsafeBytes { $0.reduce(0) { $0 | $1 } == 0 } }
-
-    var description: String { "SecretBytes(\(count))" }
-    var customMirror: Mirror { Mirror(self, children: []) }
-}
-
-extension [UInt8] {
-    /// Overwrites the bytes and empties the array; for copies of secrets that an interface forces.
-    mutating func wipe() {
-        withUnsafeMutableBytes { SecretBytes.wipe($0) }
-        removeAll()
+    /// Overwrites an array that held secrets, such as a serialized state, with zeros and empties it.
+    public static func wipe(_ bytes: inout [UInt8]) {
+        bytes.withUnsafeMutableBytes { wipe($0) }
+        bytes.removeAll(keepingCapacity: false)
     }
+
+    /// The length only.
+    public var description: String { "SecretBytes(\(count) bytes)" }
+
+    /// A mirror without children: `dump` and debuggers of ours show nothing either.
+    public var customMirror: Mirror { Mirror(self, children: EmptyCollection<Mirror.Child>()) }
 }

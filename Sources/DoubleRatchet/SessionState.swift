@@ -1,71 +1,121 @@
-// The state of a session as bytes, version 1. It holds secrets: whoever stores it seals it.
-//
-//     version (1) | flags (1) | own identity (64) | peer identity (64) | root key (32) | own ratchet secret (32) |
-//     [peer ratchet key (32)] | [sending chain key (32), number (4)] | [receiving chain key (32), number (4)] |
-//     previous count (4) | [prekey part (1673 or 1677)] | skipped count (4) | skipped keys ...
-//
-// A skipped key is ratchet key (32), number (4), key (32), the oldest first. Flags: 1 initiator, 2 peer key, 4 sending
-// chain, 8 receiving chain, 16 prekey part.
-
+/// A session at rest. The bytes are secrets: the caller seals them and wipes the array with ``SecretBytes/wipe(_:)``.
+///
+/// ```
+/// 0   1       2              34              66           98       130        162
+/// | 1 | flags | own identity | peer identity | session id | root   | peer's   | PN u32 |
+/// |   |       | 32           | 32            | 32         | key 32 | key 32   |        |
+///
+/// [1] responder
+/// [2] sending chain:   private key 32 | public key 32 | chain key 32 | next number u32
+/// [4] receiving chain: chain key 32 | next number u32
+/// [8] prekey part, 1640 bytes, or 1644 with [16]
+/// past ratchet keys:   count u8  | 8 bytes each, oldest first
+/// skipped keys:        count u16 | 68 bytes each, oldest first (drawn in SkippedKeys)
+/// ```
+/// In that order, where the flag in brackets is set. All numbers are big-endian. Other flags, combinations that no
+/// session reaches, counts over the limits and bytes left over are refused.
 extension Session {
-    /// The version that this library writes.
-    public static let stateVersion: UInt8 = 1
+    private static let stateVersion: UInt8 = 1
 
-    /// Appends the state. The bytes are secret.
-    public borrowing func serialize(into output: inout [UInt8]) {
-        var flags: UInt8 = isInitiator ? 1 : 0
-        if ratchet.peerKey != nil { flags |= 2 }
-        if ratchet.sending != nil { flags |= 4 }
-        if ratchet.receiving != nil { flags |= 8 }
-        if preKeys != nil { flags |= 16 }
-        output += [Self.stateVersion, flags]
-        output += ownIdentity.bytes + peerIdentity.bytes
-        output.append(ratchet.root.secret)
-        output.append(ratchet.ownSecret)
-        if let key = ratchet.peerKey { output += key }
-        for case let chain? in [ratchet.sending, ratchet.receiving] {
-            output.append(chain.secret)
-            output.append(number: chain.index)
-        }
-        output.append(number: ratchet.previousCount)
-        preKeys?.write(into: &output)
-        let skipped = ratchet.skipped.inOrder
-        output.append(number: UInt32(skipped.count))
-        for (place, key) in skipped {
-            output += place.ratchetKey
-            output.append(number: place.index)
-            output.append(key)
-        }
+    private enum Flag {
+        static let responder: UInt8 = 1
+        static let sending: UInt8 = 2
+        static let receiving: UInt8 = 4
+        static let pending: UInt8 = 8
+        static let oneTime: UInt8 = 16
     }
 
-    /// Reads what ``serialize(into:)`` wrote.
-    ///
-    /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion(_:)`` or ``RatchetError/invalidKey``.
-    public init(serialized: Span<UInt8>) throws(RatchetError) {
-        var reader = ByteReader(serialized)
-        let version = try reader.byte()
-        guard version == Self.stateVersion else { throw .unsupportedVersion(version) }
-        let flags = try reader.byte()
-        guard flags < 32 else { throw .malformed }
-        let own = try IdentityKey(try reader.take(64))
-        let peer = try IdentityKey(try reader.take(64))
-        let root = RootKey(secret: try reader.secret(32))
-        let ownSecret = try reader.secret(32)
-        let peerKey = flags & 2 == 0 ? nil : try reader.take(32)
-        let sending = flags & 4 == 0 ? nil : ChainKey(secret: try reader.secret(32), index: try reader.number())
-        let receiving = flags & 8 == 0 ? nil : ChainKey(secret: try reader.secret(32), index: try reader.number())
-        var ratchet = try DoubleRatchet(
-            root: root, ownSecret: ownSecret, peerKey: peerKey, sending: sending, receiving: receiving,
-            previousCount: try reader.number())
-        let preKeys = flags & 16 == 0 ? nil : try PreKeyHeader(&reader)
-        let count = try reader.number()
-        guard count <= RatchetLimits.maximumSkippedKeys else { throw .malformed }
-        for _ in 0..<count {
-            let place = SkippedKeys.Place(ratchetKey: try reader.take(32), index: try reader.number())
-            ratchet.skipped.insert(place, try reader.secret(32))
+    /// Appends the state: 205 to 1913 bytes, and 68 for each skipped key.
+    public borrowing func serialize(into output: inout [UInt8]) {
+        var flags = role == .responder ? Flag.responder : 0
+        if ratchet.sending != nil { flags |= Flag.sending }
+        if ratchet.receiving != nil { flags |= Flag.receiving }
+        if let pending { flags |= Flag.pending | (pending.oneTimePreKeyID == nil ? 0 : Flag.oneTime) }
+        output.append(Self.stateVersion)
+        output.append(flags)
+        ownIdentity.rawBytes.append(to: &output)
+        peerIdentity.rawBytes.append(to: &output)
+        sessionID.append(to: &output)
+        ratchet.root.secret.append(to: &output)
+        ratchet.peerKey.append(to: &output)
+        output.append(bigEndian: ratchet.previousCount)
+        if let chain = ratchet.sending {
+            chain.pair.secret.append(to: &output)
+            chain.pair.publicKey.bytes.append(to: &output)
+            chain.key.secret.append(to: &output)
+            output.append(bigEndian: chain.next)
         }
-        try reader.finish()
-        self.init(
-            peerIdentity: peer, ownIdentity: own, isInitiator: flags & 1 == 1, ratchet: ratchet, preKeys: preKeys)
+        if let chain = ratchet.receiving {
+            chain.key.secret.append(to: &output)
+            output.append(bigEndian: chain.next)
+        }
+        pending?.write(into: &output)
+        output.append(UInt8(ratchet.pastKeys.count))
+        for prefix in ratchet.pastKeys { output.append(bigEndian: prefix) }
+        output.append(bigEndian: UInt16(ratchet.skipped.count))
+        ratchet.skipped.append(to: &output)
+    }
+
+    /// Reads what ``serialize(into:)`` wrote, in a few microseconds: keys were checked before they were stored, so the
+    /// caller has to keep the state from being changed at rest.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
+    public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
+        let session = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
+            var reader = ByteReader(bytes)
+            let session = try Session.read(from: &reader)
+            guard reader.rest.isEmpty else { throw .malformed }
+            return session
+        }
+        role = session.role
+        ownIdentity = session.ownIdentity
+        peerIdentity = session.peerIdentity
+        sessionID = session.sessionID
+        pending = session.pending
+        ratchet = session.ratchet
+    }
+
+    private static func read(from reader: inout ByteReader) throws(RatchetError) -> Session {
+        guard try reader.byte() == stateVersion else { throw .unsupportedVersion }
+        let flags = try reader.byte()
+        let isResponder = flags & Flag.responder != 0
+        let hasReceiving = flags & Flag.receiving != 0
+        let isPending = flags & Flag.pending != 0
+        // A responder begins by receiving; an initiator waits for its first reply or has a receiving chain.
+        guard flags < 32, isResponder ? hasReceiving && !isPending : hasReceiving != isPending,
+            isPending || flags & Flag.oneTime == 0
+        else { throw .malformed }
+        let ownIdentity = IdentityKey(checked: try reader.bytes32())
+        let peerIdentity = IdentityKey(checked: try reader.bytes32())
+        let sessionID = try reader.bytes32()
+        let root = RootKey(secret: try reader.secret(32))
+        let peerKey = try reader.bytes32()
+        let previousCount = try reader.uint32()
+        var sending: DoubleRatchet.SendingChain?
+        if flags & Flag.sending != 0 {
+            let secret = try reader.secret(KeySize.curve25519)
+            sending = DoubleRatchet.SendingChain(
+                pair: AgreementKeyPair(secret: secret, checkedPublicKey: try reader.bytes32()),
+                key: ChainKey(secret: try reader.secret(32)), next: try reader.uint32())
+        }
+        var receiving: DoubleRatchet.ReceivingChain?
+        if hasReceiving {
+            receiving = DoubleRatchet.ReceivingChain(
+                key: ChainKey(secret: try reader.secret(32)), next: try reader.uint32())
+        }
+        let pending =
+            isPending ? try PreKeyPart(from: &reader, hasOneTimePreKey: flags & Flag.oneTime != 0) : nil
+        var ratchet = DoubleRatchet(root: root, peerKey: peerKey, sending: sending, receiving: receiving)
+        ratchet.previousCount = previousCount
+        let pastCount = try reader.byte()
+        guard pastCount <= RatchetLimits.maximumRememberedChains else { throw .malformed }
+        for _ in 0..<pastCount { ratchet.pastKeys.append(try reader.uint64()) }
+        let skippedCount = Int(try reader.uint16())
+        guard skippedCount <= RatchetLimits.maximumSkippedKeys else { throw .malformed }
+        ratchet.skipped = SkippedKeys(
+            count: skippedCount, records: try reader.take(skippedCount * SkippedKeys.recordSize))
+        return Session(
+            role: isResponder ? .responder : .initiator, ownIdentity: ownIdentity, peerIdentity: peerIdentity,
+            sessionID: sessionID, pending: pending, ratchet: ratchet)
     }
 }

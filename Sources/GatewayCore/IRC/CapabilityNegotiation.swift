@@ -75,6 +75,8 @@ package struct CapabilityNegotiation: Sendable {
     private var clientVersion = 0
     private var offered: Set<String> = []
     private var pending: Deque<Pending> = []
+    /// Whether the client's lines wait until the gateway's own negotiation is done.
+    package var holdsClient = false
     /// The name by which the backend calls itself, for answers of ours.
     package var serverName = "pawl"
     /// The client's nick, or `*` before it has one.
@@ -302,10 +304,27 @@ package struct CapabilityNegotiation: Sendable {
         return "CAP LS 302"
     }
 
-    /// Gives up waiting for a backend that does not answer CAP at all.
-    package mutating func giveUp() {
-        stage = .done
-        pending.removeAll { $0 == .gatewayLS }
+    /// Whether the client waits for an answer of a backend that has never answered CAP.
+    package var awaitsFirstAnswer: Bool {
+        guard backendKnowsCAP == nil, let first = pending.first else { return false }
+        if case .answer = first { return false }
+        return true
+    }
+
+    /// Takes the silence of a backend for what it is: some ignore commands that they do not know before registration.
+    /// The client's questions are answered without it.
+    package mutating func giveUp(answers: inout [String]) {
+        if stage == .listing || stage == .requesting { stage = .done }
+        while awaitsFirstAnswer {
+            switch pending.removeFirst() {
+            case .clientLS: answers.append(reply("LS", [PawlCapability.name]))
+            case .clientList: answers.append(reply("LIST", clientAsked ? [PawlCapability.name] : []))
+            case .clientRequest(let original, _): answers.append(reply("NAK", original))
+            case .gatewayLS, .gatewayRequest, .answer: break
+            }
+        }
+        backendKnowsCAP = backendKnowsCAP ?? false
+        flushAnswers(&answers)
     }
 
     private mutating func requestWanted(_ requests: inout [String]) {
@@ -319,7 +338,8 @@ package struct CapabilityNegotiation: Sendable {
             return
         }
         stage = .requesting
-        pending.append(.gatewayRequest(names))
+        // Commands of the client that are held back reach the backend after this one.
+        if holdsClient { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
         requests.append("CAP REQ :" + names.joined(separator: " "))
     }
 

@@ -118,6 +118,7 @@ extension IRCSession {
         case .consumed: break
         }
         for answer in answers { deliver(answer, out) }
+        if capabilities.awaitsFirstAnswer, !isRegistered { expectCapabilities(now, out) }
         if capabilities.clientAsked != asked, isRegistered {
             updateRoster(now)
             recordEvidence(now, out, registrations: 0)

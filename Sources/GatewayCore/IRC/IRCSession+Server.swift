@@ -18,6 +18,8 @@ extension IRCSession {
         default: break
         }
         if let numeric = line.key.numeric {
+            // A backend that registers a client without having answered its CAP does not know CAP.
+            if numeric == 1, capabilities.awaitsFirstAnswer { giveUpNegotiation(now, out) }
             guard !consumes(numeric, line, raw, now, out) else { return }
         }
         if isShown(line), let translated = translated(line, raw) { deliver(translated, out) }

@@ -20,7 +20,7 @@ package final class IRCSession {
     var account: AccountID
     /// Accounts of this connection before it logged in or out: envelopes for them may still be under way.
     var previousAccounts: [AccountID] = []
-    private var logouts = 0
+    var logouts = 0
     var isRegistered = false
     var support = ServerSupport()
     /// The longest source that the backend has shown for this connection, in bytes.
@@ -68,7 +68,7 @@ package final class IRCSession {
         policy = policies.policy(of: nil)
         pacer = Pacer(settings.flood)
         capabilities.visibility = settings.visibility
-        assembler = nil
+        capabilities.visibility.onlyTranslatable = policy >= .hosted
     }
 
     // MARK: Events
@@ -145,7 +145,7 @@ package final class IRCSession {
     /// The time that was asked for has come.
     package func woken(at now: Moment, _ out: SessionOutput) {
         renewPolicy(now, out)
-        if let deadline = negotiationDeadline, deadline <= now.monotonic { finishNegotiation(now, out, gaveUp: true) }
+        if let deadline = negotiationDeadline, deadline <= now.monotonic { giveUpNegotiation(now, out) }
         expireFragments(now, out)
         expireProbes(now, out)
         releaseHeld(now, out)
@@ -220,75 +220,6 @@ package final class IRCSession {
         policy >= .hosted || policies.strictest >= .hosted || !environment.latches.isEmpty
     }
 
-    // MARK: Accounts
-
-    /// The backend says that the connection is logged in now.
-    func loggedIn(_ name: String, _ now: Moment, _ out: SessionOutput) {
-        change(account: .services(support.caseMapping.fold(name)), now, out)
-    }
-
-    /// The backend says that it is logged out: a new account without a name, which inherits nothing.
-    func loggedOut(_ now: Moment, _ out: SessionOutput) {
-        guard account.isVerified else { return }
-        logouts += 1
-        change(account: AccountID(text: AccountID.connection(id.value).text + ".\(logouts)"), now, out)
-    }
-
-    private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
-        guard new != account else { return }
-        if isRegistered {
-            previousAccounts.append(account)
-            // Ours: logging in and out for ever must not fill memory.
-            if previousAccounts.count > 4 {
-                let gone = previousAccounts.removeFirst()
-                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
-            }
-        }
-        account = new
-        applyPolicy(now, out)
-        guard isRegistered else { return }
-        updateRoster(now)
-        recordEvidence(now, out, registrations: 1)
-        recover(out)
-    }
-
-    /// The backend has accepted the registration under this nick.
-    func registered(as nick: String, _ now: Moment, _ out: SessionOutput) {
-        self.nick = nick
-        capabilities.nick = nick
-        guard !isRegistered else { return }
-        isRegistered = true
-        updateRoster(now)
-        guard policy > .off else { return }
-        recordEvidence(now, out, registrations: 1)
-        recover(out)
-        if settings.asksForVersion, let nick = self.nick {
-            out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
-        }
-    }
-
-    func updateRoster(_ now: Moment) {
-        guard let nick else { return }
-        let entry = RosterEntry(
-            connection: id, account: account, nick: nick, participates: policy > .off,
-            askedForCapability: capabilities.clientAsked)
-        environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
-    }
-
-    private func recover(_ out: SessionOutput) {
-        guard account.isVerified else { return }
-        out.jobs.append(.recover(connection: id, account: account))
-    }
-
-    func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
-        guard policy > .off else { return }
-        let name = account.isVerified ? account.text : support.caseMapping.fold(nick ?? "")
-        let row = EvidenceRow(
-            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
-            firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
-        out.jobs.append(.record([.addEvidence(row)]))
-    }
-
     // MARK: Negotiation of the gateway's own
 
     private func negotiateIfNeeded(_ now: Moment, _ out: SessionOutput) {
@@ -298,15 +229,34 @@ package final class IRCSession {
         guard !isRegistered else { return }
         // Registration waits until the gateway has what it needs, or the backend is known not to have it.
         negotiationTicket = outbound.reserve()
-        negotiationDeadline = now.monotonic + 3_000_000_000
+        capabilities.holdsClient = true
+        expectCapabilities(now, out)
+    }
+
+    /// Ours: how long a backend may take to answer CAP before its silence is an answer. In nanoseconds.
+    private static let capabilityPatience: Int64 = 1_000_000_000
+
+    /// Has the session woken when no answer to CAP comes.
+    func expectCapabilities(_ now: Moment, _ out: SessionOutput) {
+        guard negotiationDeadline == nil else { return }
+        negotiationDeadline = now.monotonic + Self.capabilityPatience
         scheduleWake(now, out)
     }
 
-    func finishNegotiation(_ now: Moment, _ out: SessionOutput, gaveUp: Bool = false) {
-        if gaveUp { capabilities.giveUp() }
+    /// The backend has not answered, or goes on without having answered.
+    func giveUpNegotiation(_ now: Moment, _ out: SessionOutput) {
         negotiationDeadline = nil
+        var answers: [String] = []
+        capabilities.giveUp(answers: &answers)
+        for answer in answers { deliver(answer, out) }
+        finishNegotiation(now, out)
+    }
+
+    func finishNegotiation(_ now: Moment, _ out: SessionOutput) {
+        if negotiationTicket != nil { negotiationDeadline = nil }
         guard let ticket = negotiationTicket else { return }
         negotiationTicket = nil
+        capabilities.holdsClient = false
         let end = capabilities.backendKnowsCAP == true ? [OutboundEntry.line(ByteBuffer(string: "CAP END\r\n"))] : []
         outbound.resolve(ticket, with: end)
         pump(now, out)

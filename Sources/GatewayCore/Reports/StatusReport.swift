@@ -127,7 +127,7 @@ package struct Reporter: Sendable {
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
             shares: try shares(now), queue: try queue(), blockers: blockers(observations),
-            warnings: warnings(snapshot))
+            warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
 
     private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
@@ -163,8 +163,13 @@ package struct Reporter: Sendable {
             .sorted { ($1.messages, $0.name) < ($0.messages, $1.name) }.prefix(20).map { $0 }
     }
 
-    private func warnings(_ snapshot: PolicySnapshot) -> [String] {
+    private func warnings(_ snapshot: PolicySnapshot, legacy: Int) -> [String] {
         var warnings: [String] = []
+        if legacy > 0 {
+            warnings.append(
+                "\(legacy) people have clients that cannot encrypt by themselves; the policy required would refuse all "
+                    + "their messages. Hosted is the strictest policy that this version can serve.")
+        }
         if snapshot.strictest >= .hosted {
             warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
         }

@@ -54,7 +54,7 @@ package struct SessionKeeper<Random: RandomSource> {
         for row in rows {
             do {
                 let bytes = try sealer.open(row.sealedIdentity, place: Self.place(row.id))
-                let identity = try IdentityKeyPair(serialized: bytes.span)
+                let identity = try IdentityKeyPair(seed: bytes.span)
                 devices[row.account] = HostedDevice(id: row.id, account: row.account, identity: identity)
                 owners[row.id] = row.account
             } catch {
@@ -79,7 +79,7 @@ package struct SessionKeeper<Random: RandomSource> {
             number &= ~1
         }
         let id = DeviceID(number)
-        let identity = IdentityKeyPair.generate(random: &random)
+        let identity = IdentityKeyPair(random: &random)
         var bytes: [UInt8] = []
         identity.serialize(into: &bytes)
         let sealed = try sealer.seal(bytes, place: Self.place(id), random: &random)
@@ -127,13 +127,24 @@ package struct SessionKeeper<Random: RandomSource> {
 
     /// Sets up both ends of a session inside the vault. Nothing of it crosses the backend: the prekeys are made for
     /// this one use, used at once and wiped.
+    ///
+    /// A device has no session with itself: a conversation with oneself gets a second identity for this session alone.
     mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice) throws {
-        let signed = SignedPreKey.generate(id: 1, identity: recipient.identity, random: &random)
-        let once = OneTimePreKey.generate(id: 1, random: &random)
-        let kem = KEMPreKey.generate(id: 1, identity: recipient.identity, isLastResort: false, random: &random)
+        guard sender === recipient else { return try pair(sender, recipient, identity: recipient.identity) }
+        let twin = IdentityKeyPair(random: &random)
+        try pair(sender, recipient, identity: twin)
+    }
+
+    private mutating func pair(
+        _ sender: HostedDevice, _ recipient: HostedDevice, identity: borrowing IdentityKeyPair
+    ) throws {
+        let signed = SignedPreKey(id: 1, identity: identity, random: &random)
+        let kem = KEMPreKey(id: 1, isLastResort: false, identity: identity, random: &random)
+        let once = OneTimePreKey(id: 1, random: &random)
         let bundle = PreKeyBundle(
-            identity: recipient.identity.publicKey, signedPreKey: signed.publicPart, oneTimePreKey: once.publicPart,
-            kemPreKey: kem.publicPart)
+            identity: identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            oneTimePreKey: once.publicKey)
+        let onceOrNone = Optional(consume once)
         let purpose = Array("pawl vault pairing".utf8)
         let nothing: [UInt8] = []
         var initiator = try Session.initiate(identity: sender.identity, with: bundle, random: &random)
@@ -141,11 +152,11 @@ package struct SessionKeeper<Random: RandomSource> {
         var ignored: [UInt8] = []
         try initiator.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &message)
         var responder = try Session.respond(
-            identity: recipient.identity, signedPreKey: signed, oneTimePreKey: once, kemPreKey: kem,
-            message: message.span, associatedData: purpose.span, random: &random, plaintext: &ignored)
+            identity: identity, signedPreKey: signed, oneTimePreKey: onceOrNone, kemPreKey: kem,
+            message: message.span, associatedData: purpose.span, plaintext: &ignored)
         var answer: [UInt8] = []
         try responder.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &answer)
-        _ = try initiator.decrypt(answer.span, associatedData: purpose.span, random: &random, into: &ignored)
+        _ = try initiator.decrypt(answer.span, associatedData: purpose.span, into: &ignored)
         let ends = Self.ends(sender: sender.id, recipient: recipient.id)
         let fences = (
             sending: try store.session(ends.sending)?.fence ?? 0,

@@ -154,8 +154,7 @@ extension Vault {
             var plaintext: [UInt8] = []
             do throws(RatchetError) {
                 let received = try box.session.decrypt(
-                    envelope.ratchetMessage.span, associatedData: associated.span, random: &keeper.random,
-                    into: &plaintext)
+                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
                 sessions.append(ends.receiving)
                 keeper.markDirty(ends.receiving)
                 return accept(job, envelope, sender, recipient, plaintext, received.skipped, now, &changes)

@@ -48,8 +48,9 @@ package struct Vault<Random: RandomSource> {
     package static var unopenedAge: Int64 { 20_000 }
     /// Ours: opened envelopes remembered, so that other connections of the account get their copy.
     static var copyLimit: Int { 2048 }
-    /// Bytes that a ratchet message is longer than its plaintext, at most.
-    static var ratchetOverhead: Int { RatchetLimits.messageOverhead }
+    /// Bytes that a message of an established session is longer than its plaintext, at most: see the wire format of
+    /// DoubleRatchet.
+    static var ratchetOverhead: Int { 59 }
 
     struct InFlight {
         var connection: ConnectionID?

@@ -51,9 +51,9 @@ enum StatusText {
             "",
         ]
         if report.blockers.isEmpty {
-            lines.append("Nothing blocks the next step, as far as was observed.")
+            lines.append("Nobody wrote to outsiders or rooms, as far as was observed.")
         } else {
-            lines.append("What blocks the next step:")
+            lines.append("What people write to that `hosted` would refuse:")
             lines.append(
                 Table.text(["WHAT", "NAME", "MESSAGES"], report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }))
         }

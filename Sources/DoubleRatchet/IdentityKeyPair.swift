@@ -1,0 +1,46 @@
+/// The private identity of a device: an Ed25519 seed of 32 bytes.
+///
+/// The X25519 private key is the scalar that Ed25519 itself signs with, `clamp(SHA-512(seed)[0..<32])`, so the same
+/// identity signs its prekeys and takes part in the key agreement. It cannot be copied; it is wiped when it goes out
+/// of scope.
+public struct IdentityKeyPair: ~Copyable, Sendable {
+    private let seed: SecretBytes
+    private let signingKey: Primitives.SigningPrivateKey
+
+    /// The public half, which peers know this device by.
+    public let publicKey: IdentityKey
+    let agreementPair: AgreementKeyPair
+
+    /// A new identity from 32 bytes of `random`.
+    public init(random: inout some RandomSource) {
+        self.init(SecretBytes(count: KeySize.curve25519, random: &random))
+    }
+
+    /// The identity of a stored seed; the caller wipes its copy.
+    ///
+    /// - Throws: ``RatchetError/malformed`` for another length than 32 bytes.
+    public init(seed: Span<UInt8>) throws(RatchetError) {
+        guard seed.count == KeySize.curve25519 else { throw .malformed }
+        self.init(seed.withUnsafeBytes { SecretBytes(copying: $0) })
+    }
+
+    private init(_ seed: SecretBytes) {
+        self.seed = seed
+        signingKey = Primitives.signingKey(seed: seed)
+        publicKey = IdentityKey(checked: Primitives.publicKey(of: signingKey))
+        agreementPair = AgreementKeyPair(secret: Primitives.sha512FirstHalf(seed))
+    }
+
+    /// Appends the 32-byte seed to `output`, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
+    public borrowing func serialize(into output: inout [UInt8]) {
+        seed.append(to: &output)
+    }
+
+    /// Signs `"DoubleRatchet/1 " || context || 0x00 || message` with Ed25519 (RFC 8032); 64 bytes.
+    ///
+    /// The context keeps one use of the identity from being taken for another. Those that begin with `prekey` belong to
+    /// this library; it is the caller's bug, not an error, if one contains a zero byte.
+    public borrowing func sign(_ message: Span<UInt8>, context: String) -> [UInt8] {
+        Primitives.sign(IdentityKey.signedBytes(message, context: context), with: signingKey)
+    }
+}

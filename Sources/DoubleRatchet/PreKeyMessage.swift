@@ -1,0 +1,93 @@
+/// What an initiator's messages carry until it has received a first reply (PQXDH, section 3.3).
+///
+/// ```
+/// 0                     32                 64               68            72                 1640        1644
+/// | initiator's         | ephemeral key    | signed prekey  | KEM prekey  | KEM ciphertext   | one-time   |
+/// | identity key 32     | X25519 32        | id u32         | id u32      | 1568             | id u32 [2] |
+/// ```
+/// 1640 bytes, or 1644 with a one-time prekey (flag 2). All numbers are big-endian.
+struct PreKeyPart: Hashable, Sendable {
+    let identity: Bytes32
+    let ephemeralKey: Bytes32
+    let signedPreKeyID: UInt32
+    let kemPreKeyID: UInt32
+    let ciphertext: [UInt8]
+    let oneTimePreKeyID: UInt32?
+
+    init(
+        identity: Bytes32, ephemeralKey: Bytes32, signedPreKeyID: UInt32, kemPreKeyID: UInt32, ciphertext: [UInt8],
+        oneTimePreKeyID: UInt32?
+    ) {
+        self.identity = identity
+        self.ephemeralKey = ephemeralKey
+        self.signedPreKeyID = signedPreKeyID
+        self.kemPreKeyID = kemPreKeyID
+        self.ciphertext = ciphertext
+        self.oneTimePreKeyID = oneTimePreKeyID
+    }
+
+    init(from reader: inout ByteReader, hasOneTimePreKey: Bool) throws(RatchetError) {
+        identity = try reader.bytes32()
+        ephemeralKey = try reader.bytes32()
+        signedPreKeyID = try reader.uint32()
+        kemPreKeyID = try reader.uint32()
+        ciphertext = Array(try reader.take(KeySize.kemCiphertext))
+        oneTimePreKeyID = hasOneTimePreKey ? try reader.uint32() : nil
+    }
+
+    func write(into output: inout [UInt8]) {
+        identity.append(to: &output)
+        ephemeralKey.append(to: &output)
+        output.append(bigEndian: signedPreKeyID)
+        output.append(bigEndian: kemPreKeyID)
+        output.append(contentsOf: ciphertext)
+        if let oneTimePreKeyID { output.append(bigEndian: oneTimePreKeyID) }
+    }
+
+    /// SHA-256 of the part's bytes: the name of the session.
+    var sessionID: Bytes32 {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(1644)
+        write(into: &bytes)
+        return bytes.withUnsafeBytes { Primitives.sha256($0) }
+    }
+}
+
+/// Looks into a first message before any key is touched.
+public enum PreKeyMessage {
+    /// What a first message claims. Nothing of it is proven before ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)``
+    /// has succeeded.
+    public struct Header: Hashable, Sendable {
+        /// Who says to have sent it.
+        public let identity: IdentityKey
+        /// The signed prekey that it needs.
+        public let signedPreKeyID: UInt32
+        /// The KEM prekey that it needs.
+        public let kemPreKeyID: UInt32
+        /// The one-time prekey that it needs, if any.
+        public let oneTimePreKeyID: UInt32?
+        /// The session it belongs to; compare with ``Session/id``, for several first messages may come.
+        public let sessionID: [UInt8]
+    }
+
+    /// Whether a message has the mark of a first message. Reads one byte.
+    public static func isPreKeyMessage(_ message: Span<UInt8>) -> Bool {
+        guard let first = message.withUnsafeBytes({ $0.first }) else { return false }
+        return first >> 4 == MessageHeader.version && first & MessageHeader.preKeyFlag != 0
+    }
+
+    /// The header of a first message.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/invalidKey``, or ``RatchetError/malformed`` where it
+    ///   is not a first message.
+    public static func header(of message: Span<UInt8>) throws(RatchetError) -> Header {
+        try message.withUnsafeBytes { (bytes) throws(RatchetError) in
+            var reader = ByteReader(bytes)
+            guard let part = try MessageHeader(from: &reader).preKeyPart else { throw .malformed }
+            return Header(
+                identity: try IdentityKey(part.identity), signedPreKeyID: part.signedPreKeyID,
+                kemPreKeyID: part.kemPreKeyID, oneTimePreKeyID: part.oneTimePreKeyID,
+                sessionID: part.sessionID.array)
+        }
+    }
+}

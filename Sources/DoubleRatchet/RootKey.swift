@@ -1,0 +1,12 @@
+/// The key that every Diffie-Hellman step of the ratchet goes through (Double Ratchet, section 2.3).
+struct RootKey: Sendable {
+    let secret: SecretBytes
+
+    private static let info = Array("DoubleRatchet/1 root".utf8)
+
+    /// `KDF_RK` (section 7.2): HKDF-SHA256 with this key as salt and the shared secret as input, 64 bytes.
+    func step(_ shared: SecretBytes) -> (root: RootKey, chain: ChainKey) {
+        let outputs = Primitives.hkdf(salt: secret, secret: shared, info: Self.info, blocks: 2)
+        return (RootKey(secret: outputs[0]), ChainKey(secret: outputs[1]))
+    }
+}

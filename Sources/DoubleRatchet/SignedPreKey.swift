@@ -1,0 +1,90 @@
+/// A medium-term X25519 prekey, signed by the identity; replaced every few days (PQXDH, section 3.2: `SPKB`).
+public struct SignedPreKey: ~Copyable, Sendable {
+    static let signatureContext = "prekey signed"
+
+    /// What a peer gets to see: 100 bytes.
+    ///
+    /// ```
+    /// 0        4               36                  100
+    /// | id u32 | X25519 key 32 | Ed25519 signature |
+    /// ```
+    /// All numbers are big-endian. The signature is over `id || key` in the context `prekey signed`.
+    public struct Public: Hashable, Sendable {
+        /// The encoded length in bytes.
+        public static let byteCount = 100
+
+        /// The owner's number for this prekey.
+        public let id: UInt32
+        let key: Bytes32
+        let signature: [UInt8]
+
+        /// Reads the 100 bytes above; the signature is checked by ``PreKeyBundle/verify()``.
+        ///
+        /// - Throws: ``RatchetError/malformed`` for another length.
+        public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
+            self = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in try Public(from: &reader) }
+        }
+
+        init(id: UInt32, key: Bytes32, signature: [UInt8]) {
+            (self.id, self.key, self.signature) = (id, key, signature)
+        }
+
+        init(from reader: inout ByteReader) throws(RatchetError) {
+            id = try reader.uint32()
+            key = try reader.bytes32()
+            signature = Array(try reader.take(KeySize.signature))
+        }
+
+        /// Appends the 100 bytes above.
+        public func serialize(into output: inout [UInt8]) {
+            output.append(contentsOf: Self.signedPart(id: id, key: key))
+            output.append(contentsOf: signature)
+        }
+
+        static func signedPart(id: UInt32, key: Bytes32) -> [UInt8] {
+            var bytes: [UInt8] = []
+            bytes.append(bigEndian: id)
+            key.append(to: &bytes)
+            return bytes
+        }
+
+        func verify(by identity: IdentityKey) throws(RatchetError) {
+            let signed = Self.signedPart(id: id, key: key)
+            guard identity.isValidSignature(signature.span, of: signed.span, context: signatureContext) else {
+                throw .invalidSignature
+            }
+        }
+    }
+
+    let pair: AgreementKeyPair
+    /// The half to publish.
+    public let publicKey: Public
+
+    /// A new prekey from 32 bytes of `random`, signed by `identity`.
+    public init(id: UInt32, identity: borrowing IdentityKeyPair, random: inout some RandomSource) {
+        pair = AgreementKeyPair(random: &random)
+        let signed = Public.signedPart(id: id, key: pair.publicKey.bytes)
+        publicKey = Public(
+            id: id, key: pair.publicKey.bytes,
+            signature: identity.sign(signed.span, context: Self.signatureContext))
+    }
+
+    /// Reads what ``serialize(into:)`` wrote.
+    ///
+    /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``.
+    public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
+        (pair, publicKey) = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in
+            guard try reader.byte() == 1 else { throw .unsupportedVersion }
+            let secret = try reader.secret(KeySize.curve25519)
+            let publicKey = try Public(from: &reader)
+            return (AgreementKeyPair(secret: secret, checkedPublicKey: publicKey.key), publicKey)
+        }
+    }
+
+    /// Appends `version 1 || private key 32 || public part 100`, to be sealed and then wiped.
+    public borrowing func serialize(into output: inout [UInt8]) {
+        output.append(1)
+        pair.secret.append(to: &output)
+        publicKey.serialize(into: &output)
+    }
+}

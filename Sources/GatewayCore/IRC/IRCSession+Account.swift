@@ -1,0 +1,73 @@
+// Who a connection is: from its registration through logins and logouts.
+
+import IRCCodec
+import NIOCore
+
+extension IRCSession {
+    /// The backend says that the connection is logged in now.
+    func loggedIn(_ name: String, _ now: Moment, _ out: SessionOutput) {
+        change(account: .services(support.caseMapping.fold(name)), now, out)
+    }
+
+    /// The backend says that it is logged out: a new account without a name, which inherits nothing.
+    func loggedOut(_ now: Moment, _ out: SessionOutput) {
+        guard account.isVerified else { return }
+        logouts += 1
+        change(account: AccountID(text: AccountID.connection(id.value).text + ".\(logouts)"), now, out)
+    }
+
+    private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
+        guard new != account else { return }
+        if isRegistered {
+            previousAccounts.append(account)
+            // Ours: logging in and out for ever must not fill memory.
+            if previousAccounts.count > 4 {
+                let gone = previousAccounts.removeFirst()
+                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
+            }
+        }
+        account = new
+        applyPolicy(now, out)
+        guard isRegistered else { return }
+        updateRoster(now)
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+    }
+
+    /// The backend has accepted the registration under this nick.
+    func registered(as nick: String, _ now: Moment, _ out: SessionOutput) {
+        self.nick = nick
+        capabilities.nick = nick
+        guard !isRegistered else { return }
+        isRegistered = true
+        updateRoster(now)
+        guard policy > .off else { return }
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        if settings.asksForVersion, let nick = self.nick {
+            out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
+        }
+    }
+
+    func updateRoster(_ now: Moment) {
+        guard let nick else { return }
+        let entry = RosterEntry(
+            connection: id, account: account, nick: nick, participates: policy > .off,
+            askedForCapability: capabilities.clientAsked)
+        environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
+    }
+
+    private func recover(_ out: SessionOutput) {
+        guard account.isVerified else { return }
+        out.jobs.append(.recover(connection: id, account: account))
+    }
+
+    func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
+        guard policy > .off else { return }
+        let name = account.isVerified ? account.text : support.caseMapping.fold(nick ?? "")
+        let row = EvidenceRow(
+            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
+            firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
+        out.jobs.append(.record([.addEvidence(row)]))
+    }
+}

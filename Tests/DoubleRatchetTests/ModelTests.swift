@@ -1,0 +1,88 @@
+import Testing
+
+@testable import DoubleRatchet
+
+/// Two ends, a network that loses, delays, reorders and copies, and a restart at every step.
+///
+/// Between any two operations a session exists only as its stored bytes. The model is the plain list of what was sent:
+/// every message that arrives opens exactly once and to its own text, and every copy is a duplicate.
+@Suite("A long conversation over a bad network")
+struct ModelTests {
+    private struct Packet {
+        let id: Int
+        let toBob: Bool
+        let bytes: [UInt8]
+        var due: Int
+    }
+
+    @Test("2000 messages", arguments: [1, 2, 3, 4] as [UInt64])
+    func conversation(seed: UInt64) throws {
+        print("ModelTests seed \(seed)")
+        var random = SeededRandomSource(seed)
+        let aliceIdentity = IdentityKeyPair(random: &random)
+        let device = Device(&random, oneTime: seed % 2 == 0)
+        var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, random: &random).state
+        var bob: [UInt8]?
+        var texts: [[UInt8]] = []
+        var opened: Set<Int> = []
+        var network: [Packet] = []
+        var (lost, copies, gaps) = (0, 0, 0)
+
+        func deliver(_ packet: Packet) throws {
+            let data = [UInt8(packet.toBob ? 1 : 2)]
+            if packet.toBob && bob == nil {
+                var output: [UInt8] = []
+                bob = try device.respond(to: packet.bytes, data: data, into: &output).state
+                #expect(output == texts[packet.id])
+                opened.insert(packet.id)
+                return
+            }
+            var session = try restored(packet.toBob ? try #require(bob) : alice)
+            if opened.contains(packet.id) {
+                copies += 1
+                #expect(session.refusal(of: packet.bytes, data: data) == .duplicate, "copy of \(packet.id)")
+                return
+            }
+            // First a corrupted one, which must leave no trace.
+            var corrupted = packet.bytes
+            corrupted[random.below(corrupted.count)] ^= UInt8(1 << random.below(8))
+            #expect(session.refusal(of: corrupted, data: data) != nil, "corrupted \(packet.id)")
+            var output: [UInt8] = []
+            let received = try session.decrypt(packet.bytes.span, associatedData: data.span, into: &output)
+            gaps += received.skipped
+            #expect(output == texts[packet.id])
+            opened.insert(packet.id)
+            if packet.toBob { bob = session.state } else { alice = session.state }
+        }
+
+        var talking = true
+        for step in 0..<4000 where texts.count < 2000 || !network.isEmpty {
+            if texts.count < 2000 {
+                // Runs of one speaker, so that chains have some length.
+                if random.below(6) == 0 { talking.toggle() }
+                let toBob = talking || bob == nil
+                let plaintext = random.bytes(random.below(40))
+                var session = try restored(toBob ? alice : try #require(bob))
+                let bytes = try session.seal(plaintext, data: [toBob ? 1 : 2], random: &random)
+                if toBob { alice = session.state } else { bob = session.state }
+                let packet = Packet(id: texts.count, toBob: toBob, bytes: bytes, due: step + random.below(30))
+                texts.append(plaintext)
+                if random.below(10) == 0 { lost += 1 } else { network.append(packet) }
+                if random.below(10) == 0 {
+                    var copy = packet
+                    copy.due += random.below(60)
+                    network.append(copy)
+                }
+            }
+            while let index = network.firstIndex(where: { $0.due <= step }) {
+                try deliver(network.remove(at: index))
+            }
+        }
+        #expect(texts.count == 2000 && network.isEmpty)
+        #expect(lost > 100 && copies > 50 && gaps > 100, "the network was too kind: \(lost) \(copies) \(gaps)")
+        // What never came is exactly what keys are still kept for, up to the unseen ends of chains.
+        let kept = try restored(alice).skippedCount + restored(try #require(bob)).skippedCount
+        #expect(kept <= 2000 - opened.count)
+        #expect(kept > 0)
+    }
+}

@@ -1,0 +1,94 @@
+import Testing
+
+@testable import DoubleRatchet
+
+@Suite("The state of a session at rest")
+struct StateTests {
+    /// Everything in it is determined: a ciphertext that nobody encapsulated decapsulates to a secret all the same.
+    private func golden() throws -> (alice: [UInt8], bob: [UInt8], messages: [[UInt8]]) {
+        var random = SeededRandomSource(42)
+        let aliceIdentity = IdentityKeyPair(random: &random)
+        let device = Device(&random)
+        let ciphertext = random.bytes(KeySize.kemCiphertext)
+        let encapsulation = Primitives.Encapsulation(
+            ciphertext: ciphertext, secret: try Primitives.decapsulate(ciphertext, seed: device.kem.seed))
+        var alice = try Session.initiate(
+            identity: aliceIdentity, with: device.bundle, encapsulation: encapsulation, random: &random)
+        let first = try alice.seal([1], data: [9], random: &random)
+        let lost = try alice.seal([2], data: [9], random: &random)
+        let third = try alice.seal([3], data: [9], random: &random)
+        var plaintext: [UInt8] = []
+        var bob = try device.respond(to: third, data: [9], into: &plaintext)
+        let reply = try bob.seal([4], data: [9], random: &random)
+        return (alice.state, bob.state, [first, lost, third, reply])
+    }
+
+    @Test("version 1, byte for byte") func goldenBytes() throws {
+        let (alice, bob, messages) = try golden()
+        #expect(sha256(alice) == "71879a9d173053ba0c104d056281900e7cf7e7bca1c6b7977a4de51e009d9110")
+        #expect(sha256(bob) == "b35a424c66374182a22b9d5e364049fc0f7a0098deae34b612bcff12332ef5aa")
+        #expect(sha256(messages.flatMap { $0 }) == "ad0a23c811f790978e823468114ebc021d5d3f56f2fdfb6f9dd59719d75679fd")
+        #expect((alice.count, bob.count) == (1913, 441))
+    }
+
+    @Test("a state of the golden conversation goes on") func goldenContinues() throws {
+        let (aliceState, bobState, messages) = try golden()
+        var alice = try restored(aliceState)
+        var bob = try restored(bobState)
+        #expect(try alice.open(messages[3], data: [9]) == [4])
+        #expect(alice.isEstablished == true)
+        #expect(try bob.open(messages[1], data: [9]) == [2])
+        #expect(try bob.open(messages[0], data: [9]) == [1])
+        #expect(bob.refusal(of: messages[2], data: [9]) == .duplicate)
+    }
+
+    @Test("there and back is the same bytes") func roundTrip() throws {
+        let (alice, bob, _) = try golden()
+        #expect(try restored(alice).state == alice)
+        #expect(try restored(bob).state == bob)
+    }
+
+    @Test("truncated at every length, and one byte more") func truncated() throws {
+        let (alice, bob, _) = try golden()
+        for state in [alice, bob] {
+            for length in state.indices {
+                #expect(throws: RatchetError.malformed, "\(length)") { _ = try restored(Array(state[..<length])) }
+            }
+            #expect(throws: RatchetError.malformed) { _ = try restored(state + [0]) }
+        }
+    }
+
+    @Test("other versions, flags and counts are refused") func refused() throws {
+        let (alice, bob, _) = try golden()
+        for version in UInt8.min...UInt8.max where version != 1 {
+            #expect(throws: RatchetError.unsupportedVersion) { _ = try restored([version] + bob.dropFirst()) }
+        }
+        for state in [alice, bob] {
+            // The other role with the same chains has the same form: that, only authentication can tell.
+            let otherRole = state == bob ? state[1] ^ 1 : state[1]
+            for flags in UInt8.min...UInt8.max where flags != state[1] && flags != otherRole {
+                #expect(throws: RatchetError.malformed, "\(flags)") {
+                    _ = try restored([1, flags] + state.dropFirst(2))
+                }
+            }
+        }
+        let (_, golden, messages) = try golden()
+        var confused = try restored([1, golden[1] ^ 1] + golden.dropFirst(2))
+        #expect(confused.refusal(of: messages[1], data: [9]) == .differentSession)
+        // One skipped key more than are allowed, with all the bytes for it.
+        var counted = Array(bob.dropLast(2 + 2 * SkippedKeys.recordSize))
+        counted.append(bigEndian: UInt16(RatchetLimits.maximumSkippedKeys + 1))
+        counted += [UInt8](repeating: 0, count: (RatchetLimits.maximumSkippedKeys + 1) * SkippedKeys.recordSize)
+        #expect(throws: RatchetError.malformed) { _ = try restored(counted) }
+    }
+
+    @Test("remembered chains are bounded") func rememberedChains() throws {
+        var pair = try Pair(seed: 33)
+        for _ in 0..<(RatchetLimits.maximumRememberedChains + 10) {
+            _ = try pair.bob.open(try pair.alice.seal([], random: &pair.random))
+            _ = try pair.alice.open(try pair.bob.seal([], random: &pair.random))
+        }
+        #expect(pair.bob.ratchet.pastKeys.count == RatchetLimits.maximumRememberedChains)
+        #expect(try restored(pair.bob.state).state == pair.bob.state)
+    }
+}

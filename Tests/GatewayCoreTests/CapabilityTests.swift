@@ -1,0 +1,81 @@
+import GatewayCore
+import IRCCodec
+import NIOCore
+import Testing
+
+/// Negotiation as a transcript: what each side hears.
+@Suite struct CapabilityTests {
+    @Test func aClientThatSaysEverythingAtOnce() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        world.backend.isStalled = true
+        let client = world.open()
+        world.send(client, "CAP LS 302")
+        world.send(client, "NICK alice")
+        world.send(client, "USER alice 0 * :alice")
+        world.backend.resume()
+        world.settle()
+        world.send(client, "CAP REQ :echo-message labeled-response batch pawl/e2ee")
+        world.send(client, "CAP END")
+        let caps = client.read.filter { $0.contains(" CAP ") }
+        #expect(caps.count == 2)
+        #expect(caps[0].contains(" LS :") && caps[0].hasSuffix(" pawl/e2ee"))
+        #expect(caps[1].hasSuffix(" ACK :echo-message labeled-response batch pawl/e2ee"))
+        #expect(client.read.contains { $0.contains(" 001 alice ") })
+    }
+
+    @Test func aSilentBackendIsAnsweredFor() throws {
+        let world = try World(.observe)
+        world.backend.isStalled = true
+        let client = world.open()
+        world.send(client, "CAP LS 302")
+        #expect(client.read.isEmpty)
+        world.advance(seconds: 1.1)
+        #expect(client.read == [":pawl CAP * LS :pawl/e2ee"])
+        world.send(client, "CAP REQ :pawl/e2ee")
+        #expect(client.read.last == ":pawl CAP * ACK :pawl/e2ee")
+        world.send(client, "CAP REQ :pawl/e2ee sasl")
+        #expect(client.read.last == ":pawl CAP * NAK :pawl/e2ee sasl")
+    }
+
+    @Test func mixedRequestsAreAllOrNothing() throws {
+        let world = try World(.observe, offers: SimulatedBackend.modern)
+        let client = world.open()
+        world.send(client, "CAP REQ :multi-prefix pawl/e2ee nosuch")
+        #expect(client.read.last == ":srv CAP * NAK :multi-prefix pawl/e2ee nosuch")
+        world.send(client, "CAP LIST")
+        #expect(client.read.last == ":srv CAP * LIST :")
+        world.send(client, "CAP REQ :pawl/e2ee multi-prefix")
+        #expect(client.read.last == ":srv CAP * ACK :pawl/e2ee multi-prefix")
+        world.send(client, "CAP LIST")
+        #expect(client.read.last == ":srv CAP * LIST :multi-prefix pawl/e2ee")
+        world.send(client, "CAP REQ :-pawl/e2ee")
+        world.send(client, "CAP LIST")
+        #expect(client.read.last == ":srv CAP * LIST :multi-prefix")
+    }
+
+    @Test func whatWouldNotBeTrueIsNotShown() throws {
+        let world = try World(.observe, offers: SimulatedBackend.modern)
+        let client = world.open()
+        world.send(client, "CAP LS 302")
+        let list = try #require(client.read.last)
+        #expect(list.contains("sasl=PLAIN") && !list.contains("EXTERNAL"))
+        #expect(!list.contains(" tls") && !list.contains("sts="))
+        let rewriting = try World(.observe, offers: SimulatedBackend.modern) { $0.visibility.stsPort = 7000 }
+        let other = rewriting.open()
+        rewriting.send(other, "CAP LS 302")
+        #expect(other.read.last?.contains("sts=port=7000,duration=1") == true)
+    }
+
+    @Test func aClientAskingForEverythingIsBelievedNothing() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let names = SimulatedBackend.modern.map { $0.prefix { $0 != "=" } }.filter { $0 != "tls" && $0 != "sts" }
+        let alice = world.connect(
+            "alice", lines: ["CAP LS 302", "CAP REQ :\(names.joined(separator: " ")) pawl/e2ee", "CAP END"])
+        let bob = world.connect("bob")
+        // Asking is recorded and changes nothing: there is no bundle, so messages stay end-to-gateway.
+        world.send(bob, "PRIVMSG alice :still sealed")
+        #expect(alice.messages.last?.hasSuffix(":still sealed") == true)
+        #expect(!world.canary.contains("still sealed"))
+        #expect(try world.store.evidence(limit: 10).contains { $0.name == "alice" && $0.asked })
+    }
+}

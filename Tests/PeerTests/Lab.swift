@@ -1,0 +1,89 @@
+import Foundation
+import PeerKit
+
+/// The real servers that the gateway is tested in front of.
+enum Backend: String, CaseIterable, Sendable {
+    case ngircd, inspircd
+
+    func start() throws -> any IRCServer {
+        switch self {
+        case .ngircd: try NgIRCd()
+        case .inspircd: try InspIRCd()
+        }
+    }
+}
+
+/// A gateway between a tap, which keeps what the backend sees, and clients.
+final class Lab {
+    let server: any IRCServer
+    let tap: WireTap
+    let gateway: PawlProcess
+
+    init(
+        _ server: any IRCServer, policy: String, paced: Bool = false, environment: [String: String] = [:],
+        arguments: [String] = []
+    ) throws {
+        self.server = server
+        tap = try WireTap(backend: server.port)
+        gateway = try PawlProcess(
+            upstream: tap.port,
+            Self.options(policy, paced: paced, environment: environment, arguments: arguments))
+    }
+
+    static func options(
+        _ policy: String, paced: Bool = false, environment: [String: String] = [:], arguments: [String] = []
+    ) -> PawlProcess.Options {
+        var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", ""] + arguments)
+        options.environment = environment
+        if !paced { options.environment["PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND"] = "0" }
+        return options
+    }
+
+    /// Somebody behind the gateway.
+    func person(_ nick: String, caps: [String]? = nil) throws -> IRCClient {
+        let client = try IRCClient(port: gateway.port)
+        try client.register(nick: nick, caps: caps)
+        return client
+    }
+
+    /// Somebody who is connected to the backend without the gateway.
+    func outsider(_ nick: String) throws -> IRCClient {
+        let client = try IRCClient(port: server.port)
+        try client.register(nick: nick, caps: nil)
+        return client
+    }
+
+    func stop() {
+        gateway.stop()
+        tap.stop()
+        server.stop()
+    }
+}
+
+/// An InspIRCd with services and some accounts.
+final class AccountLab {
+    static let password = "correct-horse"
+    let server: InspIRCd
+    let services: Services
+
+    init(accounts: [String]) throws {
+        var options = InspIRCd.Options()
+        options.servicesLink = true
+        server = try InspIRCd(options)
+        services = try Services(on: server)
+        for account in accounts {
+            let client = try IRCClient(port: server.port)
+            try client.register(nick: account, caps: nil)
+            client.send("PRIVMSG NickServ :REGISTER \(Self.password) \(account)@example.org")
+            try client.expect("900")
+            client.send("QUIT")
+            client.close()
+        }
+    }
+
+    static func login(_ port: UInt16, nick: String, account: String) throws -> IRCClient {
+        let client = try IRCClient(port: port)
+        try client.register(nick: nick, caps: ["sasl"], login: (account, password))
+        return client
+    }
+}
