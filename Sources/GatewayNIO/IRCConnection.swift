@@ -16,14 +16,16 @@ package struct ConnectionServices: Sendable {
     /// Marks a delivery as written to the client's socket; must survive the end of the process.
     package var markDelivered: @Sendable (UInt64) -> Void
     package var clock: @Sendable () -> Moment
-    package var downstream: DownstreamOptions
-    package var upstream: UpstreamOptions
+    /// Asked for each new connection, so that a reload holds from the next one on.
+    package var downstream: @Sendable () -> DownstreamOptions
+    package var upstream: @Sendable () -> UpstreamOptions
 
     package init(
         environment: IRCEnvironment, submit: @escaping @Sendable ([VaultJob]) -> Void,
         register: @escaping @Sendable (any VaultClient, ConnectionID) -> Void,
         unregister: @escaping @Sendable (ConnectionID) -> Void, markDelivered: @escaping @Sendable (UInt64) -> Void,
-        clock: @escaping @Sendable () -> Moment, downstream: DownstreamOptions, upstream: UpstreamOptions
+        clock: @escaping @Sendable () -> Moment, downstream: @escaping @Sendable () -> DownstreamOptions,
+        upstream: @escaping @Sendable () -> UpstreamOptions
     ) {
         self.environment = environment
         self.submit = submit
@@ -66,7 +68,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         self.services = services
         eventLoop = downstream.eventLoop
         session = IRCSession(id: id, environment: services.environment)
-        prelude = Prelude(options: services.downstream, peer: downstream.remoteAddress)
+        prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress)
     }
 
     // MARK: Start
@@ -79,7 +81,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     }
 
     private func connectUpstream() {
-        let options = services.upstream
+        let options = services.upstream()
         let connection = self
         ClientBootstrap(group: eventLoop)
             .connectTimeout(options.connectTimeout)
@@ -108,10 +110,10 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
         upstream = channel
         let addresses = clientAddresses
-        if let version = services.upstream.proxyProtocol {
+        if let version = services.upstream().proxyProtocol {
             channel.write(ProxyProtocol.header(version, addresses), promise: nil)
         }
-        if let password = services.upstream.webIRCPassword {
+        if let password = services.upstream().webIRCPassword {
             let address = addresses?.source.ipAddress ?? "127.0.0.1"
             // A colon at the front would end the parameters.
             let shown = address.hasPrefix(":") ? "0" + address : address
@@ -271,7 +273,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     }
 
     private func startTLS() {
-        guard let tls = services.downstream.tls else { return }
+        guard let tls = services.downstream().tls else { return }
         flush()
         try? downstream.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
     }

@@ -7,6 +7,13 @@ package import NIOPosix
 import NIOSSL
 import Synchronization
 
+/// An address that cannot be listened at.
+package struct ListenFailure: Error, Sendable {
+    package var host: String
+    package var port: Int
+    package var reason: String
+}
+
 /// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
 package final class IRCServer: Sendable {
     private let services: ConnectionServices
@@ -40,7 +47,7 @@ package final class IRCServer: Sendable {
     package func start() async throws -> [SocketAddress] {
         var channels: [any Channel] = []
         do {
-            for listener in services.downstream.listeners { channels.append(try await bind(listener)) }
+            for listener in services.downstream().listeners { channels.append(try await bind(listener)) }
         } catch {
             for channel in channels { try? await channel.close() }
             throw error
@@ -51,23 +58,30 @@ package final class IRCServer: Sendable {
     }
 
     private func bind(_ listener: ListenerOptions) async throws -> any Channel {
-        try await ServerBootstrap(group: group)
+        do {
+            return try await bootstrap(usesTLS: listener.usesTLS).bind(host: listener.host, port: listener.port).get()
+        } catch {
+            throw ListenFailure(host: listener.host, port: listener.port, reason: "\(error)")
+        }
+    }
+
+    private func bootstrap(usesTLS: Bool) -> ServerBootstrap {
+        ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 4096)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             .childChannelOption(.autoRead, value: false)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture { try self.accept(channel, usesTLS: listener.usesTLS) }
+                channel.eventLoop.makeCompletedFuture { try self.accept(channel, usesTLS: usesTLS) }
             }
-            .bind(host: listener.host, port: listener.port)
-            .get()
     }
 
     private func accept(_ channel: any Channel, usesTLS: Bool) throws {
+        let limit = services.downstream().connectionLimit
         let (output, refusal): (SessionOutput?, String?) = state.withLock { state in
             guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
-            guard state.connections.count < services.downstream.connectionLimit else {
+            guard state.connections.count < limit else {
                 return (nil, "The gateway is full. Try again later.")
             }
             state.connections[ObjectIdentifier(channel)] = channel
@@ -76,7 +90,7 @@ package final class IRCServer: Sendable {
             state.outputs[key] = output
             return (output.output, nil)
         }
-        if usesTLS, let tls = services.downstream.tls {
+        if usesTLS, let tls = services.downstream().tls {
             try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
         }
         guard let output else {

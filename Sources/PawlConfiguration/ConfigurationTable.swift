@@ -107,6 +107,7 @@ extension ConfigurationKey {
 
     static let upstreamNetwork = ConfigurationKey(
         "upstream.network", .word, standard: .one(""), derived: "the host of upstream.url", example: .one("ExampleNet"),
+        effect: .restart,
         reason: "The name of the network in the store. Set it before the first start if the host may change: "
             + "another name is another network, with other accounts."
     ) { one($0.upstream.network) }
@@ -269,19 +270,19 @@ extension ConfigurationKey {
     ) { .one($0.limits.fragmentTimeout.seconds.plain) }
 
     static let limitPending = ConfigurationKey(
-        "limits.pending_requests_per_account", .whole(1...65536), standard: .one("256"),
+        "limits.pending_requests_per_account", .whole(1...65536), standard: .one("256"), effect: .restart,
         reason: "Messages of one account that wait for the backend. At one line a second that is four minutes; "
             + "then the person is told, and nobody fills the store for all."
     ) { one($0.limits.pendingRequestsPerAccount) }
 
     static let limitRequestAge = ConfigurationKey(
-        "limits.request_age", .number(1...86400, unit: "seconds"), standard: .one("300"),
+        "limits.request_age", .number(1...86400, unit: "seconds"), standard: .one("300"), effect: .restart,
         reason: "How old a message may grow before it is declared dead and its sender told: later, people have "
             + "moved on."
     ) { .one($0.limits.requestAge.seconds.plain) }
 
     static let limitEvidence = ConfigurationKey(
-        "limits.evidence_rows", .whole(100...100_000_000), standard: .one("100000"),
+        "limits.evidence_rows", .whole(100...100_000_000), standard: .one("100000"), effect: .restart,
         reason: "Rows about which client could do what and when. Some for each account and client: ten thousand "
             + "accounts with ten clients each; the oldest go first."
     ) { one($0.limits.evidenceRows) }
@@ -315,7 +316,7 @@ extension ConfigurationKey {
     ) { one($0.admin.socket) }
 
     static let logLevel = ConfigurationKey(
-        "log.level", choice(PawlConfiguration.Log.Level.self), standard: .one("info"),
+        "log.level", choice(PawlConfiguration.Log.Level.self), standard: .one("info"), effect: .restart,
         reason: "The least severe level that is written. `info` says what an operator did and what failed, "
             + "nothing per message."
     ) { one($0.log.level.rawValue) }

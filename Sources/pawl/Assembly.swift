@@ -12,6 +12,7 @@ import NIOSSL
 import PawlConfiguration
 import RequestQueue
 import SQLiteStore
+import Synchronization
 
 /// Makes a gateway from a configuration.
 enum Assembly {
@@ -46,16 +47,34 @@ enum Assembly {
             logger.error("the store did not take a batch: \(failure.message)")
         }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
+        let endpoints = Shared(try Endpoints(configuration))
         let services = ConnectionServices(
             environment: environment, submit: { runner.submit($0) }, register: { runner.register($0, as: $1) },
             unregister: { runner.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
-            downstream: try downstream(configuration), upstream: try upstream(configuration))
+            downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } })
         let server = IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
         let gateway = Gateway(
             environment: environment, store: store, vault: runner, server: server, logger: logger,
             configuration: configuration, policySource: source,
-            writeBackup: { try Backup.write(store, to: $0) }, reload: reload, requestStop: requestStop)
+            writeBackup: { try Backup.write(store, to: $0) },
+            reload: {
+                let new = try reload()
+                let changed = try Endpoints(new)
+                endpoints.withLock { $0 = changed }
+                return new
+            }, requestStop: requestStop)
         return Assembled(gateway: gateway, configuration: configuration, group: group)
+    }
+
+    /// Where and how to listen and to connect; a reload makes them anew.
+    private struct Endpoints: Sendable {
+        var downstream: DownstreamOptions
+        var upstream: UpstreamOptions
+
+        init(_ configuration: PawlConfiguration) throws {
+            downstream = try Assembly.downstream(configuration)
+            upstream = try Assembly.upstream(configuration)
+        }
     }
 
     // MARK: Store
@@ -80,7 +99,7 @@ enum Assembly {
     ) throws -> (PolicyTable, String) {
         let configured = Policy(name: configuration.policy.rawValue) ?? .observe
         var snapshot = PolicySnapshot(everyone: configured)
-        var source = "from the configuration"
+        var source = Gateway.fromConfiguration
         for (account, policy) in try store.load().policies {
             if let account {
                 snapshot.accounts[account] = policy
@@ -192,7 +211,9 @@ enum Assembly {
         case let error as StoreError: error.message
         case let error as AdminFailure: error.message
         case let error as ConfigurationError: "\(error)"
-        case let error as IOError: "\(error.description). Is the port taken by another program?"
+        case let error as ListenFailure:
+            "\(error.host):\(error.port) cannot be listened at: \(error.reason). If another program has the port, stop it, "
+                + "or choose another one with --listen."
         default: "\(error)"
         }
     }
@@ -201,4 +222,13 @@ enum Assembly {
 extension Duration {
     /// Whole milliseconds.
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
+}
+
+/// A value that several closures share.
+private final class Shared<Value: Sendable>: Sendable {
+    private let value: Mutex<Value>
+
+    init(_ value: Value) { self.value = Mutex(value) }
+
+    func withLock<Result: Sendable>(_ body: (inout sending Value) -> sending Result) -> Result { value.withLock(body) }
 }

@@ -26,10 +26,19 @@ struct ModelTests {
         var texts: [[UInt8]] = []
         var opened: Set<Int> = []
         var network: [Packet] = []
+        var arrived: Set<Int> = []
         var (lost, copies, gaps) = (0, 0, 0)
+
+        /// A restart: what was stored comes back, and would be stored the same again.
+        func restarted(_ state: [UInt8]) throws -> Session {
+            let session = try restored(state)
+            #expect(session.state == state, "seed \(seed), message \(texts.count): another state after a restart")
+            return session
+        }
 
         func deliver(_ packet: Packet) throws {
             let data = [UInt8(packet.toBob ? 1 : 2)]
+            arrived.insert(packet.id)
             if packet.toBob && bob == nil {
                 var output: [UInt8] = []
                 bob = try device.respond(to: packet.bytes, data: data, into: &output).state
@@ -37,16 +46,17 @@ struct ModelTests {
                 opened.insert(packet.id)
                 return
             }
-            var session = try restored(packet.toBob ? try #require(bob) : alice)
+            var session = try restarted(packet.toBob ? try #require(bob) : alice)
             if opened.contains(packet.id) {
                 copies += 1
-                #expect(session.refusal(of: packet.bytes, data: data) == .duplicate, "copy of \(packet.id)")
+                #expect(
+                    session.refusal(of: packet.bytes, data: data) == .duplicate, "seed \(seed), copy of \(packet.id)")
                 return
             }
             // First a corrupted one, which must leave no trace.
             var corrupted = packet.bytes
             corrupted[random.below(corrupted.count)] ^= UInt8(1 << random.below(8))
-            #expect(session.refusal(of: corrupted, data: data) != nil, "corrupted \(packet.id)")
+            #expect(session.refusal(of: corrupted, data: data) != nil, "seed \(seed), corrupted \(packet.id)")
             var output: [UInt8] = []
             let received = try session.decrypt(packet.bytes.span, associatedData: data.span, into: &output)
             gaps += received.skipped
@@ -62,7 +72,7 @@ struct ModelTests {
                 if random.below(6) == 0 { talking.toggle() }
                 let toBob = talking || bob == nil
                 let plaintext = random.bytes(random.below(40))
-                var session = try restored(toBob ? alice : try #require(bob))
+                var session = try restarted(toBob ? alice : try #require(bob))
                 let bytes = try session.seal(plaintext, data: [toBob ? 1 : 2], random: &random)
                 if toBob { alice = session.state } else { bob = session.state }
                 let packet = Packet(id: texts.count, toBob: toBob, bytes: bytes, due: step + random.below(30))
@@ -80,6 +90,7 @@ struct ModelTests {
         }
         #expect(texts.count == 2000 && network.isEmpty)
         #expect(lost > 100 && copies > 50 && gaps > 100, "the network was too kind: \(lost) \(copies) \(gaps)")
+        #expect(opened == arrived, "seed \(seed)")
         // What never came is exactly what keys are still kept for, up to the unseen ends of chains.
         let kept = try restored(alice).skippedCount + restored(try #require(bob)).skippedCount
         #expect(kept <= 2000 - opened.count)

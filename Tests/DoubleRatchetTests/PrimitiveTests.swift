@@ -80,6 +80,36 @@ struct PrimitiveTests {
                 == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8")
     }
 
+    @Test("ML-KEM-1024: there and back, and other sizes") func kem() throws {
+        var random = SeededRandomSource(5)
+        let seed = SecretBytes(random.bytes(KeySize.kemSeed))
+        let other = SecretBytes(random.bytes(KeySize.kemSeed))
+        let key = Primitives.kemPublicKey(seed: seed)
+        #expect(key.count == KeySize.kemPublic)
+        let one = try Primitives.encapsulate(to: key)
+        let two = try Primitives.encapsulate(to: key)
+        #expect(one.ciphertext.count == KeySize.kemCiphertext && one.secret.count == 32)
+        #expect(try Primitives.decapsulate(one.ciphertext, seed: seed).isEqual(to: one.secret))
+        #expect(try Primitives.decapsulate(two.ciphertext, seed: seed).isEqual(to: two.secret))
+        #expect(!one.secret.isEqual(to: two.secret) && one.ciphertext != two.ciphertext)
+        // Implicit rejection: another secret, no error.
+        #expect(try !Primitives.decapsulate(one.ciphertext, seed: other).isEqual(to: one.secret))
+        var changed = one.ciphertext
+        changed[700] ^= 1
+        #expect(try !Primitives.decapsulate(changed, seed: seed).isEqual(to: one.secret))
+        for size in [0, 1, KeySize.kemPublic - 1, KeySize.kemPublic + 1] {
+            let bytes = Array((key + [0]).prefix(size))
+            #expect(throws: RatchetError.invalidKey, "\(size)") { try Primitives.encapsulate(to: bytes) }
+            #expect(throws: RatchetError.malformed, "\(size)") { try Primitives.decapsulate(bytes, seed: seed) }
+        }
+        // The first coefficient at the modulus 3329 = 0xD01, and right below it.
+        var over = key
+        (over[0], over[1]) = (0x01, over[1] & 0xF0 | 0x0D)
+        #expect(throws: RatchetError.invalidKey) { try Primitives.encapsulate(to: over) }
+        over[0] = 0x00
+        _ = try Primitives.encapsulate(to: over)
+    }
+
     @Test("GCM-SIV opens what it sealed and nothing else") func aead() throws {
         let key = SecretBytes([UInt8](repeating: 3, count: 32))
         var sealed: [UInt8] = []

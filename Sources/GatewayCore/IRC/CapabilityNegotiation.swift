@@ -14,31 +14,9 @@ package enum PawlCapability {
 /// The state of capability negotiation for one connection. It makes lines and consumes lines; who sends them is the
 /// session's business.
 package struct CapabilityNegotiation: Sendable {
-    /// What is not shown to clients, or shown differently.
-    package struct Visibility: Sendable, Equatable {
-        /// STARTTLS would bypass the gateway; it is hidden unless this listener ends TLS itself.
-        package var hidesStartTLS = true
-        /// The backend never sees the client's certificate.
-        package var hidesExternal = true
-        /// The port of our own TLS listener for `sts`; nothing hides `sts`.
-        package var stsPort: Int?
-        /// Under `hosted` and above only what the gateway can translate is shown.
-        package var onlyTranslatable = false
-
-        package init() {}
-    }
-
     /// Capabilities that the gateway asks for under `hosted` and above, where they are offered.
     package static let wanted = [
         "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
-    ]
-
-    /// Capabilities that the gateway understands well enough to show them to clients under `hosted` and above.
-    package static let translatable: Set<String> = [
-        "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
-        "multi-prefix", "userhost-in-names", "cap-notify", "account-notify", "away-notify", "chghost", "invite-notify",
-        "setname", "sasl", "tls", "sts", "standard-replies", "monitor", "extended-monitor", "no-implicit-names",
-        "draft/no-implicit-names", "account-registration", "draft/account-registration", "utf8only",
     ]
 
     private enum Pending: Sendable, Equatable {
@@ -358,27 +336,6 @@ package struct CapabilityNegotiation: Sendable {
         }
     }
 
-    private func isVisible(_ name: String) -> Bool {
-        if name == "tls" { return !visibility.hidesStartTLS }
-        if name == "sts" { return visibility.stsPort != nil }
-        return !visibility.onlyTranslatable || Self.translatable.contains(name)
-    }
-
-    /// A token of CAP LS as clients may see it; nothing where they may not.
-    private func visible(_ token: String) -> String? {
-        let name = bareName(token)
-        guard isVisible(name) else { return nil }
-        if name == "sts", let port = visibility.stsPort {
-            let others = value(token).split(separator: ",").filter { !$0.hasPrefix("port=") }.map(String.init)
-            return "sts=" + (["port=\(port)"] + others).joined(separator: ",")
-        }
-        if name == "sasl", visibility.hidesExternal, token.contains("=") {
-            let mechanisms = value(token).split(separator: ",").filter { $0.uppercased() != "EXTERNAL" }
-            return mechanisms.isEmpty ? nil : "sasl=" + mechanisms.joined(separator: ",")
-        }
-        return token
-    }
-
     private func reply(_ subcommand: String, _ names: [String]) -> String {
         ":\(serverName) CAP \(nick) \(subcommand) :" + names.joined(separator: " ")
     }
@@ -394,11 +351,11 @@ package struct CapabilityNegotiation: Sendable {
         (text ?? "").split(separator: " ").map(String.init)
     }
 
-    private func bareName(_ token: String) -> String {
+    func bareName(_ token: String) -> String {
         String(token.prefix { $0 != "=" })
     }
 
-    private func value(_ token: String) -> Substring {
+    func value(_ token: String) -> Substring {
         token.firstIndex(of: "=").map { token[token.index(after: $0)...] } ?? ""
     }
 }

@@ -58,7 +58,8 @@ package enum StoreError: Error, Equatable, Sendable {
         case .tooNew(let found, let known):
             """
             The store has schema \(found); this program knows schemas up to \(known). Start the newer pawl that wrote \
-            it, or bring back the backup that was made before the upgrade: pawl restore FILE --data DIR.
+            it, or bring back the backup that was made before the upgrade: pawl restore FILE --force --data with this \
+            directory.
             """
         case .fenced: "Another gateway has taken this session over."
         }

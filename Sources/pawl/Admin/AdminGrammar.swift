@@ -2,6 +2,7 @@
 
 import ArgumentParser
 import Foundation
+import GatewayCore
 
 /// A command that a running gateway carries out.
 protocol AdminCommand: AsyncParsableCommand {
@@ -51,6 +52,8 @@ enum AdminGrammar {
             try parsed.run()
             return .failure("This command does not work over the control socket.")
         } catch let failure as AdminFailure {
+            return .failure(failure.message)
+        } catch let failure as StoreError {
             return .failure(failure.message)
         } catch {
             let code = Root.exitCode(for: error)

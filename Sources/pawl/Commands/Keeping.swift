@@ -52,6 +52,10 @@ struct RestoreCommand: AsyncParsableCommand {
     var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
     @Option(name: .customLong("key-file"), help: "Where the storage key goes, if not DIR/storage.key.") var keyFile:
         String?
+    @Option(
+        name: .customLong("key-environment"),
+        help: "The environment variable that holds the storage key, where the gateway reads it from one.")
+    var keyEnvironment: String?
     @Flag(help: "Move what is in the directory aside first.") var force = false
     @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that stands in the directory.")
     var acceptRollback = false
@@ -63,7 +67,8 @@ struct RestoreCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let key = keyFile.map { StorageKey.Source.file($0) } ?? .standard(directory: data)
+        let key: StorageKey.Source =
+            keyEnvironment.map { .environment($0) } ?? keyFile.map { .file($0) } ?? .standard(directory: data)
         let now = SystemClock.now().wall
         do {
             if acceptRollback {

@@ -25,6 +25,7 @@ final class Gateway: Sendable {
     private let configuration: Mutex<PawlConfiguration>
     private let reloadConfiguration: @Sendable () throws -> PawlConfiguration
     private let requestStop: @Sendable () -> Void
+    static let fromConfiguration = "from the configuration"
     /// Where the policy in force comes from, for people who wonder why the file does not count.
     private let policySource: Mutex<String>
 
@@ -124,13 +125,32 @@ final class Gateway: Sendable {
         let differences = new.differences(from: old)
         environment.replace(try Assembly.ircSettings(new))
         configuration.withLock { $0 = new }
+        try commit([audit("reload", differences.map(\.name).joined(separator: " "))])
         logger.notice("configuration reloaded")
-        return differences.map { "\($0)" }
+        return differences.map { difference in
+            guard difference.name == "policy" else { return "\(difference)" }
+            return adoptConfiguredPolicy(new)
+        }
+    }
+
+    /// The configured policy holds until an operator has set another one.
+    private func adoptConfiguredPolicy(_ configuration: PawlConfiguration) -> String {
+        let new = Policy(name: configuration.policy.rawValue) ?? .observe
+        guard policySource.withLock({ $0 == Self.fromConfiguration }) else {
+            return "policy: \(new.name) stands in the configuration, and what an operator has set stays: "
+                + environment.policies.snapshot.everyone.name
+        }
+        guard new != .off || environment.latches.isEmpty else {
+            return "policy: off is not applied, because conversations are protected; reset them first"
+        }
+        environment.policies.update { $0.everyone = new }
+        return "policy: \(new.name) (applied)"
     }
 
     /// Takes no more clients and ends when the last one has gone and nothing waits.
     func drain() async {
         logger.notice("draining")
+        try? commit([audit("drain", "")])
         await server.drain()
         let stop = requestStop
         let server = server

@@ -51,12 +51,12 @@ struct GatewayService: Service {
             return try await MetricsServer.start(
                 host: address.host, port: address.port, group: assembled.group,
                 page: { MetricsPage.text(gateway) },
-                isReady: {
-                    guard !gateway.server.isDraining else { return false }
+                readiness: {
+                    guard !gateway.server.isDraining else { return "the gateway drains and takes no more clients" }
                     let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
                         .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
                     try? await probe?.close()
-                    return probe != nil
+                    return probe == nil ? "the backend cannot be reached" : nil
                 })
         } catch {
             // Chat goes on without being watched; a second gateway on the same machine should not need a file for it.

@@ -11,14 +11,14 @@ final class MetricsServer: Sendable {
     /// - Throws: where the port cannot be bound.
     static func start(
         host: String, port: Int, group: MultiThreadedEventLoopGroup, page: @escaping @Sendable () -> String,
-        isReady: @escaping @Sendable () async -> Bool
+        readiness: @escaping @Sendable () async -> String?
     ) async throws -> MetricsServer {
         let channel = try await ServerBootstrap(group: group)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.configureHTTPServerPipeline(withErrorHandling: true)
-                    try channel.pipeline.syncOperations.addHandler(MetricsHandler(page: page, isReady: isReady))
+                    try channel.pipeline.syncOperations.addHandler(MetricsHandler(page: page, readiness: readiness))
                 }
             }
             .bind(host: host, port: port).get()
@@ -35,11 +35,12 @@ private final class MetricsHandler: ChannelInboundHandler {
     typealias OutboundOut = HTTPServerResponsePart
 
     private let page: @Sendable () -> String
-    private let isReady: @Sendable () async -> Bool
+    /// Why the gateway is not ready; nothing where it is.
+    private let readiness: @Sendable () async -> String?
     private var path: String?
 
-    init(page: @escaping @Sendable () -> String, isReady: @escaping @Sendable () async -> Bool) {
-        (self.page, self.isReady) = (page, isReady)
+    init(page: @escaping @Sendable () -> String, readiness: @escaping @Sendable () async -> String?) {
+        (self.page, self.readiness) = (page, readiness)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -60,11 +61,10 @@ private final class MetricsHandler: ChannelInboundHandler {
     }
 
     private func answerReady(_ channel: any Channel) {
-        let promise = channel.eventLoop.makePromise(of: Bool.self)
-        promise.completeWithTask(isReady)
-        promise.futureResult.whenSuccess { ready in
-            Self.send(
-                ready ? .ok : .serviceUnavailable, ready ? "ready\n" : "the backend cannot be reached\n", channel)
+        let promise = channel.eventLoop.makePromise(of: String?.self)
+        promise.completeWithTask(readiness)
+        promise.futureResult.whenSuccess { reason in
+            Self.send(reason == nil ? .ok : .serviceUnavailable, (reason ?? "ready") + "\n", channel)
         }
     }
 

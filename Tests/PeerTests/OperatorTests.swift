@@ -1,0 +1,142 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// What an operator does: starts, refusals, reloads, backups, drains.
+@Suite(.serialized) struct OperatorTests {
+    private func start(_ data: String, _ more: [String] = []) throws -> ChildProcess.Output {
+        let port = try FreePort()
+        return try PawlProcess.run(
+            [
+                "serve", "--listen", "irc://127.0.0.1:\(port.number)", "--upstream", "irc://127.0.0.1:1", "--metrics",
+                "",
+                "--data", data,
+            ] + more)
+    }
+
+    @Test func refusalsNameTheirRepair() throws {
+        let server = try NgIRCd()
+        let lab = try Lab(server, policy: "hosted")
+        defer { lab.stop() }
+        let data = lab.gateway.dataDirectory
+        let second = try start(data)
+        #expect(!second.succeeded && second.stderr.contains("pawl does not start"))
+        lab.gateway.stop()
+        let key = data + "/storage.key"
+        let good = try #require(FileManager.default.contents(atPath: key))
+        try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: key)
+        #expect(try start(data).stderr.contains("chmod 600"))
+        try FileManager.default.removeItem(atPath: key)
+        #expect(try start(data).stderr.contains("storage key"))
+        FileManager.default.createFile(
+            atPath: key, contents: Data(repeating: 9, count: 32), attributes: [.posixPermissions: 0o600])
+        #expect(!(try start(data)).succeeded)
+        FileManager.default.createFile(atPath: key, contents: good, attributes: [.posixPermissions: 0o600])
+        try lab.gateway.start()
+        lab.gateway.stop()
+        FileManager.default.createFile(atPath: data + "/pawl.sqlite", contents: Data("not a database".utf8))
+        let corrupt = try start(data)
+        #expect(!corrupt.succeeded && corrupt.stderr.contains("pawl restore"))
+    }
+
+    @Test func wrongOptionsAndFiles() throws {
+        let scratch = try ScratchDirectory()
+        let nearest = try PawlProcess.run(["serve", "--data", scratch.path], environment: ["PAWL_POLCY": "x"])
+        #expect(nearest.stderr.contains("PAWL_POLICY"))
+        let plain = try start(scratch.file("d"), ["--listen", "irc://0.0.0.0:6667"])
+        #expect(!plain.succeeded && plain.stderr.contains("irc+insecure"))
+        _ = try scratch.write("bad.yaml", "polcy: hosted\n")
+        let checked = try PawlProcess.run(["config", "check", scratch.file("bad.yaml")])
+        #expect(checked.status == .exited(78) && checked.stderr.contains("did you mean `policy`"))
+        _ = try scratch.write("good.yaml", "policy: hosted\n")
+        let fine = try PawlProcess.run(["config", "check", scratch.file("good.yaml")])
+        #expect(fine.succeeded && fine.stdout.contains("hosted"))
+        #expect(try PawlProcess.run(["status", "--data", scratch.path]).status == .exited(69))
+    }
+
+    @Test func aReloadAppliesOrRefuses() throws {
+        let server = try NgIRCd()
+        let scratch = try ScratchDirectory()
+        _ = try scratch.write("pawl.yaml", "policy: observe\n")
+        let gateway = try PawlProcess(
+            upstream: server.port,
+            {
+                var options = Lab.options("observe", arguments: ["--config", scratch.file("pawl.yaml")])
+                options.environment["PAWL_LIMITS_CONNECTIONS"] = "50"
+                return options
+            }())
+        defer { gateway.stop() }
+        _ = try scratch.write("pawl.yaml", "polcy: hosted\n")
+        let refused = try gateway.admin(["config", "reload"])
+        #expect(refused.status == .exited(78) && refused.stderr.contains("polcy"))
+        _ = try scratch.write("pawl.yaml", "refusal:\n  outsider: \"No way to {target}.\"\n")
+        let applied = try gateway.admin(["config", "reload"])
+        #expect(applied.succeeded && applied.stdout.contains("refusal.outsider"))
+        #expect(try gateway.admin(["policy", "set", "hosted"]).succeeded)
+        let alice = try IRCClient(port: gateway.port)
+        try alice.register(nick: "alice", caps: nil)
+        alice.send("PRIVMSG nobody :x")
+        #expect(try alice.expect("531").body == "No way to nobody.")
+        #expect(try gateway.admin(["audit"]).stdout.contains("reload"))
+    }
+
+    @Test func backupAndRestore() throws {
+        let accounts = try AccountLab(accounts: ["anna", "bert"])
+        let lab = try Lab(accounts.server, policy: "hosted")
+        defer {
+            lab.stop()
+            accounts.services.stop()
+        }
+        let anna = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna")
+        let bert = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
+        anna.send("PRIVMSG bert :before the backup")
+        try bert.expectMessage("before the backup")
+        let scratch = try ScratchDirectory()
+        let file = scratch.file("backup")
+        #expect(try lab.gateway.admin(["backup", file]).succeeded)
+        #expect(try lab.gateway.admin(["backup", file]).stderr.contains("already"))
+        anna.send("PRIVMSG bert :after the backup")
+        try bert.expectMessage("after the backup")
+        lab.gateway.stop()
+        let data = lab.gateway.dataDirectory
+        #expect(!(try PawlProcess.run(["restore", file, "--data", data])).succeeded)
+        let restored = try PawlProcess.run(["restore", file, "--data", data, "--force"])
+        #expect(restored.succeeded && restored.stdout.contains("set up anew"))
+        try lab.gateway.start()
+        // The latch is there; sessions begin anew and work.
+        #expect(try lab.gateway.admin(["conversations", "list"]).stdout.contains("anna"))
+        let again = try AccountLab.login(lab.gateway.port, nick: "anna3", account: "anna")
+        let other = try AccountLab.login(lab.gateway.port, nick: "bert3", account: "bert")
+        again.send("PRIVMSG bert3 :after the restore")
+        try other.expectMessage("after the restore")
+        #expect(try lab.gateway.admin(["audit"]).stdout.contains("store.restored"))
+        #expect(!lab.tap.shows("after the restore"))
+    }
+
+    @Test func drainAndStop() throws {
+        let lab = try Lab(try NgIRCd(), policy: "observe")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        #expect(try lab.gateway.admin(["drain"]).succeeded)
+        #expect(throws: (any Error).self) { try IRCClient(port: lab.gateway.port).register(nick: "late", caps: nil) }
+        alice.send("PRIVMSG alice :still connected")
+        try alice.expectMessage("still connected")
+        alice.close()
+        try eventually("the gateway has stopped") { !lab.gateway.isRunning }
+        try lab.gateway.start()
+        #expect(lab.gateway.stop() == .exited(0))
+    }
+
+    @Test func theControlSocketIsItsOwners() throws {
+        let lab = try Lab(try NgIRCd(), policy: "observe")
+        defer { lab.stop() }
+        let path = lab.gateway.dataDirectory + "/pawl.sock"
+        let attributes = try FileManager.default.attributesOfItem(atPath: path)
+        #expect(attributes[.posixPermissions] as? Int == 0o600)
+        for words in [["status"], ["users"], ["clients"], ["queue"], ["policy", "get"], ["policy", "simulate"]] {
+            let json = try lab.gateway.admin(words + ["--json"])
+            #expect(json.succeeded)
+            #expect((try? JSONSerialization.jsonObject(with: Data(json.stdout.utf8))) != nil, "\(words)")
+        }
+    }
+}
