@@ -32,8 +32,9 @@ struct ChangeTests {
     @Test func onlyTheListedKeysNeedARestart() {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
-                "listen", "upstream.url", "data", "storage_key.file", "storage_key.environment", "metrics.listen",
-                "admin.socket",
+                "listen", "upstream.url", "upstream.network", "data", "storage_key.file", "storage_key.environment",
+                "limits.pending_requests_per_account", "limits.request_age", "limits.evidence_rows", "metrics.listen",
+                "admin.socket", "log.level",
             ])
     }
 
