@@ -142,8 +142,8 @@ extension IRCSession {
             return pass(line, raw, out)
         }
         switch exemption(line, now) {
-        case .proven: decide(line, raw, text, exempt: true, now, out)
-        case .none: decide(line, raw, text, exempt: false, now, out)
+        case .proven: show(shown(line, raw, text, exempt: true), out)
+        case .none: show(shown(line, raw, text, exempt: false), out)
         case .unknown: probe(line, raw, now, out)
         }
     }
@@ -163,9 +163,12 @@ extension IRCSession {
         return proven && identity.host == host ? .proven : .none
     }
 
-    func decide(
-        _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool, _ now: Moment, _ out: SessionOutput
-    ) {
+    func show(_ lines: [ByteBuffer], _ out: SessionOutput) {
+        for line in lines { deliver(line, out) }
+    }
+
+    /// What the client sees of a plaintext: the text, the text marked, or a remark in its place.
+    func shown(_ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool) -> [ByteBuffer] {
         let source = line.string(line.sourceNick)
         let isPrivate = line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
         let latch = isPrivate ? latch(of: line) : .plaintext
@@ -175,14 +178,15 @@ extension IRCSession {
         switch verdict {
         case .deliver:
             environment.tally.add(.deliveredPlaintext)
-            pass(line, raw, out)
+            return translated(line, raw).map { [$0] } ?? []
         case .mark:
             environment.tally.add(.deliveredMarked)
-            mark(line, text, source, out)
+            return marked(line, text, source)
         case .withhold:
             environment.tally.add(.withheld)
-            notify(
-                latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source), out)
+            return [
+                remark(latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
+            ]
         }
     }
 
@@ -201,24 +205,21 @@ extension IRCSession {
         return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
     }
 
-    private func mark(_ line: IRCLine, _ text: [UInt8], _ source: String, _ out: SessionOutput) {
+    private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String) -> [ByteBuffer] {
+        var before: [ByteBuffer] = []
         var marked = Array((Remarks.notEncrypted + " ").utf8) + text
         switch CTCP(text) {
         case .action: marked = Array("\u{1}ACTION \(Remarks.notEncrypted)".utf8) + text.dropFirst(7)
-        case .other(let command):
-            notify(Remarks.markedCTCP(command, from: source), out)
-            marked = text
-        case .dcc:
-            notify(Remarks.markedCTCP("DCC", from: source), out)
+        case .other, .dcc:
+            // A mark inside would break the request, so it stands before it.
+            before = [remark(Remarks.markedCTCP(from: source))]
             marked = text
         case nil: break
         }
-        for line in textLines(
-            tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
-            target: line.text(0) ?? "", body: Body(text: marked))
-        {
-            deliver(line, out)
-        }
+        return before
+            + textLines(
+                tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
+                target: line.text(0) ?? "", body: Body(text: marked))
     }
 
     // MARK: Text for people

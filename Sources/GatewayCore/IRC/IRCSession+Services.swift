@@ -18,7 +18,7 @@ extension IRCSession {
         let folded = line.folded(line.sourceNick, support.caseMapping)
         guard beginProbe(folded, line.string(line.sourceNick), now, out) else {
             let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
-            return decide(line, raw, text, exempt: false, now, out)
+            return show(shown(line, raw, text, exempt: false), out)
         }
         let ticket = inbound.reserve()
         services.probes[folded]?.inbound.append((ticket, line, raw))
@@ -76,12 +76,7 @@ extension IRCSession {
     /// Puts a line that waited for a probe in its place.
     private func answerInbound(_ ticket: UInt64, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment) {
         let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
-        // What is decided goes through the same path, into the reserved place.
-        let aside = SessionOutput()
-        let kept = inbound
-        inbound = Lane()
-        decide(line, raw, text, exempt: exemption(line, now) == .proven, now, aside)
-        inbound = kept
-        inbound.resolve(ticket, with: [InboundEntry(line: aside.downstream)])
+        let lines = shown(line, raw, text, exempt: exemption(line, now) == .proven)
+        inbound.resolve(ticket, with: lines.map { InboundEntry(line: $0) })
     }
 }

@@ -103,8 +103,8 @@ package enum Remarks {
             + "and will see letters without sense: connect through the gateway, or ask the sender."
     }
 
-    package static func markedCTCP(_ command: String, from source: String) -> String {
-        "\(notEncrypted) The CTCP \(command) from \(source) was not encrypted."
+    package static func markedCTCP(from source: String) -> String {
+        "\(notEncrypted) The next CTCP from \(source) was not encrypted."
     }
 }
 
