@@ -32,7 +32,7 @@ package struct OutboundMessage: Sendable {
 extension IRCSession {
     /// PRIVMSG, NOTICE or TAGMSG of the client.
     func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
-        noteSoftware(line)
+        noteSoftware(line, now, out)
         guard isRegistered || policy < .hosted else {
             // The backend would take it as soon as it has registered the client, and in the clear.
             return reply(451, [], "You have not registered", out)
@@ -238,12 +238,13 @@ extension IRCSession {
     }
 
     /// A CTCP VERSION reply of the client says what it is.
-    private func noteSoftware(_ line: IRCLine) {
+    private func noteSoftware(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
         let text = line.slice(span).readableBytesView
         guard CTCP(text) == .other("VERSION"), text.count > 9 else { return }
         let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
         software = String(decoding: words, as: UTF8.self)
+        if isRegistered { recordEvidence(now, out, registrations: 0) }
     }
 
     private func note(_ recipient: Recipient, _ target: String, _ now: Moment) {
