@@ -50,7 +50,7 @@ extension IRCSession {
     }
 
     func updateRoster(_ now: Moment) {
-        guard let nick else { return }
+        guard let nick, !isUpstreamClosed else { return }
         let entry = RosterEntry(
             connection: id, account: account, nick: nick, participates: policy > .off,
             askedForCapability: capabilities.clientAsked)

@@ -165,6 +165,8 @@ package final class IRCSession {
     package func upstreamEnded(at now: Moment, _ out: SessionOutput) {
         isUpstreamClosed = true
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
+        // The backend knows nobody by this nick any more, however long the client keeps its socket.
+        environment.roster.remove(id, now: now.monotonic)
         flushInbound(out)
     }
 

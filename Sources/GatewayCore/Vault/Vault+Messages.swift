@@ -46,7 +46,9 @@ extension Vault {
             let isFirst = latch(job, now, &changes, &step)
             track(
                 id,
-                InFlight(connection: job.connection, account: job.sender, target: job.target, acceptedAt: now.wall))
+                InFlight(
+                    connection: job.connection, account: job.sender, peer: job.recipient, target: job.target,
+                    acceptedAt: now.wall))
             step.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst))
         } catch {
             changes.removeAll()
@@ -175,7 +177,8 @@ extension Vault {
         _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
         guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-        var opened = Opened(body: body, sequence: nil, sender: sender, gap: skipped)
+        let gap = skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
+        var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
         if body.kind == .text, recipient.isVerified {
             let sequence = nextDelivery()
             guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
@@ -188,6 +191,13 @@ extension Vault {
         remember(job, envelope, recipient, opened)
         markOpened(envelope.messageID, now, &changes)
         return .success(opened)
+    }
+
+    /// Messages of a conversation that are under way: what was overtaken over another connection is not lost.
+    private func coming(from sender: AccountID, to recipient: AccountID, besides message: MessageID) -> Int {
+        inFlight.count {
+            $0.value.account == sender && $0.value.peer == recipient && !$0.value.isOpened && $0.key != message.value
+        }
     }
 
     private mutating func markOpened(_ message: MessageID, _ now: Moment, _ changes: inout [StoreChange]) {

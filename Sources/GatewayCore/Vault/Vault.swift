@@ -55,6 +55,7 @@ package struct Vault<Random: RandomSource> {
     struct InFlight {
         var connection: ConnectionID?
         var account: AccountID
+        var peer: AccountID
         var target: String
         var acceptedAt: Int64
         var acknowledgedAt: Int64?
@@ -298,7 +299,8 @@ package struct Vault<Random: RandomSource> {
             track(
                 request.id,
                 InFlight(
-                    connection: connection, account: account, target: request.target, acceptedAt: request.acceptedAt))
+                    connection: connection, account: account, peer: AccountID(text: request.peer),
+                    target: request.target, acceptedAt: request.acceptedAt))
         }
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
