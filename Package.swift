@@ -86,7 +86,7 @@ let package = Package(
             dependencies: [
                 nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
             ],
-            path: "Tests/Benchmarks", swiftSettings: settings),
+            path: "Tests/Benchmarks", exclude: ["RESULTS.md"], swiftSettings: settings),
         // Tests, one target a module.
         tests("DoubleRatchetTests", ["DoubleRatchet"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),

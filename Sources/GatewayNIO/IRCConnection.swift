@@ -90,7 +90,8 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    if let tls = options.tls {
+                    // A PROXY header goes before the handshake, as HAProxy sends it; then TLS begins in `connected`.
+                    if let tls = options.tls, options.proxyProtocol == nil {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
                     }
@@ -100,20 +101,29 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
             .connect(host: options.host, port: options.port)
             .whenComplete { result in
                 switch result {
-                case .success(let channel): connection.connected(channel)
+                case .success(let channel): connection.connected(channel, options)
                 case .failure(let error): connection.upstreamFailed(error)
                 }
             }
     }
 
-    private func connected(_ channel: any Channel) {
+    private func connected(_ channel: any Channel, _ options: UpstreamOptions) {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
         upstream = channel
         let addresses = clientAddresses
-        if let version = services.upstream().proxyProtocol {
-            channel.write(ProxyProtocol.header(version, addresses), promise: nil)
+        if let version = options.proxyProtocol {
+            channel.writeAndFlush(ProxyProtocol.header(version, addresses), promise: nil)
+            if let tls = options.tls {
+                do {
+                    try channel.pipeline.syncOperations.addHandler(
+                        try NIOSSLClientHandler(context: tls, serverHostname: options.serverName), position: .first)
+                } catch {
+                    channel.close(promise: nil)
+                    return upstreamFailed(error)
+                }
+            }
         }
-        if let password = services.upstream().webIRCPassword {
+        if let password = options.webIRCPassword {
             let address = addresses?.source.ipAddress ?? "127.0.0.1"
             // A colon at the front would end the parameters.
             let shown = address.hasPrefix(":") ? "0" + address : address

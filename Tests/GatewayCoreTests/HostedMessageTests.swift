@@ -242,6 +242,18 @@ import Testing
         #expect(alice.read.contains { $0.contains(" 318 ") })
     }
 
+    @Test(arguments: [true, false]) func aFilterIsReportedAndNeverAnsweredInTheClear(_ silently: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        world.backend.filter = (silently, true)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.send(alice, "PRIVMSG bob :blocked by a filter")
+        #expect(alice.read.last?.contains(silently ? "filter of the server" : "was blocked") == true)
+        #expect(bob.messages.isEmpty && !world.canary.contains("blocked by a filter"))
+        let dead = try world.store.requests(states: [.dead], limit: 10)
+        #expect(dead.count == 1 && dead.first?.reason != nil)
+    }
+
     @Test func pacingHoldsBackAndKeepsOrder() throws {
         let world = try World(.hosted) { $0.flood = .init(burst: 4, linesPerSecond: 1) }
         let alice = world.connect("alice")

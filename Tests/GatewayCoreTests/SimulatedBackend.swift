@@ -23,6 +23,8 @@ final class SimulatedBackend {
     /// Changes lines that it relays, to be hostile; gives what is delivered in their place.
     var relay: (String) -> [String] = { [$0] }
     var services: [String: (host: String, server: String)] = [:]
+    /// A filter of the server: takes what looks like Base64 and answers with a bare ACK, or with words.
+    var filter: (silently: Bool, isOn: Bool) = (true, false)
     /// Answers nothing while set.
     var isStalled = false
     private var stalled: [(Int, String)] = []
@@ -142,6 +144,11 @@ final class SimulatedBackend {
             if services[target.lowercased()] != nil { continue }
             guard let other = people.first(where: { $0.value.nick.lowercased() == target.lowercased() }) else {
                 reply(id, line, ":srv 401 \(sender.nick) \(target) :No such nick")
+                continue
+            }
+            if filter.isOn, text.contains("?PAWL:") {
+                let refusal = ":srv NOTICE \(sender.nick) :Your message to \(target) was blocked"
+                reply(id, line, filter.silently ? ":srv ACK" : refusal)
                 continue
             }
             if other.value.isAway { say(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }

@@ -96,6 +96,11 @@ package final class IRCSession {
             case .line(let raw, let content): clientLine(raw, content, now, out)
             case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
             }
+            guard !out.startsTLS else {
+                // Whoever stands between could have written what follows in the clear.
+                _ = downstreamLines.takePartial()
+                break
+            }
         }
         pump(now, out)
     }
