@@ -1,6 +1,7 @@
 // The two ends of a connection in their pipelines: dispatchers only.
 
 import NIOCore
+import NIOSSL
 
 /// The client's end.
 final class DownstreamHandler: ChannelInboundHandler {
@@ -56,5 +57,8 @@ final class UpstreamHandler: ChannelInboundHandler {
         if case .some(.inputClosed) = event as? ChannelEvent { connection.upstreamInputEnded() }
     }
 
-    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        connection.upstreamFaulted(error)
+        context.close(promise: nil)
+    }
 }

@@ -16,6 +16,8 @@ package struct ConnectionServices: Sendable {
     /// Marks a delivery as written to the client's socket; must survive the end of the process.
     package var markDelivered: @Sendable (UInt64) -> Void
     package var clock: @Sendable () -> Moment
+    /// Hears why the backend could not be reached, for the log.
+    package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
     /// Asked for each new connection, so that a reload holds from the next one on.
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions
@@ -58,8 +60,10 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private var sentUpstreamEnd = false
     private var sentDownstreamEnd = false
     private var isFinished = false
+    private var hasHeardUpstream = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
+    private var hasHeardUpstream = false
 
     init(id: ConnectionID, downstream: any Channel, output: SessionOutput, services: ConnectionServices) {
         self.id = id
@@ -90,8 +94,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    // A PROXY header goes before the handshake, as HAProxy sends it; then TLS begins in `connected`.
-                    if let tls = options.tls, options.proxyProtocol == nil {
+                    if let tls = options.tls {
                         try channel.pipeline.syncOperations.addHandler(
                             try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
                     }
@@ -101,29 +104,20 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
             .connect(host: options.host, port: options.port)
             .whenComplete { result in
                 switch result {
-                case .success(let channel): connection.connected(channel, options)
+                case .success(let channel): connection.connected(channel)
                 case .failure(let error): connection.upstreamFailed(error)
                 }
             }
     }
 
-    private func connected(_ channel: any Channel, _ options: UpstreamOptions) {
+    private func connected(_ channel: any Channel) {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
         upstream = channel
         let addresses = clientAddresses
-        if let version = options.proxyProtocol {
-            channel.writeAndFlush(ProxyProtocol.header(version, addresses), promise: nil)
-            if let tls = options.tls {
-                do {
-                    try channel.pipeline.syncOperations.addHandler(
-                        try NIOSSLClientHandler(context: tls, serverHostname: options.serverName), position: .first)
-                } catch {
-                    channel.close(promise: nil)
-                    return upstreamFailed(error)
-                }
-            }
+        if let version = services.upstream().proxyProtocol {
+            channel.write(ProxyProtocol.header(version, addresses), promise: nil)
         }
-        if let password = options.webIRCPassword {
+        if let password = services.upstream().webIRCPassword {
             let address = addresses?.source.ipAddress ?? "127.0.0.1"
             // A colon at the front would end the parameters.
             let shown = address.hasPrefix(":") ? "0" + address : address
@@ -149,8 +143,15 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         return ProxiedAddresses(source: source, destination: destination)
     }
 
+    /// The connection to the backend has broken; before its first byte that means that it was never usable, as when
+    /// its certificate is not trusted.
+    func upstreamFaulted(_ error: any Error) {
+        if !hasHeardUpstream { upstreamFailed(error) }
+    }
+
     private func upstreamFailed(_ error: any Error) {
         services.environment.tally.add(.upstreamFailures)
+        services.upstreamFailed(error)
         let line = "ERROR :Closing link: the chat server cannot be reached through the gateway. Try again later.\r\n"
         downstream.writeAndFlush(ByteBuffer(string: line)).whenComplete { _ in self.downstream.close(promise: nil) }
     }
@@ -177,7 +178,14 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
     }
 
+    /// The handshake with the backend has failed; once it has spoken, an error of TLS is an end like any other.
+    func upstreamRefusedTLS(_ error: any Error) {
+        if !hasHeardUpstream { upstreamFailed(error) }
+    }
+
     func upstreamRead(_ bytes: ByteBuffer) {
+        hasHeardUpstream = true
+        hasHeardUpstream = true
         session.fromUpstream(bytes, at: services.clock(), output)
         run()
     }

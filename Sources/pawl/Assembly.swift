@@ -48,10 +48,21 @@ enum Assembly {
         }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
         let endpoints = Shared(try Endpoints(configuration))
-        let services = ConnectionServices(
+        var services = ConnectionServices(
             environment: environment, submit: { runner.submit($0) }, register: { runner.register($0, as: $1) },
             unregister: { runner.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
             downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } })
+        // One line in ten seconds says it; a backend that is down fails for every client.
+        let lastReport = Shared(Int64(0))
+        services.upstreamFailed = { error in
+            let now = SystemClock.now().monotonic
+            let isDue = lastReport.withLock { last in
+                guard now - last > 10_000_000_000 || last == 0 else { return false }
+                last = now
+                return true
+            }
+            if isDue { logger.warning("the backend cannot be reached: \(error)") }
+        }
         let server = IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
         let gateway = Gateway(
             environment: environment, store: store, vault: runner, server: server, logger: logger,
