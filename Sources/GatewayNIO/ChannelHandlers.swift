@@ -1,7 +1,6 @@
 // The two ends of a connection in their pipelines: dispatchers only.
 
 import NIOCore
-import NIOSSL
 
 /// The client's end.
 final class DownstreamHandler: ChannelInboundHandler {

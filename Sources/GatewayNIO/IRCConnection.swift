@@ -63,7 +63,6 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private var hasHeardUpstream = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
-    private var hasHeardUpstream = false
 
     init(id: ConnectionID, downstream: any Channel, output: SessionOutput, services: ConnectionServices) {
         self.id = id
@@ -178,13 +177,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
     }
 
-    /// The handshake with the backend has failed; once it has spoken, an error of TLS is an end like any other.
-    func upstreamRefusedTLS(_ error: any Error) {
-        if !hasHeardUpstream { upstreamFailed(error) }
-    }
-
     func upstreamRead(_ bytes: ByteBuffer) {
-        hasHeardUpstream = true
         hasHeardUpstream = true
         session.fromUpstream(bytes, at: services.clock(), output)
         run()
