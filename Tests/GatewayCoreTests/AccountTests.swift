@@ -202,3 +202,22 @@ import Testing
         #expect(try store.requestCounts() == [.dead: 1])
     }
 }
+
+/// The connection ends and the process lives.
+@Suite struct ReconnectTests {
+    @Test func whatWasAcceptedGoesOutWhenTheAccountComesBack() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        world.send(alice, "PRIVMSG bob :two")
+        world.close(alice)
+        world.backend.dropStalled()
+        let again = world.connect("alice", account: "alice")
+        world.send(again, "PRIVMSG bob :three")
+        world.advance(seconds: 1)
+        #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["one", "two", "three"])
+        #expect(try world.store.requestCounts() == [.done: 3])
+    }
+}

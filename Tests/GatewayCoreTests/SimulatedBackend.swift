@@ -42,6 +42,12 @@ final class SimulatedBackend {
         handle(id, text)
     }
 
+    /// What it was sent while it stalled is lost.
+    func dropStalled() {
+        stalled = []
+        isStalled = false
+    }
+
     func resume() {
         isStalled = false
         let waiting = stalled

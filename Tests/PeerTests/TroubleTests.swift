@@ -76,18 +76,23 @@ import Testing
         #expect(try Self.memory(lab.gateway) - before < 40_000, "the gateway grew by more than 40 MB")
     }
 
-    @Test func silentClients() throws {
-        let count = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 150 : 1000
+    /// ngIRCd takes ten connections that wait to be accepted; what comes in a burst behind them it may keep waiting for
+    /// longer than it lets anybody register. So this belongs to the long tests.
+    @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil, "only with --long"))
+    func silentClients() throws {
+        let count = 1000
         var options = NgIRCd.Options()
         options.extra = ""
         let lab = try Lab(try NgIRCd(options), policy: "hosted")
         defer { lab.stop() }
         var silent: [IRCClient] = []
         for _ in 0..<count { silent.append(try IRCClient(port: lab.gateway.port)) }
-        let alice = try lab.person("alice")
-        let bob = try lab.person("bob")
+        let alice = try IRCClient(port: lab.gateway.port)
+        try alice.register(nick: "alice", caps: nil, timeout: .seconds(60))
+        let bob = try IRCClient(port: lab.gateway.port)
+        try bob.register(nick: "bob", caps: nil, timeout: .seconds(60))
         alice.send("PRIVMSG bob :among the silent")
-        try bob.expectMessage("among the silent")
+        try bob.expectMessage("among the silent", timeout: .seconds(60))
         for client in silent { client.close() }
     }
 

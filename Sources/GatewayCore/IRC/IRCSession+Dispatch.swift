@@ -45,7 +45,7 @@ extension IRCSession {
 
     /// Requests of before a restart go out when their recipient is back.
     func releaseHeld(_ now: Moment, _ out: SessionOutput) {
-        guard !held.isEmpty else { return }
+        guard !held.isEmpty, !isUpstreamClosed else { return }
         let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
         var waiting: [OutboundRequest] = []
         for entry in held {

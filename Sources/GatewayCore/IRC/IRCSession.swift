@@ -172,7 +172,13 @@ package final class IRCSession {
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
         // The backend knows nobody by this nick any more, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
+        giveBack(out)
         flushInbound(out)
+    }
+
+    /// Nothing goes to the backend any more; what was accepted is the vault's again.
+    private func giveBack(_ out: SessionOutput) {
+        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.left(id)) }
     }
 
     /// Whether lines for the client still wait for the vault.
@@ -192,6 +198,7 @@ package final class IRCSession {
         environment.roster.remove(id, now: now.monotonic)
         flushObservations(now, out, force: true)
         if isRegistered { recordEvidence(now, out, registrations: 0) }
+        giveBack(out)
         for gone in previousAccounts + [account] where !gone.isVerified {
             environment.latches.forget(gone)
             if isRegistered { out.jobs.append(.forget(gone, reason: Remarks.gone)) }

@@ -44,11 +44,7 @@ extension Vault {
             changes.append(.insertRequest(request))
             step.request = id
             let isFirst = latch(job, now, &changes, &step)
-            track(
-                id,
-                InFlight(
-                    connection: job.connection, account: job.sender, peer: job.recipient, target: job.target,
-                    acceptedAt: now.wall))
+            track(id, InFlight(connection: job.connection, account: job.sender, request: request))
             step.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst))
         } catch {
             changes.removeAll()
@@ -196,7 +192,8 @@ extension Vault {
     /// Messages of a conversation that are under way: what was overtaken over another connection is not lost.
     private func coming(from sender: AccountID, to recipient: AccountID, besides message: MessageID) -> Int {
         inFlight.count {
-            $0.value.account == sender && $0.value.peer == recipient && !$0.value.isOpened && $0.key != message.value
+            $0.value.account == sender && $0.value.request.peer == recipient.text && !$0.value.isOpened
+                && $0.key != message.value
         }
     }
 

@@ -55,9 +55,8 @@ package struct Vault<Random: RandomSource> {
     struct InFlight {
         var connection: ConnectionID?
         var account: AccountID
-        var peer: AccountID
-        var target: String
-        var acceptedAt: Int64
+        /// As it was committed, to be sent again by another connection of the account.
+        var request: Request
         var acknowledgedAt: Int64?
         var remoteID: String?
         var isOpened = false
@@ -163,6 +162,7 @@ package struct Vault<Random: RandomSource> {
                 changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
             case .delivered(let sequence): changes.append(.removeDelivery(sequence: sequence))
             case .recover(let connection, let account): recover(connection, account, now, &changes, &step)
+            case .left(let connection): left(connection, now, &changes)
             case .forget(let account, let reason): forget(account, reason, now, &changes)
             case .reset(let conversation):
                 conversations.remove(conversation)
@@ -222,7 +222,11 @@ package struct Vault<Random: RandomSource> {
         keeper.drop(step.sessions)
         for account in step.madeDevices { keeper.drop(device: account) }
         if let latched = step.latched { conversations.remove(latched.conversation) }
-        if let request = step.request { untrack(request) }
+        if let request = step.request {
+            untrack(request)
+            // The connection may have ended in the same batch.
+            for account in waiting.keys { waiting[account]?.removeAll { $0.id == request } }
+        }
     }
 
     mutating func track(_ id: UInt64, _ entry: InFlight) {
@@ -243,6 +247,23 @@ package struct Vault<Random: RandomSource> {
         conversations = conversations.filter { $0.first != account && $0.second != account }
         for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
         changes.append(.forgetAccount(account, reason: reason, at: now.wall))
+    }
+
+    /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
+    /// recipient's ratchet drops copies.
+    private mutating func left(_ connection: ConnectionID, _ now: Moment, _ changes: inout [StoreChange]) {
+        let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
+        for id in ids {
+            guard let entry = inFlight[id] else { continue }
+            inFlight[id]?.connection = nil
+            guard entry.acknowledgedAt == nil else { continue }
+            if entry.isOpened {
+                acknowledged(id, nil, now, &changes)
+            } else {
+                untrack(id)
+                waiting[entry.account, default: []].append(entry.request)
+            }
+        }
     }
 
     private mutating func acknowledged(
@@ -272,7 +293,7 @@ package struct Vault<Random: RandomSource> {
                     id: id, state: .done, remoteID: entry.remoteID, reason: "the recipient has not opened it",
                     at: now.wall))
             if let connection = entry.connection {
-                replies.append((connection, .notSeen(requestID: id, target: entry.target)))
+                replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
             }
         }
         for (account, requests) in waiting {
@@ -294,13 +315,11 @@ package struct Vault<Random: RandomSource> {
         _ connection: ConnectionID, _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange],
         _ step: inout VaultBatch.Step
     ) {
-        let requests = waiting.removeValue(forKey: account) ?? []
+        let requests = (waiting.removeValue(forKey: account) ?? []).sorted { $0.id < $1.id }
         for request in requests {
             track(
                 request.id,
-                InFlight(
-                    connection: connection, account: account, peer: AccountID(text: request.peer),
-                    target: request.target, acceptedAt: request.acceptedAt))
+                InFlight(connection: connection, account: account, request: request))
         }
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {

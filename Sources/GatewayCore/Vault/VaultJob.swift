@@ -73,6 +73,8 @@ package enum VaultJob: Sendable {
     case delivered(sequence: UInt64)
     /// An account has come back: what waits for it, and what it was sending?
     case recover(connection: ConnectionID, account: AccountID)
+    /// A connection can send nothing any more: what it has not sent waits until its account comes back.
+    case left(ConnectionID)
     /// A connection without a login has ended.
     case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message begins it anew.
