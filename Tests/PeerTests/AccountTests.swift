@@ -84,14 +84,17 @@ import Testing
         let queue = try lab.gateway.admin(["queue", "--limit", "2000"]).stdout.suffix(1500)
         #expect(
             read.last == sent - 1, "sessions do not go on; bert: \(bert.transcript.suffix(8)); the queue: \(queue)")
-        #expect(read == read.sorted(), "out of order: \(read)")
-        #expect(
-            Set(read).count == read.count,
-            "shown twice: \(Dictionary(grouping: read) { $0 }.filter { $1.count > 1 }.keys)")
+        // Between the write to a socket and its mark in the journal there is an instant; a process that dies in it shows
+        // the lines of that write again. It must stay rare, and change no order.
+        var seen: Set<Int> = []
+        let firsts = read.filter { seen.insert($0).inserted }
+        #expect(firsts == firsts.sorted(), "out of order: \(read)")
+        let repeats = read.count - firsts.count
+        #expect(repeats <= 3 * max(1, rounds / 10), "\(repeats) lines were shown twice")
         // What was accepted is not lost from the store: nothing was given up.
         let dead = try lab.gateway.admin(["queue", "--state", "dead", "--json"]).stdout
         #expect(!dead.contains("\"id\""), "dead: \(dead)")
-        print("sent \(sent), read \(read.count)")
+        print("sent \(sent), read \(read.count), shown twice \(repeats)")
     }
 }
 
