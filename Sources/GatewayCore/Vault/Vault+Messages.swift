@@ -173,7 +173,8 @@ extension Vault {
         _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
         guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-        let gap = skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
+        let gap =
+            skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
         if body.kind == .text, recipient.isVerified {
             let sequence = nextDelivery()
