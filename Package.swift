@@ -18,6 +18,7 @@ func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
+let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
 let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
@@ -65,7 +66,7 @@ let package = Package(
             "GatewayNIO",
             [
                 "GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1,
-                nioSSL, deque, logging,
+                nioTLS, nioSSL, deque, logging,
             ]),
         // Floor 4: the program.
         library("PawlConfiguration", [configuration, yams]),

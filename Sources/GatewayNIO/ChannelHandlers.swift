@@ -1,6 +1,7 @@
 // The two ends of a connection in their pipelines: dispatchers only.
 
 import NIOCore
+import NIOTLS
 
 /// The client's end.
 final class DownstreamHandler: ChannelInboundHandler {
@@ -54,6 +55,7 @@ final class UpstreamHandler: ChannelInboundHandler {
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case .some(.inputClosed) = event as? ChannelEvent { connection.upstreamInputEnded() }
+        if case .some(.handshakeCompleted) = event as? TLSUserEvent { connection.upstreamSecured() }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {

@@ -1,44 +1,11 @@
 // One client's socket and its socket to the backend, tied to one session machine. This is the one place where the
 // machine's output becomes writes, reads and timers. Everything here runs on one event loop.
 
-package import GatewayCore
+import GatewayCore
 import IRCCodec
-package import NIOCore
+import NIOCore
 import NIOPosix
 import NIOSSL
-
-/// What all connections of a gateway use.
-package struct ConnectionServices: Sendable {
-    package var environment: IRCEnvironment
-    package var submit: @Sendable ([VaultJob]) -> Void
-    package var register: @Sendable (any VaultClient, ConnectionID) -> Void
-    package var unregister: @Sendable (ConnectionID) -> Void
-    /// Marks a delivery as written to the client's socket; must survive the end of the process.
-    package var markDelivered: @Sendable (UInt64) -> Void
-    package var clock: @Sendable () -> Moment
-    /// Hears why the backend could not be reached, for the log.
-    package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
-    /// Asked for each new connection, so that a reload holds from the next one on.
-    package var downstream: @Sendable () -> DownstreamOptions
-    package var upstream: @Sendable () -> UpstreamOptions
-
-    package init(
-        environment: IRCEnvironment, submit: @escaping @Sendable ([VaultJob]) -> Void,
-        register: @escaping @Sendable (any VaultClient, ConnectionID) -> Void,
-        unregister: @escaping @Sendable (ConnectionID) -> Void, markDelivered: @escaping @Sendable (UInt64) -> Void,
-        clock: @escaping @Sendable () -> Moment, downstream: @escaping @Sendable () -> DownstreamOptions,
-        upstream: @escaping @Sendable () -> UpstreamOptions
-    ) {
-        self.environment = environment
-        self.submit = submit
-        self.register = register
-        self.unregister = unregister
-        self.markDelivered = markDelivered
-        self.clock = clock
-        self.downstream = downstream
-        self.upstream = upstream
-    }
-}
 
 /// The runner of one session machine. Confined to its event loop, which is why it may be called `Sendable`.
 final class IRCConnection: VaultClient, @unchecked Sendable {
@@ -49,6 +16,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private let output: SessionOutput
     private let downstream: any Channel
     private var upstream: (any Channel)?
+    private var handshake: Scheduled<Void>?
     private var timer: (at: Int64, scheduled: Scheduled<Void>)?
     /// Who the client is, where a trusted peer has told us.
     var proxied: ProxiedAddresses?
@@ -64,15 +32,21 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
 
-    init(id: ConnectionID, downstream: any Channel, output: SessionOutput, services: ConnectionServices) {
+    /// - Parameter usesTLS: whether the listener is one for TLS.
+    init(
+        id: ConnectionID, downstream: any Channel, output: SessionOutput, usesTLS: Bool, services: ConnectionServices
+    ) {
         self.id = id
         self.downstream = downstream
         self.output = output
         self.services = services
         eventLoop = downstream.eventLoop
         session = IRCSession(id: id, environment: services.environment)
-        prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress)
+        prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
     }
+
+    /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
+    var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
 
     // MARK: Start
 
@@ -112,6 +86,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private func connected(_ channel: any Channel) {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
         upstream = channel
+        if services.upstream().tls != nil { boundHandshake() }
         let addresses = clientAddresses
         if let version = services.upstream().proxyProtocol {
             channel.write(ProxyProtocol.header(version, addresses), promise: nil)
@@ -134,6 +109,21 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         if !isDownstreamInputOpen { downstreamInputEnded() }
         channel.read()
         readDownstream()
+    }
+
+    /// A backend that accepts the connection and never speaks TLS does not keep the client waiting for ever.
+    private func boundHandshake() {
+        let limit = services.upstream().connectTimeout
+        handshake = eventLoop.assumeIsolated().scheduleTask(in: limit) {
+            self.upstreamFailed(ChannelError.connectTimeout(limit))
+            self.upstream?.close(promise: nil)
+        }
+    }
+
+    /// TLS with the backend is established.
+    func upstreamSecured() {
+        handshake?.cancel()
+        handshake = nil
     }
 
     private var clientAddresses: ProxiedAddresses? {
@@ -165,7 +155,18 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         early.writeImmutableBuffer(bytes)
         guard !prelude.isDone else { return }
         switch prelude.take(&early) {
-        case .waiting: break
+        case .waiting: downstream.read()
+        case .secured:
+            let rest = early
+            early = ByteBuffer()
+            startTLS()
+            if prelude.isDone {
+                proxied = prelude.addresses
+                connectUpstream()
+            }
+            downstream.pipeline.fireChannelRead(rest)
+            downstream.pipeline.fireChannelReadComplete()
+            downstream.read()
         case .done(let addresses):
             proxied = addresses
             connectUpstream()
@@ -201,6 +202,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     func upstreamReadComplete() {
         flush()
         readUpstream()
+        endIfDone()
     }
 
     // MARK: Output
@@ -337,6 +339,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     func upstreamClosed() {
         guard isUpstreamInputOpen || upstream != nil else { return }
+        upstreamSecured()
         isUpstreamInputOpen = false
         upstream = nil
         guard isDownstreamOpen else { return }

@@ -90,10 +90,9 @@ package final class IRCServer: Sendable {
             state.outputs[key] = output
             return (output.output, nil)
         }
-        if usesTLS, let tls = services.downstream().tls {
-            try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
-        }
+        let tls = usesTLS ? services.downstream().tls : nil
         guard let output else {
+            if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
             services.environment.tally.add(.connectionsRefused)
             let line = ByteBuffer(string: "ERROR :\(refusal ?? "")\r\n")
             channel.eventLoop.execute {
@@ -105,7 +104,11 @@ package final class IRCServer: Sendable {
             self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
         }
         let connection = IRCConnection(
-            id: ConnectionID(connectionIDs()), downstream: channel, output: output, services: services)
+            id: ConnectionID(connectionIDs()), downstream: channel, output: output, usesTLS: usesTLS,
+            services: services)
+        if let tls, !connection.expectsHeaderBeforeTLS {
+            try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
+        }
         try channel.pipeline.syncOperations.addHandler(DownstreamHandler(connection))
     }
 

@@ -6,6 +6,8 @@ import NIOCore
 struct Prelude {
     enum Outcome {
         case waiting
+        /// The header has been taken, and what follows is TLS.
+        case secured
         case done(ProxiedAddresses?)
         case refused(String)
     }
@@ -14,11 +16,16 @@ struct Prelude {
 
     private var expectation: Expectation
     private let webIRCPassword: String?
-    private var addresses: ProxiedAddresses?
+    private let isTLSNext: Bool
+    private(set) var addresses: ProxiedAddresses?
 
     var isDone: Bool { expectation == .nothing }
+    /// Whether a header in the clear has to be read before TLS begins.
+    var isBeforeTLS: Bool { isTLSNext && expectation == .proxyHeader }
 
-    init(options: DownstreamOptions, peer: SocketAddress?) {
+    /// - Parameter usesTLS: whether the listener is one for TLS; the header comes before it, WEBIRC inside it.
+    init(options: DownstreamOptions, peer: SocketAddress?, usesTLS: Bool) {
+        isTLSNext = usesTLS
         let isTrusted = peer.map(options.trusts) ?? false
         webIRCPassword = isTrusted ? options.webIRCPassword : nil
         if isTrusted, options.acceptsProxyProtocol {
@@ -43,6 +50,7 @@ struct Prelude {
                 return .refused("This port expects a PROXY protocol header from its proxy")
             }
             expectation = webIRCPassword == nil ? .nothing : .webIRC
+            if isTLSNext { return .secured }
         }
         guard expectation == .webIRC else { return .done(addresses) }
         return takeWebIRC(&bytes)

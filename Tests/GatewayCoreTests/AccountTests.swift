@@ -220,4 +220,81 @@ import Testing
         #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["one", "two", "three"])
         #expect(try world.store.requestCounts() == [.done: 3])
     }
+
+    /// The store takes its time to answer the login, and a message is written meanwhile.
+    @Test func nothingOvertakesWhatIsRecoveredAtALogin() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        world.backend.isStalled = true
+        for number in 1...3 { world.send(alice, "PRIVMSG bob :\(number)") }
+        world.close(alice)
+        world.backend.dropStalled()
+        world.isStoreSlow = true
+        let again = world.connect("alice", account: "alice")
+        world.send(again, "JOIN #elsewhere")
+        world.send(again, "PRIVMSG bob :4")
+        #expect(world.backend.seen.last?.contains("JOIN") == false)
+        world.isStoreSlow = false
+        world.settle()
+        world.advance(seconds: 1)
+        #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["1", "2", "3", "4"])
+        #expect(world.backend.seen.contains("JOIN #elsewhere"))
+    }
+
+    /// What was opened for an account that had gone is shown before what comes in after its login.
+    @Test func nothingOvertakesLinesThatWereNotShown() throws {
+        let store = InMemoryStore()
+        var world = try World(.hosted, store: store, seed: 1)
+        var alice = world.connect("alice", account: "alice")
+        world.connect("bob", account: "bob")
+        world.diesBeforeSockets = true
+        world.send(alice, "PRIVMSG bob :opened and not shown")
+        world = try World(.hosted, store: store, seed: 2, journal: world.journal)
+        alice = world.connect("alice", account: "alice")
+        world.isStoreSlow = true
+        let bob = world.connect("bob", account: "bob")
+        world.backend.say(bob.id, ":irc.lab NOTICE bob :after the login")
+        world.settle()
+        world.isStoreSlow = false
+        world.settle()
+        #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["opened and not shown", "after the login"])
+    }
+
+    /// The recipient comes back, and the sender writes before anything else makes the gateway look.
+    @Test func whatWaitsForARecipientGoesBeforeANewMessage() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        world.close(alice)
+        world.close(bob)
+        world.backend.dropStalled()
+        let again = world.connect("alice", account: "alice")
+        let back = world.connect("bob", account: "bob")
+        world.send(again, "PRIVMSG bob :two")
+        #expect(back.messages.map { $0.split(separator: ":").last ?? "" } == ["one", "two"])
+    }
+
+    /// A copy that the backend had is opened after its sender has gone: it does not go out again.
+    @Test func whatIsOpenedAfterItsSenderLeftIsDone() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        world.send(alice, "PRIVMSG bob :zero")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        let envelope = try #require(world.backend.seen.last { $0.contains("?PAWL:") })
+        world.close(alice)
+        world.backend.dropStalled()
+        let body = envelope.drop { $0 != "?" }
+        world.backend.say(bob.id, ":alice!alice@host PRIVMSG bob :\(body)")
+        world.settle()
+        #expect(bob.messages.last?.hasSuffix(":one") == true)
+        #expect(try world.store.requestCounts() == [.done: 2])
+        let again = world.connect("alice", account: "alice")
+        world.send(again, "PRIVMSG bob :two")
+        #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["zero", "one", "two"])
+    }
 }

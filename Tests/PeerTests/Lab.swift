@@ -5,10 +5,16 @@ import PeerKit
 enum Backend: String, CaseIterable, Sendable {
     case ngircd, inspircd
 
-    func start() throws -> any IRCServer {
+    func start(_ flood: FloodLimits = .lifted) throws -> any IRCServer {
         switch self {
-        case .ngircd: try NgIRCd()
-        case .inspircd: try InspIRCd()
+        case .ngircd:
+            var options = NgIRCd.Options()
+            options.flood = flood
+            return try NgIRCd(options)
+        case .inspircd:
+            var options = InspIRCd.Options()
+            options.flood = flood
+            return try InspIRCd(options)
         }
     }
 }

@@ -2,6 +2,7 @@
 
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// The backend says that the connection is logged in now.
@@ -57,9 +58,12 @@ extension IRCSession {
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
     }
 
+    /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.
     private func recover(_ out: SessionOutput) {
         guard account.isVerified else { return }
-        out.jobs.append(.recover(connection: id, account: account))
+        let ticket = outbound.reserve()
+        recoveries[ticket] = inbound.reserve()
+        out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
     }
 
     func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {

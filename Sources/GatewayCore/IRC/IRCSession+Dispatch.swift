@@ -32,16 +32,29 @@ extension IRCSession {
         reply(531, [seal.target], reason, label: seal.clientLabel, out)
     }
 
-    func recovered(_ requests: [Request], _ lines: [RecoveredLine], _ now: Moment, _ out: SessionOutput) {
-        for line in lines {
-            inbound.append(InboundEntry(line: ByteBuffer(bytes: line.line + [0x0D, 0x0A]), sequence: line.sequence))
+    func recovered(
+        _ ticket: UInt64, _ requests: [Request], _ lines: [RecoveredLine], _ now: Moment, _ out: SessionOutput
+    ) {
+        guard let inboundTicket = recoveries.removeValue(forKey: ticket) else { return }
+        inbound.resolve(
+            inboundTicket,
+            with: lines.map { InboundEntry(line: ByteBuffer(bytes: $0.line + [0x0D, 0x0A]), sequence: $0.sequence) })
+        var ready: [OutboundEntry] = []
+        for request in requests {
+            let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
+            if environment.roster.isPresent(AccountID(text: request.peer)) {
+                ready.append(.request(entry))
+            } else {
+                held.append(entry)
+                heldDeadline = now.monotonic + Self.heldPatience
+            }
         }
-        guard !requests.isEmpty else { return }
-        held.append(contentsOf: requests.map { OutboundRequest(request: $0, body: nil, clientLabel: nil) })
-        heldDeadline = now.monotonic + 60_000_000_000
-        releaseHeld(now, out)
+        outbound.resolve(ticket, with: ready)
         scheduleWake(now, out)
     }
+
+    /// Ours: how long requests of before a restart wait for their recipient. In nanoseconds.
+    private static let heldPatience: Int64 = 60_000_000_000
 
     /// Requests of before a restart go out when their recipient is back.
     func releaseHeld(_ now: Moment, _ out: SessionOutput) {

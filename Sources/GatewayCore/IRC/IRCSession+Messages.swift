@@ -186,6 +186,8 @@ extension IRCSession {
             environment.tally.add(.strippedText)
             return
         }
+        // The recipient may just have come back, and what waits for them goes first.
+        releaseHeld(now, out)
         let ticket = outbound.reserve()
         seals[ticket] = PendingSeal(target: message.target, clientLabel: message.clientLabel, body: message.body)
         let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"

@@ -46,6 +46,8 @@ package final class IRCSession {
     var pacer: Pacer
     var seals: [UInt64: PendingSeal] = [:]
     var opens: [UInt64: PendingOpen] = [:]
+    /// Places for what an account finds waiting when it comes back: the outbound ticket, with the inbound one.
+    var recoveries: [UInt64: UInt64] = [:]
     var outstanding = OutstandingRequests()
     /// Requests of before a restart, and what must not overtake them, until their recipient is here.
     var held: [OutboundRequest] = []
@@ -139,7 +141,7 @@ package final class IRCSession {
         case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
         case .opened(let ticket, let opened): self.opened(ticket, opened, out)
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, out)
-        case .recovered(let requests, let lines): recovered(requests, lines, now, out)
+        case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
         }

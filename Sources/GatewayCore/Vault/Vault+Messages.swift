@@ -158,7 +158,7 @@ extension Vault {
                 return accept(job, envelope, sender, recipient, plaintext, received.skipped, now, &changes)
             } catch {
                 switch error {
-                case .duplicate: return copy(job, envelope, recipient, now, &changes)
+                case .duplicate: return copy(job, envelope, sender, recipient, now, &changes)
                 case .tooFarAhead: reason = .tooFarAhead
                 case .malformed, .unsupportedVersion: reason = .malformed
                 default: continue
@@ -186,7 +186,7 @@ extension Vault {
             opened.sequence = sequence
         }
         remember(job, envelope, recipient, opened)
-        markOpened(envelope.messageID, now, &changes)
+        markOpened(envelope.messageID, from: sender, now, &changes)
         return .success(opened)
     }
 
@@ -198,19 +198,32 @@ extension Vault {
         }
     }
 
-    private mutating func markOpened(_ message: MessageID, _ now: Moment, _ changes: inout [StoreChange]) {
-        guard inFlight[message.value] != nil else { return }
-        inFlight[message.value]?.isOpened = true
-        finishIfDone(message.value, now, &changes)
+    private mutating func markOpened(
+        _ message: MessageID, from sender: AccountID, _ now: Moment, _ changes: inout [StoreChange]
+    ) {
+        if inFlight[message.value] != nil {
+            inFlight[message.value]?.isOpened = true
+            finishIfDone(message.value, now, &changes)
+        } else if takeWaiting(message.value, of: sender) {
+            // Its sender has gone without knowing that the backend had it: it need not go out again.
+            changes.append(.updateRequest(id: message.value, state: .done, remoteID: nil, reason: nil, at: now.wall))
+        }
+    }
+
+    private mutating func takeWaiting(_ request: UInt64, of sender: AccountID) -> Bool {
+        guard let index = waiting[sender]?.firstIndex(where: { $0.id == request }) else { return false }
+        waiting[sender]?.remove(at: index)
+        return true
     }
 
     // MARK: Copies
 
     /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
     private mutating func copy(
-        _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ now: Moment, _ changes: inout [StoreChange]
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
+        _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
-        markOpened(envelope.messageID, now, &changes)
+        markOpened(envelope.messageID, from: sender, now, &changes)
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         guard var copy = copies[key], copy.shownTo.insert(job.connection).inserted else {
             return .failure(.init(reason: .copy))

@@ -161,7 +161,8 @@ package struct Vault<Random: RandomSource> {
                 untrack(id)
                 changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
             case .delivered(let sequence): changes.append(.removeDelivery(sequence: sequence))
-            case .recover(let connection, let account): recover(connection, account, now, &changes, &step)
+            case .recover(let connection, let ticket, let account):
+                recover(connection, ticket, account, &changes, &step)
             case .left(let connection): left(connection, now, &changes)
             case .forget(let account, let reason): forget(account, reason, now, &changes)
             case .reset(let conversation):
@@ -312,7 +313,7 @@ package struct Vault<Random: RandomSource> {
     }
 
     private mutating func recover(
-        _ connection: ConnectionID, _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange],
+        _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ changes: inout [StoreChange],
         _ step: inout VaultBatch.Step
     ) {
         let requests = (waiting.removeValue(forKey: account) ?? []).sorted { $0.id < $1.id }
@@ -331,7 +332,8 @@ package struct Vault<Random: RandomSource> {
                 }
             }
         }
-        guard !requests.isEmpty || !lines.isEmpty else { return }
-        step.reply = (connection, .recovered(requests: requests, lines: lines))
+        step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
+        // What is sent again was committed long ago; that marks of deliveries stay is no reason to hold it back.
+        step.failure = step.reply
     }
 }

@@ -72,7 +72,7 @@ package enum VaultJob: Sendable {
     /// A line has been handed to the client's socket.
     case delivered(sequence: UInt64)
     /// An account has come back: what waits for it, and what it was sending?
-    case recover(connection: ConnectionID, account: AccountID)
+    case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
     /// A connection can send nothing any more: what it has not sent waits until its account comes back.
     case left(ConnectionID)
     /// A connection without a login has ended.
@@ -119,8 +119,8 @@ package enum VaultReply: Sendable {
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
-    /// Requests that wait to be sent again, and lines that were opened and perhaps never shown.
-    case recovered(requests: [Request], lines: [RecoveredLine])
+    /// Requests that wait to be sent again, and lines that were opened and perhaps never shown; often none.
+    case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has had a message for a while and the recipient's device has not opened it.
     case notSeen(requestID: UInt64, target: String)
     /// Something that the person behind the connection is to read.

@@ -1,0 +1,127 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// A backend that comes and goes, and people behind the gateway who do not read, while others write.
+@Suite(.serialized) struct BackendTroubleTests {
+    @Test func downThenUp() throws {
+        let server = try NgIRCd()
+        defer { server.stop() }
+        let gateway = try PawlProcess(upstream: server.port, Lab.options("hosted"))
+        defer { gateway.stop() }
+        server.stop()
+        let early = try IRCClient(port: gateway.port)
+        early.send("NICK early")
+        let error = try early.expect("ERROR")
+        #expect(error.body.contains("cannot be reached"))
+        try early.expectEnd()
+        try server.start()
+        let late = try IRCClient(port: gateway.port)
+        try late.register(nick: "late", caps: nil)
+        late.send("PRIVMSG late :up again")
+        try late.expectMessage("up again")
+    }
+
+    /// The connection to the backend is torn at many places of the traffic; accounts come back and nothing is lost.
+    @Test func tornInTheMiddle() throws {
+        let accounts = try AccountLab(accounts: ["anna", "bert"])
+        let lab = try Lab(accounts.server, policy: "hosted")
+        defer {
+            lab.stop()
+            accounts.services.stop()
+        }
+        var sent = 0
+        var read: [String] = []
+        func hear(_ client: IRCClient, _ duration: Duration) {
+            read += client.drain(for: duration).filter { $0.command == "PRIVMSG" }.map(\.body)
+        }
+        let places: [(WireTap.Direction, Int)] = [
+            (.fromClient, 900), (.fromServer, 4100), (.fromClient, 2047), (.fromServer, 6001), (.fromClient, 5003),
+        ]
+        for (round, place) in places.enumerated() {
+            let bert = try AccountLab.login(lab.gateway.port, nick: "bert\(round)", account: "bert")
+            let anna = try AccountLab.login(lab.gateway.port, nick: "anna\(round)", account: "anna")
+            lab.tap.resetAfter(place.1, of: place.0)
+            for _ in 0..<60 {
+                anna.send("PRIVMSG \(bert.nick) :torn \(sent)")
+                sent += 1
+            }
+            try anna.expectEnd()
+            lab.tap.resetAfter(nil, of: place.0)
+            bert.send("QUIT")
+            try bert.expectEnd()
+            hear(bert, .milliseconds(1))
+        }
+        let bert = try AccountLab.login(lab.gateway.port, nick: "bertX", account: "bert")
+        let anna = try AccountLab.login(lab.gateway.port, nick: "annaX", account: "anna")
+        try eventually("nothing is pending", timeout: .seconds(40)) {
+            hear(bert, .milliseconds(50))
+            return try lab.queue("pending").isEmpty
+        }
+        anna.send("PRIVMSG bertX :torn \(sent)")
+        let last = "torn \(sent)"
+        try eventually("the last") {
+            hear(bert, .milliseconds(20))
+            return read.last == last
+        }
+        let numbers = read.compactMap { Int($0.dropFirst(5)) }
+        #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "\(numbers)")
+        let envelopes = Set(lab.tap.lines(.fromClient).map(\.body).filter { $0.hasPrefix("?PAWL:") })
+        #expect(numbers.count >= envelopes.count, "\(numbers.count) of \(envelopes.count) that the backend had")
+        #expect(!lab.tap.shows("torn "))
+    }
+
+    @Test func stalledAtRegistration() throws {
+        let lab = try Lab(try NgIRCd(), policy: "hosted")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        lab.tap.stall(.fromServer)
+        let waiting = try IRCClient(port: lab.gateway.port)
+        waiting.send("NICK waiting")
+        waiting.send("USER waiting 0 * :x")
+        try eventually("its connection is with the backend") { lab.tap.recordings.count == 2 }
+        // The operator sees it, and who gives up is gone on both sides.
+        try eventually("two connections") { try lab.connections() == 2 }
+        waiting.close()
+        lab.tap.stall(.fromServer, false)
+        try eventually("one connection") { try lab.connections() == 1 }
+        try eventually("gone at the backend") { lab.tap.recordings.filter(\.isOpen).count == 1 }
+        alice.send("PRIVMSG alice :here")
+        try alice.expectMessage("here")
+    }
+
+    /// Under `hosted` each line for somebody who does not read would wait in the vault and the gateway.
+    @Test(arguments: Backend.allCases) func protectedTextForSomebodyWhoNeverReads(_ backend: Backend) throws {
+        let lab = try Lab(try backend.start(), policy: "hosted")
+        defer { lab.stop() }
+        let deaf = try IRCClient(port: lab.gateway.port, receiveBuffer: 4096)
+        try deaf.register(nick: "deaf", caps: nil)
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        let carl = try lab.person("carl")
+        alice.send("PRIVMSG deaf :warm")
+        let before = try lab.memory()
+        let flood = (0..<3000).map { "PRIVMSG deaf :\($0) \(String(repeating: "x", count: 380))\r\n" }.joined()
+        alice.sendRaw(Array(flood.utf8), timeout: .seconds(2))
+        // Others do not notice.
+        for number in 0..<20 {
+            bob.send("PRIVMSG carl :meanwhile \(number)")
+            try carl.expectMessage("meanwhile \(number)", timeout: .seconds(30))
+        }
+        let grown = try lab.memory() - before
+        #expect(grown < 60_000, "the gateway grew by \(grown) KB")
+    }
+}
+
+extension Lab {
+    func connections() throws -> Int {
+        (try json(["status"]) as? [String: Any])?["connections"] as? Int ?? -1
+    }
+
+    /// Resident memory of the gateway, in KB.
+    func memory() throws -> Int {
+        let status = try String(contentsOfFile: "/proc/\(gateway.pid ?? 0)/status", encoding: .utf8)
+        let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") } ?? ""
+        return Int(line.split(separator: " ").dropFirst().first ?? "") ?? 0
+    }
+}

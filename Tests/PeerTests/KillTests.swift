@@ -1,0 +1,137 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// SIGKILL at random moments under traffic in both directions, between two accounts that come back.
+@Suite(.serialized) struct KillTests {
+    /// One direction of the traffic.
+    private struct Stream {
+        var sent = 0
+        var read: [Int] = []
+
+        mutating func hear(_ client: IRCClient, for duration: Duration) {
+            for line in client.drain(for: duration) where line.command == "PRIVMSG" {
+                // A text that is no number must not go unnoticed.
+                read.append(line.body.hasPrefix("number ") ? Int(line.body.dropFirst(7)) ?? -1 : -1)
+            }
+        }
+
+        /// Between the write to a socket and its mark in the journal there is an instant; a process that dies in it
+        /// shows the lines of that write again. It must stay rare, and change no order.
+        func judge(_ envelopes: Set<String>, rounds: Int, _ who: String) {
+            var seen: Set<Int> = []
+            let firsts = read.filter { seen.insert($0).inserted }
+            let repeats = read.count - firsts.count
+            #expect(firsts == firsts.sorted(), "\(who): out of order: \(read)")
+            #expect(repeats <= 3 * max(1, rounds / 10), "\(who): shown twice: \(read)")
+            #expect(read.allSatisfy { (0..<sent).contains($0) }, "\(who): \(read)")
+            // Each sealed text is sent with the same bytes again and again until it is known to have been opened.
+            #expect(envelopes.count == firsts.count, "\(who): the backend has seen so many messages, so many are shown")
+            if repeats > 0 { print("\(who): shown twice: \(repeats)") }
+        }
+    }
+
+    private static let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 10 : 100
+
+    @Test func killedUnderTraffic() throws {
+        let rounds = Self.rounds
+        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        print("seed of the kills: \(generator.seed)")
+        let accounts = try AccountLab(accounts: ["anna", "bert"])
+        let lab = try Lab(accounts.server, policy: "hosted")
+        defer {
+            lab.stop()
+            accounts.services.stop()
+        }
+        var toBert = Stream()
+        var toAnna = Stream()
+        var accepted: Set<String> = []
+        for round in 0...rounds {
+            let anna = try AccountLab.login(lab.gateway.port, nick: "anna\(round)", account: "anna")
+            let bert = try AccountLab.login(lab.gateway.port, nick: "bert\(round)", account: "bert")
+            guard round < rounds else {
+                try finish(lab, anna, bert, &toBert, &toAnna, accepted)
+                break
+            }
+            // Several writes, so that the death falls between them, too.
+            for _ in 0..<Int.random(in: 1...4, using: &generator) {
+                for _ in 0..<Int.random(in: 5...20, using: &generator) {
+                    anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
+                    toBert.sent += 1
+                }
+                for _ in 0..<Int.random(in: 0...10, using: &generator) {
+                    bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+                    toAnna.sent += 1
+                }
+                toBert.hear(bert, for: .milliseconds(Int.random(in: 1...90, using: &generator)))
+            }
+            // Half of the deaths come without a pause for the look into the queue.
+            if Bool.random(using: &generator) { accepted.formUnion(try Self.ids(lab)) }
+            lab.gateway.crash()
+            toBert.hear(bert, for: .milliseconds(40))
+            toAnna.hear(anna, for: .milliseconds(40))
+            try lab.gateway.start()
+            let missing = accepted.subtracting(try Self.ids(lab))
+            #expect(missing.isEmpty, "lost from the store in round \(round): \(missing)")
+        }
+        print("sent \(toBert.sent) and \(toAnna.sent), read \(toBert.read.count) and \(toAnna.read.count)")
+    }
+
+    /// What the killed processes had accepted comes first, then one message more in each direction.
+    private func finish(
+        _ lab: Lab, _ anna: IRCClient, _ bert: IRCClient, _ toBert: inout Stream, _ toAnna: inout Stream,
+        _ accepted: Set<String>
+    ) throws {
+        func hear() {
+            toBert.hear(bert, for: .milliseconds(50))
+            toAnna.hear(anna, for: .milliseconds(50))
+        }
+        try eventually("nothing is pending", timeout: .seconds(40)) {
+            hear()
+            return try lab.queue("pending").isEmpty
+        }
+        anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
+        bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
+        let last = (toBert.sent, toAnna.sent)
+        toBert.sent += 1
+        toAnna.sent += 1
+        try? eventually("the last two", timeout: .seconds(20)) {
+            hear()
+            return toBert.read.last == last.0 && toAnna.read.last == last.1
+        }
+        #expect(toBert.read.last == last.0 && toAnna.read.last == last.1, "sessions do not go on")
+        let dead = try lab.queue("dead")
+        #expect(dead.isEmpty, "given up: \(dead)")
+        #expect(accepted.isSubset(of: try Self.ids(lab)))
+        var envelopes: [String: Set<String>] = ["anna": [], "bert": []]
+        for line in lab.tap.lines(.fromClient) where line.command == "PRIVMSG" && line.body.hasPrefix("?PAWL:") {
+            envelopes[String(line.parameters[0].prefix(4))]?.insert(line.body)
+        }
+        toBert.judge(envelopes["bert"] ?? [], rounds: Self.rounds, "bert")
+        toAnna.judge(envelopes["anna"] ?? [], rounds: Self.rounds, "anna")
+        #expect(!lab.tap.shows("number "))
+    }
+
+    private static func ids(_ lab: Lab) throws -> Set<String> {
+        Set(try lab.queue().compactMap { $0["id"] as? String })
+    }
+}
+
+/// A generator that gives the same numbers for a seed.
+struct Seeded: RandomNumberGenerator {
+    let seed: UInt64
+    private var state: UInt64
+
+    init(seed: UInt64) {
+        self.seed = seed
+        state = seed
+    }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}
