@@ -164,8 +164,11 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
                 proxied = prelude.addresses
                 connectUpstream()
             }
-            downstream.pipeline.fireChannelRead(rest)
-            downstream.pipeline.fireChannelReadComplete()
+            // TLS takes no bytes at all for the end of the stream.
+            if rest.readableBytes > 0 {
+                downstream.pipeline.fireChannelRead(rest)
+                downstream.pipeline.fireChannelReadComplete()
+            }
             downstream.read()
         case .done(let addresses):
             proxied = addresses

@@ -20,7 +20,7 @@ package struct Pacer: Sendable {
         package static let unlimited = Limit(burst: 1, linesPerSecond: 0)
     }
 
-    private let limit: Limit
+    private var limit: Limit
     private var lines: Double
     private var bytes: Double
     private var updated: Int64?
@@ -29,6 +29,14 @@ package struct Pacer: Sendable {
         self.limit = limit
         lines = limit.burst
         bytes = limit.burst * 512
+    }
+
+    /// Takes another limit; what was spent stays spent.
+    package mutating func renew(_ new: Limit) {
+        guard new != limit else { return }
+        limit = new
+        lines = min(lines, new.burst)
+        bytes = min(bytes, new.burst * 512)
     }
 
     /// Whether nothing is ever held back.

@@ -258,7 +258,8 @@ import Testing
         world.settle()
         world.isStoreSlow = false
         world.settle()
-        #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["opened and not shown", "after the login"])
+        let texts = bob.messages.map { $0.split(separator: ":").last ?? "" }
+        #expect(texts == ["opened and not shown", "after the login"])
     }
 
     /// The recipient comes back, and the sender writes before anything else makes the gateway look.

@@ -277,4 +277,15 @@ import Testing
         #expect(bob.read.contains { $0.contains("+draft/react=secretsmile") && $0.contains("TAGMSG bob") })
         #expect(!world.canary.contains("secret") && !world.canary.contains("typing"))
     }
+
+    /// A reload reaches those who are connected.
+    @Test func newTextsHoldForThoseWhoAreHere() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        var settings = world.environment.settings
+        settings.texts.outsider = "Ask the operator about {target}."
+        world.environment.replace(settings)
+        world.send(alice, "PRIVMSG stranger :hello")
+        #expect(alice.read.last?.hasSuffix(":Ask the operator about stranger.") == true, "\(alice.read)")
+    }
 }

@@ -11,8 +11,13 @@ import Testing
         let gateway: PawlProcess
         let client: PawlProcess
         private let scratch: ScratchDirectory
+        private let between: HAProxy?
 
-        init(upstream: UInt16, policy: String, overTLS: Bool, trusts: Bool = true) throws {
+        /// - Parameter between: makes a proxy that stands between the two, of the port that it is to reach.
+        init(
+            upstream: UInt16, policy: String, overTLS: Bool, trusts: Bool = true, environment: [String: String] = [:],
+            between: ((UInt16) throws -> HAProxy)? = nil
+        ) throws {
             scratch = try ScratchDirectory()
             certificate = try Certificate(in: scratch)
             chmod(certificate.keyPath, 0o600)
@@ -25,11 +30,13 @@ import Testing
                 // The server of the kit signs for itself.
                 options.environment["PAWL_UPSTREAM_TLS_VERIFY"] = "false"
             }
+            options.environment.merge(environment) { $1 }
             gateway = try PawlProcess(upstream: upstream, options)
+            self.between = try between?(gateway.port)
             var front = Lab.options("off")
             front.upstreamScheme = "ircs"
             if trusts { front.environment["PAWL_UPSTREAM_TLS_CA"] = certificate.certificatePath }
-            client = try PawlProcess(upstream: gateway.port, front)
+            client = try PawlProcess(upstream: self.between?.port ?? gateway.port, front)
         }
 
         func person(_ nick: String) throws -> IRCClient {
@@ -137,12 +144,12 @@ import Testing
         defer { lab.stop() }
         let client = try IRCClient(port: lab.gateway.port)
         client.send("NICK honest")
+        // Under `hosted` the client's lines wait for the gateway's own negotiation.
+        if policy == "observe" { try eventually("the backend is told") { lab.tap.shows("honest") } }
         client.sendRaw(Array("STARTTLS\r\nNICK injected\r\nUSER injected 0 * :x\r\nQUIT :inj".utf8))
         try client.expect("670")
         client.close()
-        try eventually("the connection has ended") { lab.tap.recordings.allSatisfy { !$0.isOpen } }
-        // Under `hosted` the client's lines wait for the gateway's own negotiation.
-        #expect(lab.tap.shows("honest") || policy == "hosted")
+        try eventually("the connection has ended") { try lab.connections() == 0 }
         #expect(!lab.tap.shows("inject") && !lab.tap.shows(":inj"))
     }
 
@@ -171,6 +178,41 @@ import Testing
         client.send("WHOIS secure")
         #expect(try client.expect("311").parameters.contains("192.0.2.44"))
         #expect(!tap.shows("secure"))
+    }
+
+    /// A proxy that passes TLS through tells who the client is before the first byte of TLS.
+    @Test(arguments: ["send-proxy", "send-proxy-v2"]) func theHeaderComesBeforeTLS(_ header: String) throws {
+        let server = try NgIRCd()
+        defer { server.stop() }
+        let front = try TLSFront(
+            upstream: server.port, policy: "hosted", overTLS: false,
+            environment: ["PAWL_ACCEPT_PROXY_PROTOCOL": "true"]
+        ) { try HAProxy(server: $0, header: header) }
+        let alice = try front.person("alice")
+        let bob = try front.person("bob")
+        alice.send("PRIVMSG bob :behind a proxy")
+        try bob.expectMessage("behind a proxy")
+        // Whoever comes without a header is refused before TLS begins.
+        let bare = try IRCClient(port: front.gateway.port)
+        bare.send("NICK nobody")
+        #expect(try bare.expect("ERROR").body.contains("PROXY"))
+    }
+
+    /// A backend that accepts and never speaks TLS.
+    @Test func aHandshakeThatNeverComesIsGivenUp() throws {
+        let server = try NgIRCd()
+        defer { server.stop() }
+        var options = Lab.options("observe")
+        options.upstreamScheme = "ircs"
+        options.environment["PAWL_UPSTREAM_TLS_VERIFY"] = "false"
+        options.environment["PAWL_UPSTREAM_CONNECT_TIMEOUT"] = "1"
+        let tap = try WireTap(backend: server.port)
+        tap.stall(.fromClient)
+        let gateway = try PawlProcess(upstream: tap.port, options)
+        defer { gateway.stop() }
+        let client = try IRCClient(port: gateway.port)
+        #expect(try client.expect("ERROR").body.contains("cannot be reached"))
+        try client.expectEnd()
     }
 
     @Test func strictTransportNamesOurPort() throws {
@@ -250,6 +292,7 @@ import Testing
             let client = try IRCClient(port: lab.gateway.port)
             // In two parts, as a network may deliver it.
             client.sendRaw(Array(entry.header.prefix(9)))
+            _ = client.drain(for: .milliseconds(30))
             client.sendRaw(Array(entry.header.dropFirst(9)))
             try client.register(nick: "proxied\(number)", caps: nil)
             client.send("WHOIS proxied\(number)")

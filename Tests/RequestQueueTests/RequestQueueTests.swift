@@ -32,6 +32,16 @@ import Testing
         lengths.map { pacer.spend($0, now: now) }
     }
 
+    @Test func anotherLimitHoldsAtOnce() {
+        var pacer = Pacer(.unlimited)
+        let before = spend(&pacer, [10, 10], now: 0)
+        pacer.renew(.init(burst: 1, linesPerSecond: 1))
+        let slowed = spend(&pacer, [10, 10], now: 1)
+        pacer.renew(.unlimited)
+        let after = spend(&pacer, [10, 10], now: 1)
+        #expect(before == [true, true] && slowed == [true, false] && after == [true, true])
+    }
+
     @Test func unlimitedNeverWaits() {
         var pacer = Pacer(.unlimited)
         let spent = spend(&pacer, Array(repeating: 512, count: 1000), now: 0)

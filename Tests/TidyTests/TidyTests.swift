@@ -24,7 +24,8 @@ import Testing
             "Darwin",
         ],
         "GatewayNIO": [
-            "GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "NIOPosix", "NIOHTTP1",
+            "GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "NIOPosix", "NIOTLS",
+            "NIOHTTP1",
             "NIOSSL", "DequeModule", "Logging", "Synchronization",
         ],
         "PawlConfiguration": ["Configuration", "Yams", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],

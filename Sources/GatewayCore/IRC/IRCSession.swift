@@ -13,7 +13,7 @@ package import RequestQueue
 package final class IRCSession {
     package let id: ConnectionID
     let environment: IRCEnvironment
-    let settings: IRCSettings
+    private(set) var settings: IRCSettings
 
     // Who this is.
     var nick: String?
@@ -213,6 +213,9 @@ package final class IRCSession {
         guard environment.policies.version != policyVersion else { return }
         policyVersion = environment.policies.version
         policies = environment.policies.snapshot
+        settings = environment.settings
+        pacer.renew(settings.flood)
+        capabilities.visibility = settings.visibility
         applyPolicy(now, out)
     }
 

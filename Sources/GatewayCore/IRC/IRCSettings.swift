@@ -59,10 +59,13 @@ package final class IRCEnvironment: Sendable {
         self.tally = tally
     }
 
-    /// The settings now; connections take them when they begin.
+    /// The settings now; connections look when the version of the policies rises.
     package var settings: IRCSettings { current.withLock { $0 } }
 
-    package func replace(_ settings: IRCSettings) { current.withLock { $0 = settings } }
+    package func replace(_ settings: IRCSettings) {
+        current.withLock { $0 = settings }
+        policies.update { _ in }
+    }
 }
 
 /// What one event makes a session do. One object per event loop, emptied by the runner after each event.
