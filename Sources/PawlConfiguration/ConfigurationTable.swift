@@ -215,8 +215,9 @@ extension ConfigurationKey {
 
     static let refusalRoom = ConfigurationKey(
         "refusal.room", .sentence,
-        standard: .one("Not sent: this gateway cannot protect messages to a room yet, and {target} is a room."),
-        reason: "What a person reads who writes to a room, under `hosted` and `required`."
+        standard: .one(
+            "Not sent: this network asks for encryption on people's own devices, which {target} does not have yet."),
+        reason: "What a person reads who writes to a room under `required`."
     ) { one($0.refusal.room) }
 
     static let askVersion = ConfigurationKey(

@@ -33,16 +33,17 @@ enum Assembly {
         if let warning = journal.warning { logger.warning("\(warning)") }
         let latches = LatchTable()
         var changes: [StoreChange] = []
+        let rooms = RoomTable()
         var vault = try Vault(
             network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
-            store: store,
-            latches: latches, requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
+            store: store, latches: latches, rooms: rooms,
+            requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
             random: SystemRandomSource(), wasDelivered: { journal.contains($0) }, changes: &changes)
         vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
         if !changes.isEmpty { _ = try store.commit([changes]) }
         let (policies, source) = try policyTable(configuration, store, latches)
         let environment = IRCEnvironment(
-            settings: try ircSettings(configuration), policies: policies, latches: latches)
+            settings: try ircSettings(configuration), policies: policies, latches: latches, rooms: rooms)
         let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
             logger.error("the store did not take a batch: \(failure.message)")
         }

@@ -129,7 +129,7 @@ import Testing
         world.advance(seconds: 3)
         let observations = try world.store.observations(limit: 10)
         let hosted = SimulationReport(.hosted, observations)
-        #expect(hosted.messages == 4 && hosted.refusedMessages == 3)
+        #expect(hosted.messages == 4 && hosted.refusedMessages == 2)
         #expect(hosted.people == ["alice"] && hosted.outsiders == ["carol"])
         #expect(SimulationReport(.required, observations).refusedMessages == 4)
         #expect(SimulationReport(.opportunistic, observations).refusedMessages == 0)

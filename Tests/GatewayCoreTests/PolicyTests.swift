@@ -5,16 +5,18 @@ import Testing
 /// The table of design section 2, cell by cell, as far as this version has capable people: it has none.
 @Suite struct PolicyTests {
     static let account = AccountID.services("bob")
+    static let room = AccountID.room("#room")
 
     static let outbound: [(Policy, Recipient, Verdict)] = [
-        (.off, .legacy(account), .plaintext), (.off, .outsider, .plaintext), (.off, .room, .plaintext),
-        (.observe, .legacy(account), .plaintext), (.observe, .outsider, .plaintext), (.observe, .room, .plaintext),
+        (.off, .legacy(account), .plaintext), (.off, .outsider, .plaintext), (.off, .room(room), .plaintext),
+        (.observe, .legacy(account), .plaintext), (.observe, .outsider, .plaintext),
+        (.observe, .room(room), .plaintext),
         (.opportunistic, .legacy(account), .plaintext), (.opportunistic, .outsider, .plaintext),
-        (.opportunistic, .room, .plaintext),
+        (.opportunistic, .room(room), .plaintext),
         (.hosted, .legacy(account), .seal(account)), (.hosted, .outsider, .refuse(.outsider)),
-        (.hosted, .room, .refuse(.room)), (.hosted, .exempt, .plaintext),
+        (.hosted, .room(room), .seal(room)), (.hosted, .exempt, .plaintext),
         (.required, .legacy(account), .refuse(.required)), (.required, .outsider, .refuse(.outsider)),
-        (.required, .room, .refuse(.room)), (.required, .exempt, .plaintext),
+        (.required, .room(room), .refuse(.room)), (.required, .exempt, .plaintext),
     ]
 
     @Test(arguments: outbound) func withoutALatch(_ policy: Policy, _ recipient: Recipient, _ verdict: Verdict) {

@@ -22,6 +22,8 @@ final class SimulatedBackend {
     private(set) var seen: [String] = []
     /// Changes lines that it relays, to be hostile; gives what is delivered in their place.
     var relay: (String) -> [String] = { [$0] }
+    /// Who is in which room, by lower-cased name.
+    private(set) var rooms: [String: Set<Int>] = [:]
     var services: [String: (host: String, server: String)] = [:]
     /// A filter of the server: takes what looks like Base64 and answers with a bare ACK, or with words.
     var filter: (silently: Bool, isOn: Bool) = (true, false)
@@ -67,6 +69,12 @@ final class SimulatedBackend {
         case "PING": reply(id, line, ":srv PONG srv :\(line.text(0) ?? "")")
         case "WHOIS": whois(id, line.text(0) ?? "")
         case "PRIVMSG", "NOTICE", "TAGMSG": message(id, verb, line)
+        case "JOIN": for room in (line.text(0) ?? "").split(separator: ",") { join(id, String(room)) }
+        case "PART": for room in (line.text(0) ?? "").split(separator: ",") { part(id, String(room)) }
+        case "KICK":
+            let nick = (line.text(1) ?? "").lowercased()
+            guard let gone = people.first(where: { $0.value.nick.lowercased() == nick })?.key else { break }
+            kick(gone, from: line.text(0) ?? "", by: id)
         case "AWAY": people[id]?.isAway = line.parameter(0) != nil
         default: break
         }
@@ -127,6 +135,48 @@ final class SimulatedBackend {
         say(id, ":srv 900 \(nick) \(source(id)) \(account) :You are now logged in as \(account)")
     }
 
+    func join(_ id: Int, _ room: String) {
+        guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
+        for member in rooms[room.lowercased(), default: []].sorted() { say(member, ":\(source(id)) JOIN \(room)") }
+        let names = rooms[room.lowercased(), default: []].sorted().compactMap { people[$0]?.nick }
+        say(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
+        say(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
+    }
+
+    /// Puts somebody out of a room without a word.
+    func quietlyRemove(_ id: Int, from room: String) { rooms[room.lowercased()]?.remove(id) }
+
+    /// The socket is gone.
+    func leave(_ id: Int) {
+        people[id] = nil
+        for room in rooms.keys { rooms[room]?.remove(id) }
+    }
+
+    func part(_ id: Int, _ room: String) {
+        for member in rooms[room.lowercased(), default: []].sorted() { say(member, ":\(source(id)) PART \(room)") }
+        rooms[room.lowercased()]?.remove(id)
+    }
+
+    func kick(_ gone: Int, from room: String, by id: Int) {
+        let nick = people[gone]?.nick ?? "*"
+        for member in rooms[room.lowercased(), default: []].sorted() {
+            say(member, ":\(source(id)) KICK \(room) \(nick) :out")
+        }
+        rooms[room.lowercased()]?.remove(gone)
+    }
+
+    private func say(_ id: Int, _ verb: String, inRoom room: String, _ text: String, _ line: IRCLine) {
+        guard let sender = people[id] else { return }
+        let members = rooms[room.lowercased().trimmingStatus, default: []]
+        guard members.contains(id) else {
+            return reply(id, line, ":srv 404 \(sender.nick) \(room) :Cannot send to channel")
+        }
+        for relayed in relay(":\(source(id)) \(verb) \(room) :\(text)") {
+            for member in members.sorted() where member != id { say(member, relayed) }
+            if sender.caps.contains("echo-message") { reply(id, line, relayed, id: "m\(seen.count)") }
+        }
+    }
+
     private func whois(_ id: Int, _ nick: String) {
         let me = people[id]?.nick ?? "*"
         if let service = services[nick.lowercased()] {
@@ -148,6 +198,10 @@ final class SimulatedBackend {
         let text = line.text(1) ?? ""
         for target in (line.text(0) ?? "").split(separator: ",").map(String.init) {
             if services[target.lowercased()] != nil { continue }
+            if "#@+".contains(target.prefix(1)) {
+                say(id, verb, inRoom: target, text, line)
+                continue
+            }
             guard let other = people.first(where: { $0.value.nick.lowercased() == target.lowercased() }) else {
                 reply(id, line, ":srv 401 \(sender.nick) \(target) :No such nick")
                 continue
@@ -180,4 +234,9 @@ final class SimulatedBackend {
     }
 
     func say(_ id: Int, _ line: String) { people[id]?.inbox.append(line) }
+}
+
+extension String {
+    /// The room without the status that its readers must have.
+    fileprivate var trimmingStatus: String { String(drop { $0 == "@" || $0 == "+" }) }
 }

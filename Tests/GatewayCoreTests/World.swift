@@ -68,7 +68,8 @@ final class World {
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, requestAge: 300_000, now: now, random: SeededSource(seed: seed),
+            latches: latches, rooms: environment.rooms, requestAge: 300_000, now: now,
+            random: SeededSource(seed: seed),
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
     }
@@ -113,7 +114,7 @@ final class World {
 
     func close(_ client: Client) {
         client.isOpen = false
-        backend.people[client.id] = nil
+        backend.leave(client.id)
         clients[client.id] = nil
         if !client.isDirect { run(client) { client.session.finish(at: self.now, $0) } }
         settle()

@@ -141,8 +141,8 @@ struct RefusalTests {
             "refusal: {room: \"no, {nick}\"}",
             "`refusal.room` in FILE line 1 is `no, {nick}`, with the unknown placeholder `{nick}`; expected one "
                 + "line of at most "
-                + "300 bytes in which `{target}` may stand, for example `room: \"Not sent: this gateway cannot "
-                + "protect messages to a room yet, and {target} is a room.\"`"),
+                + "300 bytes in which `{target}` may stand, for example `room: \"Not sent: this network asks for "
+                + "encryption on people's own devices, which {target} does not have yet.\"`"),
     ])
     func wrongValues(_ one: Case) throws {
         #expect(try messages(one.yaml) == [one.message])

@@ -13,11 +13,28 @@ package struct AccountID: Hashable, Sendable, Comparable {
     /// A connection without a login, from a number that is never used twice.
     package static func connection(_ nonce: UInt64) -> AccountID { AccountID(text: "~" + String(nonce, radix: 16)) }
 
+    /// The hosted members of a room, or those of them with a status: one recipient with one device. The space keeps it
+    /// apart from every services account.
+    ///
+    /// - Parameter status: the prefixes of a message for some members only, as `@` in `@#room`; mostly none.
+    package static func room(_ foldedName: String, status: String = "") -> AccountID {
+        AccountID(text: "room " + foldedName + (status.isEmpty ? "" : " " + status))
+    }
+
     /// An account from the text that a row holds.
     package init(text: String) { self.text = text }
 
     /// Whether the backend's services vouch for it.
     package var isVerified: Bool { text.utf8.first != UInt8(ascii: "~") }
+
+    /// The folded name of a room; nothing where this is a person.
+    package var roomName: String? {
+        guard text.hasPrefix("room ") else { return nil }
+        return String(text.dropFirst(5).prefix { $0 != " " })
+    }
+
+    /// Whether it stands for members with a status only.
+    package var isPartOfRoom: Bool { roomName.map { text.utf8.count > 5 + $0.utf8.count } ?? false }
 
     package static func < (left: AccountID, right: AccountID) -> Bool { left.text < right.text }
 }

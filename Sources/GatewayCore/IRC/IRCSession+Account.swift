@@ -56,6 +56,7 @@ extension IRCSession {
             connection: id, account: account, nick: nick, participates: policy > .off,
             askedForCapability: capabilities.clientAsked)
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
+        updateRooms()
     }
 
     /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.

@@ -87,6 +87,11 @@ extension IRCSession {
         let source = line.string(line.source)
         let target = line.text(0) ?? ""
         let verb = line.string(line.verbSpan)
+        let room = room(target)
+        if let room, !rooms.contains(room.name) {
+            // Whoever has left a room reads nothing of it, whatever the backend delivers.
+            return report(.notAuthentic, from: line.string(line.sourceNick), out)
+        }
         let ticket = inbound.reserve()
         opens[ticket] = PendingOpen(
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
@@ -94,7 +99,9 @@ extension IRCSession {
         out.jobs.append(
             .open(
                 OpenJob(
-                    connection: id, ticket: ticket, recipients: [account] + previousAccounts.reversed(),
+                    connection: id, ticket: ticket, account: account,
+                    recipients: room.map { [.room($0.name, status: $0.status)] }
+                        ?? [account] + previousAccounts.reversed(),
                     senders: environment.roster.possibleOwners(
                         ofFoldedNick: line.folded(line.sourceNick, support.caseMapping), now: now.monotonic),
                     envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8))))

@@ -38,11 +38,12 @@ extension IRCSession {
         guard let inboundTicket = recoveries.removeValue(forKey: ticket) else { return }
         inbound.resolve(
             inboundTicket,
-            with: lines.map { InboundEntry(line: ByteBuffer(bytes: $0.line + [0x0D, 0x0A]), sequence: $0.sequence) })
+            with: lines.filter { isShownNow($0) }.map { InboundEntry($0) })
+        roomLines += lines.filter { !isShownNow($0) }
         var ready: [OutboundEntry] = []
         for request in requests {
             let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
-            if environment.roster.isPresent(AccountID(text: request.peer)) {
+            if isReachable(AccountID(text: request.peer)) {
                 ready.append(.request(entry))
             } else {
                 held.append(entry)
@@ -53,6 +54,9 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
+    /// What was said in a room is shown when the client is in it again.
+    private func isShownNow(_ line: RecoveredLine) -> Bool { line.room.map(rooms.contains) ?? true }
+
     /// Ours: how long requests of before a restart wait for their recipient. In nanoseconds.
     private static let heldPatience: Int64 = 60_000_000_000
 
@@ -62,7 +66,7 @@ extension IRCSession {
         let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
         var waiting: [OutboundRequest] = []
         for entry in held {
-            if environment.roster.isPresent(AccountID(text: entry.request.peer)) {
+            if isReachable(AccountID(text: entry.request.peer)) {
                 outbound.append(.request(entry))
             } else if expired {
                 fail(entry, Remarks.expired(target: entry.request.target), out)
@@ -142,6 +146,7 @@ extension IRCSession {
 
     /// The nick to send to: the one that was written to while its owner still has it, else another nick of the owner.
     private func currentTarget(_ request: Request, _ peer: AccountID) -> String? {
+        guard peer.roomName == nil else { return request.target }
         let nicks = environment.roster.nicks(of: peer)
         let folded = support.caseMapping.fold(request.target)
         return nicks.first { support.caseMapping.fold($0) == folded } ?? nicks.first

@@ -110,9 +110,8 @@ extension IRCSession {
 
     /// Who a target is.
     func recipient(_ target: String, _ now: Moment) -> Resolution {
-        let bytes = Array(target.utf8)
-        guard let first = bytes.first else { return .known(.outsider) }
-        if support.isRoom(first, then: bytes.dropFirst().first) { return .known(.room) }
+        guard !target.isEmpty else { return .known(.outsider) }
+        if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
         let folded = support.caseMapping.fold(target)
         if let entry = environment.roster.owner(ofFoldedNick: folded) {
             return .known(entry.participates ? .legacy(entry.account) : .outsider)
@@ -135,6 +134,7 @@ extension IRCSession {
 
     /// What is to be done with a message for somebody.
     func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        if case .room(let room) = recipient, let name = room.roomName { return verdict(name, recipient, message) }
         guard case .legacy(let peer) = recipient else {
             var latch = Protection.plaintext
             if recipient == .outsider,
@@ -147,6 +147,16 @@ extension IRCSession {
         let conversation = Policy.ofConversation(policy, policies.policy(of: peer))
         let latch = environment.latches.latch(of: ConversationID(account, peer))
         return refine(conversation.outbound(to: recipient, latch: latch), message)
+    }
+
+    /// A room has a policy and a latch of its own, whoever speaks in it.
+    private func verdict(_ name: String, _ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        let room = AccountID.room(name)
+        let demanded = Policy.ofConversation(policy, policies.policy(of: room))
+        let latch = environment.latches.latch(of: ConversationID(room, room))
+        let verdict = refine(demanded.outbound(to: recipient, latch: latch), message)
+        if case .seal = verdict, !rooms.contains(name) { return .refuse(.notInRoom) }
+        return verdict
     }
 
     private func refine(_ verdict: Verdict, _ message: OutboundMessage) -> Verdict {
@@ -216,7 +226,7 @@ extension IRCSession {
 
     func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: SessionOutput) {
         environment.tally.add(TallyKind(refusal))
-        let numeric = refusal == .room ? 404 : 531
+        let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
         reply(
             numeric, [message.target], Remarks.refusal(refusal, target: message.target, texts: settings.texts),
             label: message.clientLabel, out)

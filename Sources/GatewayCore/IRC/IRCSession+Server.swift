@@ -40,7 +40,9 @@ extension IRCSession {
             if folding != support.caseMapping, isRegistered { updateRoster(now) }
         case 900: if let name = line.text(2) { loggedIn(name, now, out) }
         case 901: loggedOut(now, out)
-        default: trackSelf(line, now)
+        default:
+            trackSelf(line, now)
+            trackRooms(line, now, out)
         }
     }
 

@@ -55,6 +55,10 @@ package final class IRCSession {
     var assembler: FragmentAssembler?
     var services = ServiceDirectory()
     var observations = ObservationBook()
+    /// Rooms that the backend has let this connection into, folded.
+    var rooms: Set<String> = []
+    /// Lines of before a restart for rooms that the client has not joined again.
+    var roomLines: [RecoveredLine] = []
     var strippedVerbs: Set<VerbKey> = []
     var isUpstreamClosed = false
 
@@ -174,6 +178,7 @@ package final class IRCSession {
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
         // The backend knows nobody by this nick any more, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
+        leaveRooms()
         giveBack(out)
         flushInbound(out)
     }
@@ -198,6 +203,7 @@ package final class IRCSession {
     /// Both sides are gone. Nothing is sent any more; what ends with the connection ends here.
     package func finish(at now: Moment, _ out: SessionOutput) {
         environment.roster.remove(id, now: now.monotonic)
+        leaveRooms()
         flushObservations(now, out, force: true)
         if isRegistered { recordEvidence(now, out, registrations: 0) }
         giveBack(out)

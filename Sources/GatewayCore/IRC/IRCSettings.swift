@@ -46,16 +46,19 @@ package struct IRCSettings: Sendable {
 package final class IRCEnvironment: Sendable {
     package let policies: PolicyTable
     package let roster = Roster()
+    package let rooms: RoomTable
     package let latches: LatchTable
     package let tally: Tally
     private let current: Mutex<IRCSettings>
 
     package init(
-        settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(), tally: Tally = Tally()
+        settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
+        rooms: RoomTable = RoomTable(), tally: Tally = Tally()
     ) {
         current = Mutex(settings)
         self.policies = policies
         self.latches = latches
+        self.rooms = rooms
         self.tally = tally
     }
 

@@ -40,6 +40,11 @@ package struct InboundEntry: Sendable {
     package var sequence: UInt64?
 
     package init(line: ByteBuffer, sequence: UInt64? = nil) { (self.line, self.sequence) = (line, sequence) }
+
+    /// A line of before a restart.
+    init(_ recovered: RecoveredLine) {
+        self.init(line: ByteBuffer(bytes: recovered.line + [0x0D, 0x0A]), sequence: recovered.sequence)
+    }
 }
 
 /// An envelope that the vault is opening.

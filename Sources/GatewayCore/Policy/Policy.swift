@@ -41,8 +41,8 @@ package enum Recipient: Equatable, Sendable {
     case outsider
     /// A service or bot that the operator has named, recognised by its server or host.
     case exempt
-    /// A room.
-    case room
+    /// The hosted members of a room, in whose place the vault reads.
+    case room(AccountID)
 }
 
 /// What is to be done with one message.
@@ -61,8 +61,10 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case outsider
     /// The policy demands people's own devices, and one end has none.
     case required
-    /// Rooms are not protected by this version, and the policy forbids plaintext.
+    /// The policy demands people's own devices, and rooms have none.
     case room
+    /// The sender is not in the room, so that nobody could tell who reads there.
+    case notInRoom
     /// A direct connection would bypass the gateway.
     case directConnection
     /// The route table does not know the verb, or forbids it.
@@ -76,6 +78,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .outsider: "outsider"
         case .required: "required"
         case .room: "room"
+        case .notInRoom: "not_in_room"
         case .directConnection: "direct_connection"
         case .verb: "verb"
         case .latched: "latched"
@@ -97,8 +100,9 @@ extension Policy {
         switch recipient {
         case .exempt:
             return .plaintext
-        case .room:
-            return self >= .hosted ? .refuse(.room) : .plaintext
+        case .room(let room):
+            if self == .required { return .refuse(.room) }
+            return self == .hosted || latch > .plaintext ? .seal(room) : .plaintext
         case .outsider:
             if self >= .hosted { return .refuse(.outsider) }
             return latch > .plaintext ? .refuse(.latched) : .plaintext

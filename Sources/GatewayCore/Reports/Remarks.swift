@@ -7,7 +7,7 @@ package struct RemarkTexts: Sendable, Equatable {
     package var required =
         "Not sent: this network asks for encryption on people's own devices, and {target} or you have none yet."
     package var room =
-        "Not sent: this network protects messages, and rooms cannot be protected yet. Private messages work."
+        "Not sent: this network asks for encryption on people's own devices, which {target} does not have yet."
 
     package init() {}
 }
@@ -22,6 +22,7 @@ package enum Remarks {
         case .outsider: texts.outsider.replacingTarget(target)
         case .required: texts.required.replacingTarget(target)
         case .room: texts.room.replacingTarget(target)
+        case .notInRoom: "Not sent: join \(target) first. A message from outside a room cannot be protected."
         case .directConnection:
             "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
         case .verb: "Not sent: this gateway does not let this command through while messages are protected."

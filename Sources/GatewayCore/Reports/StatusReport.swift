@@ -81,7 +81,7 @@ package struct SimulationReport: Codable, Sendable, Equatable {
                 switch ObservedRecipient(rawValue: row.recipient) {
                 case .legacy: .legacy(AccountID(text: row.target))
                 case .exempt: .exempt
-                case .room: .room
+                case .room: .room(.room(row.target))
                 case .outsider, nil: .outsider
                 }
             guard case .refuse(let refusal) = policy.outbound(to: recipient, latch: .plaintext) else { continue }
@@ -122,11 +122,12 @@ package struct Reporter: Sendable {
             upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
             accounts: .init(
                 legacy: names.subtracting(asked).count, askedForCapability: asked.count,
-                custodyGateway: contents.devices.count, custodyDevice: 0, connectedNow: environment.roster.count),
+                custodyGateway: contents.devices.count { $0.account.roomName == nil }, custodyDevice: 0,
+                connectedNow: environment.roster.count),
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: try queue(), blockers: blockers(observations),
+            shares: try shares(now), queue: try queue(), blockers: blockers(observations) + outsidersInRooms(),
             warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
 
@@ -156,11 +157,19 @@ package struct Reporter: Sendable {
     /// Whom people write to that a stricter policy could not serve.
     private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
         var totals: [String: (what: String, messages: Int)] = [:]
-        for row in observations where row.recipient == "outsider" || row.recipient == "room" {
+        for row in observations where row.recipient == "outsider" {
             totals[row.target, default: (row.recipient, 0)].messages += row.messages
         }
         return totals.map { StatusReport.Blocker(what: $0.value.what, name: $0.key, messages: $0.value.messages) }
             .sorted { ($1.messages, $0.name) < ($0.messages, $1.name) }.prefix(20).map { $0 }
+    }
+
+    /// Who gets envelopes and no key: the room is as strong as its weakest member.
+    private func outsidersInRooms() -> [StatusReport.Blocker] {
+        environment.rooms.outsiders { environment.roster.owner(ofFoldedNick: $0)?.participates == true }
+            .prefix(20).map {
+                StatusReport.Blocker(what: "outsider in a room", name: "\($0.nick) in \($0.room)", messages: 0)
+            }
     }
 
     private func warnings(_ snapshot: PolicySnapshot, legacy: Int) -> [String] {

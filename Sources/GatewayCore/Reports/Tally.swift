@@ -59,7 +59,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             switch refusal {
             case .outsider: .refusedOutsider
             case .required: .refusedRequired
-            case .room: .refusedRoom
+            case .room, .notInRoom: .refusedRoom
             case .directConnection: .refusedDirectConnection
             case .verb: .refusedVerb
             case .latched: .refusedLatched

@@ -65,6 +65,7 @@ extension Vault {
     private mutating func latch(
         _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Bool {
+        if let name = job.recipient.roomName { return latch(room: .room(name), job, now, &changes, &step) }
         let conversation = ConversationID(job.sender, job.recipient)
         guard conversations.insert(conversation).inserted else { return false }
         let senderIsFirst = conversation.first == job.sender
@@ -77,6 +78,19 @@ extension Vault {
         step.latched = .init(
             conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
             accountName: job.senderName)
+        return true
+    }
+
+    /// A room has one latch, whoever speaks in it.
+    private mutating func latch(
+        room: AccountID, _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        let conversation = ConversationID(room, room)
+        guard conversations.insert(conversation).inserted else { return false }
+        let row = ConversationRow(
+            id: conversation, latch: .gateway, since: now.wall, peerNameForFirst: "", peerNameForSecond: "")
+        changes.append(.putConversation(row))
+        step.latched = .init(conversation: conversation, account: room, peer: room, peerName: "", accountName: "")
         return true
     }
 
@@ -139,6 +153,10 @@ extension Vault {
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
         for recipient in job.recipients {
+            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+            if copies[key]?.ratchetMessage == envelope.ratchetMessage {
+                return copy(job, envelope, sender, recipient, now, &changes)
+            }
             guard let device = keeper.device(of: recipient) else { continue }
             let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
             let box: SessionBox
@@ -173,10 +191,18 @@ extension Vault {
         _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
         guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-        let gap =
+        var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
+        if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
-        if body.kind == .text, recipient.isVerified {
+        var sequences: [AccountID: UInt64] = [:]
+        if body.kind == .text, let room = recipient.roomName {
+            guard let made = deliver(job.lineHead + body.text, to: recipient, named: room, now, &changes) else {
+                return .failure(.init(reason: .store))
+            }
+            sequences = made
+            opened.sequence = made[job.account]
+        } else if body.kind == .text, recipient.isVerified {
             let sequence = nextDelivery()
             guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
@@ -185,7 +211,7 @@ extension Vault {
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        remember(job, envelope, recipient, opened)
+        remember(job, envelope, recipient, opened, sequences)
         markOpened(envelope.messageID, from: sender, now, &changes)
         return .success(opened)
     }
@@ -230,14 +256,18 @@ extension Vault {
         }
         copies[key] = copy
         var opened = copy.opened
-        opened.sequence = nil
+        opened.sequence = copy.sequences[job.account]
         opened.gap = 0
         return .success(opened)
     }
 
-    private mutating func remember(_ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened) {
+    private mutating func remember(
+        _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
+        _ sequences: [AccountID: UInt64]
+    ) {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        copies[key] = Copy(opened: opened, shownTo: [job.connection])
+        copies[key] = Copy(
+            ratchetMessage: envelope.ratchetMessage, opened: opened, shownTo: [job.connection], sequences: sequences)
         copyOrder.append(key)
         guard copyOrder.count >= Self.copyLimit * 2 else { return }
         for old in copyOrder.prefix(Self.copyLimit) { copies[old] = nil }

@@ -69,13 +69,18 @@ package struct Vault<Random: RandomSource> {
     }
 
     struct Copy {
+        /// A copy has the same bytes; anything else is looked at as something new.
+        var ratchetMessage: [UInt8]
         var opened: Opened
         var shownTo: Set<ConnectionID>
+        /// The deliveries of a message to a room, by account.
+        var sequences: [AccountID: UInt64] = [:]
     }
 
     let network: String
     let store: any Store
     let latches: LatchTable
+    let rooms: RoomTable
     /// How long a request may wait for its recipient after a restart. In milliseconds.
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are refused.
@@ -95,6 +100,8 @@ package struct Vault<Random: RandomSource> {
     var lastDelivery: UInt64
     var copies: [CopyKey: Copy] = [:]
     var copyOrder: [CopyKey] = []
+    var roomDeliveries = RoomDeliveries()
+    var unheard = UnheardCounts()
 
     /// Takes over a store.
     ///
@@ -102,12 +109,14 @@ package struct Vault<Random: RandomSource> {
     ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
-        network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, requestAge: Int64, now: Moment,
-        random: Random, wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
+        network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
+        requestAge: Int64,
+        now: Moment, random: Random, wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         self.network = network
         self.store = store
         self.latches = latches
+        self.rooms = rooms
         self.requestAge = requestAge
         self.wasDelivered = wasDelivered
         keeper = SessionKeeper(sealer: sealer, store: store, random: random)
@@ -116,6 +125,9 @@ package struct Vault<Random: RandomSource> {
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
+        for room in contents.devices.map(\.account) where room.roomName != nil {
+            for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
+        }
         var ended = Set(contents.devices.map(\.account).filter { !$0.isVerified })
         for row in contents.conversations {
             guard row.id.first.isVerified, row.id.second.isVerified else {
@@ -158,9 +170,10 @@ package struct Vault<Random: RandomSource> {
             case .open(let job): open(job, now, &changes, &step)
             case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes)
             case .failed(let id, let reason):
+                if let entry = inFlight[id] { unheard.note(entry.request) }
                 untrack(id)
                 changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
-            case .delivered(let sequence): changes.append(.removeDelivery(sequence: sequence))
+            case .delivered(let sequence): delivered(sequence, &changes)
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
             case .left(let connection): left(connection, now, &changes)
@@ -244,6 +257,7 @@ package struct Vault<Random: RandomSource> {
     private mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange])
     {
         keeper.forget(account)
+        unheard.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }
         for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
@@ -273,6 +287,10 @@ package struct Vault<Random: RandomSource> {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
         entry.remoteID = remoteID
+        if isReadByNobody(entry) {
+            if !entry.isOpened { unheard.note(entry.request) }
+            entry.isOpened = true
+        }
         inFlight[id] = entry
         finishIfDone(id, now, &changes)
     }
@@ -297,6 +315,7 @@ package struct Vault<Random: RandomSource> {
                 replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
             }
         }
+        changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
         for (account, requests) in waiting {
             let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge }
             guard !overdue.isEmpty else { continue }
@@ -332,6 +351,7 @@ package struct Vault<Random: RandomSource> {
                 }
             }
         }
+        lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
         step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
         // What is sent again was committed long ago; that marks of deliveries stay is no reason to hold it back.
         step.failure = step.reply

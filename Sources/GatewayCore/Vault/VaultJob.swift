@@ -40,7 +40,9 @@ package struct SealJob: Sendable {
 package struct OpenJob: Sendable {
     package var connection: ConnectionID
     package var ticket: UInt64
-    /// The connection's account, and those it had before on the same connection.
+    /// The connection's account.
+    package var account: AccountID
+    /// Whom it may be for: the room that it stands in; else the account, and those it had before on this connection.
     package var recipients: [AccountID]
     /// The accounts that the line's source may stand for.
     package var senders: [AccountID]
@@ -49,11 +51,12 @@ package struct OpenJob: Sendable {
     package var lineHead: [UInt8]
 
     package init(
-        connection: ConnectionID, ticket: UInt64, recipients: [AccountID], senders: [AccountID], envelope: [UInt8],
-        lineHead: [UInt8]
+        connection: ConnectionID, ticket: UInt64, account: AccountID, recipients: [AccountID], senders: [AccountID],
+        envelope: [UInt8], lineHead: [UInt8]
     ) {
         self.connection = connection
         self.ticket = ticket
+        self.account = account
         self.recipients = recipients
         self.senders = senders
         self.envelope = envelope
@@ -131,4 +134,6 @@ package enum VaultReply: Sendable {
 package struct RecoveredLine: Sendable, Equatable {
     package var sequence: UInt64
     package var line: [UInt8]
+    /// The folded name of the room that it was said in.
+    package var room: String?
 }

@@ -32,7 +32,7 @@ struct PolicyCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let snapshot = gateway.environment.policies.snapshot
             let accounts = Dictionary(
-                uniqueKeysWithValues: snapshot.accounts.map { ($0.key.text, $0.value.name) })
+                uniqueKeysWithValues: snapshot.accounts.map { (gateway.displayName($0.key), $0.value.name) })
             let report = Report(everyone: snapshot.everyone.name, accounts: accounts)
             if common.json { return try .json(report) }
             let rows =
@@ -44,20 +44,30 @@ struct PolicyCommand: AsyncParsableCommand {
     /// `pawl policy set`
     struct Set: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set the policy of everyone or of one account. It holds at once and after a restart.")
-        @Argument(help: "off, observe, opportunistic, hosted or required; `default` removes an account's own.")
+            abstract: "Set the policy of everyone, of an account or of a room. It holds at once and after a restart.")
+        @Argument(
+            help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
         var policy: String
         @Option(help: "A services account; without it, everyone.") var account: String?
+        @Option(help: "A room: what is said there has the stricter of its policy and the speaker's.") var room: String?
         @OptionGroup var common: CommonOptions
 
+        func validate() throws {
+            if account != nil, room != nil { throw ValidationError("Name an account or a room, not both.") }
+            if let room, room.first.map({ $0.isLetter || $0.isNumber }) != false {
+                throw ValidationError("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            }
+        }
+
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let id = account.map { AccountID.services($0.lowercased()) }
+            let id = room.map(gateway.room) ?? account.map { AccountID.services($0.lowercased()) }
             if policy == "default" {
                 guard let id else {
-                    throw AdminFailure("Only an account can go back to everyone's policy: use --account.")
+                    throw AdminFailure(
+                        "Only an account or a room can go back to everyone's policy: use --account or --room.")
                 }
                 try gateway.setPolicy(nil, for: id)
-                return .text("\(id.text) now has everyone's policy.")
+                return .text("\(gateway.displayName(id)) now has everyone's policy.")
             }
             let new = try PolicyCommand.parse(policy)
             if new == .off, !gateway.environment.latches.isEmpty {
@@ -67,7 +77,7 @@ struct PolicyCommand: AsyncParsableCommand {
                         + "pawl conversations list, pawl conversations reset A B.")
             }
             try gateway.setPolicy(new, for: id)
-            let text = "\(id?.text ?? "Everyone") now has the policy \(new.name)."
+            let text = "\(id.map(gateway.displayName) ?? "Everyone") now has the policy \(new.name)."
             return .text(
                 new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
         }
@@ -129,28 +139,31 @@ struct ConversationsCommand: AsyncParsableCommand {
     /// `pawl conversations reset`
     struct Reset: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Lower the latch of a conversation. Both people are told; it is audited.")
-        @Argument(help: "One account, or the nick of somebody who is here without one.") var first: String
-        @Argument(help: "The other one.") var second: String
+            abstract: "Lower the latch of a conversation or a room. Everybody in it is told; it is audited.")
+        @Argument(help: "One account, the nick of somebody who is here without one, or a room.") var first: String
+        @Argument(help: "The other one; not for a room.") var second: String?
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let id = ConversationID(gateway.account(named: first), gateway.account(named: second))
+            let isRoom = first.first.map { !$0.isLetter && !$0.isNumber && second == nil } ?? false
+            guard isRoom || second != nil else { throw AdminFailure("Name both people, or one room with its prefix.") }
+            let one = isRoom ? gateway.room(first) : gateway.account(named: first)
+            let id = ConversationID(one, second.map(gateway.account) ?? one)
+            let names = second.map { "\(first) and \($0)" } ?? first
             guard gateway.environment.latches.latch(of: id) > .plaintext else {
-                throw AdminFailure(
-                    "\(first) and \(second) have no protected conversation. See: pawl conversations list.")
+                throw AdminFailure("There is no protected conversation of \(names). See: pawl conversations list.")
             }
             let words = "reset \(id.first.text) \(id.second.text)"
             guard gateway.confirmations.accept(confirm, for: words) else {
                 let token = gateway.confirmations.issue(for: words)
                 return AdminAnswer(
                     exit: ExitStatus.needsConfirmation, out: "",
-                    error: "This lets messages between \(first) and \(second) go in the clear again, where the policy "
+                    error: "This lets messages of \(names) go in the clear again, where the policy "
                         + "allows it. To confirm, add: --confirm \(token)", confirmation: token)
             }
             try gateway.reset(id)
-            return .text("The latch is lowered. Both have been told, where they are connected.")
+            return .text("The latch is lowered. Those who are connected have been told.")
         }
     }
 }

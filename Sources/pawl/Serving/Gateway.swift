@@ -80,10 +80,15 @@ final class Gateway: Sendable {
 
     /// Lowers a latch and tells everybody in the conversation.
     func reset(_ conversation: ConversationID) throws {
-        let detail = "\(conversation.first.text) and \(conversation.second.text)"
+        let isRoom = conversation.first.roomName != nil
+        let detail =
+            isRoom ? displayName(conversation.first) : "\(conversation.first.text) and \(conversation.second.text)"
         try commit([.removeConversation(conversation), audit("reset", detail)])
         environment.latches.reset(conversation)
         vault.submit([.reset(conversation)])
+        if isRoom {
+            return tell(conversation.first, "An operator has reset the protection of \(detail).")
+        }
         let text = "An operator has reset the protection of your conversation with "
         tell(conversation.first, text + displayName(conversation.second) + ".")
         tell(conversation.second, text + displayName(conversation.first) + ".")
@@ -91,7 +96,7 @@ final class Gateway: Sendable {
 
     /// An account as people know it: a connection without a login by its nick, while it is here.
     func displayName(_ account: AccountID) -> String {
-        guard !account.isVerified else { return account.text }
+        guard !account.isVerified else { return account.roomName ?? account.text }
         return environment.roster.nicks(of: account).first ?? account.text
     }
 
@@ -102,10 +107,18 @@ final class Gateway: Sendable {
         return exact.isVerified ? .services(name.lowercased()) : exact
     }
 
+    /// A room by the name that an operator writes. Only the backend knows how names fold; a room that somebody is in
+    /// is found in any case.
+    func room(_ name: String) -> AccountID {
+        let known = environment.rooms.sizes.keys.first { $0.lowercased() == name.lowercased() }
+        return .room(known ?? name.lowercased())
+    }
+
     private func tell(_ account: AccountID, _ text: String) {
-        let replies = environment.roster.entries.filter { $0.account == account }
-            .map { AddressedReply(connection: $0.connection, reply: .remark(text)) }
-        vault.send(replies)
+        let connections =
+            account.roomName.map(environment.rooms.connections)
+            ?? environment.roster.entries.filter { $0.account == account }.map(\.connection)
+        vault.send(connections.map { AddressedReply(connection: $0, reply: .remark(text)) })
     }
 
     func commit(_ changes: [StoreChange]) throws {

@@ -1,0 +1,94 @@
+// The rooms of a connection, as the backend tells it: who is let in, and who has to go.
+
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+extension IRCSession {
+    /// The room that a target means, with the status that its readers must have; nothing where it is a person.
+    func room(_ target: String) -> (name: String, status: String)? {
+        let bytes = Array(target.utf8)
+        guard let first = bytes.first, support.isRoom(first, then: bytes.dropFirst().first) else { return nil }
+        let status = bytes.prefix { !support.channelTypes.contains($0) }
+        let name = String(decoding: bytes.dropFirst(status.count), as: UTF8.self)
+        return (support.caseMapping.fold(name), String(decoding: status, as: UTF8.self))
+    }
+
+    /// Whether a recipient of before a restart can be written to again.
+    func isReachable(_ peer: AccountID) -> Bool {
+        peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer)
+    }
+
+    /// Notes what a line of the backend says about the rooms of this connection.
+    func trackRooms(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        switch line.key {
+        case .join:
+            for room in names(line, 0) {
+                if isSelf(line) { joined(room, now, out) } else { environment.rooms.saw([source(line)], in: room) }
+            }
+        case .part: for room in names(line, 0) { gone(source(line), from: room) }
+        case .kick: for room in names(line, 0) { gone(names(line, 1).first ?? "", from: room) }
+        case .quit: environment.rooms.lost(source(line), from: rooms)
+        case .nick: environment.rooms.renamed(source(line), to: names(line, 0).first ?? "")
+        default: if line.key.numeric == 353 { listed(line) }
+        }
+    }
+
+    private func source(_ line: IRCLine) -> String { line.folded(line.sourceNick, support.caseMapping) }
+
+    /// RPL_NAMREPLY: `me = #room :@nick +nick nick!user@host`.
+    private func listed(_ line: IRCLine) {
+        guard let room = line.text(2), rooms.contains(support.caseMapping.fold(room)), let list = line.text(3) else {
+            return
+        }
+        let nicks = list.split(separator: " ").map { entry in
+            support.caseMapping.fold(String(entry.drop { "~&@%+!".contains($0) }.prefix { $0 != "!" }))
+        }
+        environment.rooms.saw(nicks, in: support.caseMapping.fold(room))
+    }
+
+    private func gone(_ nick: String, from room: String) {
+        if nick == self.nick.map(support.caseMapping.fold) {
+            left(room)
+        } else {
+            environment.rooms.lost(nick, from: [room])
+        }
+    }
+
+    private func names(_ line: IRCLine, _ index: Int) -> [String] {
+        (line.text(index) ?? "").split(separator: ",").map { support.caseMapping.fold(String($0)) }
+    }
+
+    private func joined(_ room: String, _ now: Moment, _ out: SessionOutput) {
+        rooms.insert(room)
+        if policy > .off { environment.rooms.put(id, of: account, into: room) }
+        let recovered = roomLines.filter { $0.room == room }
+        if !recovered.isEmpty {
+            roomLines.removeAll { $0.room == room }
+            for line in recovered { inbound.append(InboundEntry(line)) }
+        }
+        releaseHeld(now, out)
+    }
+
+    private func left(_ room: String) {
+        rooms.remove(room)
+        environment.rooms.remove(id, from: room)
+    }
+
+    /// Renews whose connection is in the rooms, after a login or another policy.
+    func updateRooms() {
+        for room in rooms {
+            if policy > .off {
+                environment.rooms.put(id, of: account, into: room)
+            } else {
+                environment.rooms.remove(id, from: room)
+            }
+        }
+    }
+
+    /// The connection is in no room any more.
+    func leaveRooms() {
+        for room in rooms { environment.rooms.remove(id, from: room) }
+        rooms.removeAll()
+    }
+}

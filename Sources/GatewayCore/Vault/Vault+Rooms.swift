@@ -1,0 +1,138 @@
+// Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
+
+package import Envelope
+package import RequestQueue
+
+/// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and
+/// the members; member n of m has the delivery number (row - m + 1 + n), so that the row's own is the highest.
+struct RoomDeliveries: Sendable {
+    struct Row: Sendable {
+        var room: String
+        var line: [UInt8]
+        /// In milliseconds since 1970.
+        var openedAt: Int64
+        /// The numbers of those who have not had it.
+        var missing: [AccountID: UInt64]
+    }
+
+    private var rows: [UInt64: Row] = [:]
+    private var rowOfNumber: [UInt64: UInt64] = [:]
+
+    mutating func begin(_ number: UInt64, _ row: Row) {
+        rows[number] = row
+        for member in row.missing.values { rowOfNumber[member] = number }
+    }
+
+    /// Notes that a line has been written.
+    ///
+    /// - Returns: whether the number is one of these, and the row that is done with it, if one is.
+    mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
+        guard let row = rowOfNumber.removeValue(forKey: number) else { return (false, nil) }
+        if let account = rows[row]?.missing.first(where: { $0.value == number })?.key {
+            rows[row]?.missing[account] = nil
+        }
+        guard rows[row]?.missing.isEmpty != false else { return (true, nil) }
+        rows[row] = nil
+        return (true, row)
+    }
+
+    /// What an account has not had, in the order of opening.
+    ///
+    /// - Parameter isAway: whether the account has no connection in a room, which is about to be shown the line.
+    func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
+        rows.values.compactMap { row in
+            guard let number = row.missing[account], isAway(row.room) else { return nil }
+            return RecoveredLine(sequence: number, line: row.line, room: row.room)
+        }.sorted { $0.sequence < $1.sequence }
+    }
+
+    /// Gives up rows whose members have not come back.
+    mutating func expire(openedBefore time: Int64) -> [UInt64] {
+        let old = rows.filter { $0.value.openedAt < time }
+        for (number, row) in old {
+            rows[number] = nil
+            for member in row.missing.values { rowOfNumber[member] = nil }
+        }
+        return old.keys.sorted()
+    }
+}
+
+/// Messages to rooms that nobody behind this gateway was there to hear. They are no gap for those who come later.
+struct UnheardCounts: Sendable {
+    private struct Key: Hashable {
+        var sender: AccountID
+        var room: AccountID
+    }
+
+    private var counts: [Key: Int] = [:]
+
+    mutating func note(_ request: Request) {
+        let key = Key(sender: AccountID(text: request.account), room: AccountID(text: request.peer))
+        guard let count = counts[key] else { return }
+        counts[key] = count + 1
+    }
+
+    /// What is missing before a message that has just been opened. Before the first one since the start of the process
+    /// nobody knows.
+    mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
+        let unheard = counts.updateValue(0, forKey: Key(sender: sender, room: room))
+        return unheard.map { max(0, skipped - $0) } ?? 0
+    }
+
+    mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
+}
+
+extension Vault {
+    /// Ours: members of one room whose line survives a crash; more than that are shown it, and are not remembered.
+    private static var memberLimit: Int { 4096 }
+
+    /// Stores a line for the members of a room that outlive their connections.
+    ///
+    /// - Returns: the delivery number of each; nothing where the line could not be sealed.
+    mutating func deliver(
+        _ line: [UInt8], to recipient: AccountID, named room: String, _ now: Moment, _ changes: inout [StoreChange]
+    ) -> [AccountID: UInt64]? {
+        let members = rooms.verifiedAccounts(in: room).prefix(Self.memberLimit)
+        guard !members.isEmpty else { return [:] }
+        let first = lastDelivery + 1
+        lastDelivery += UInt64(members.count)
+        let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
+        guard let sealed = try? keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
+        changes.append(
+            .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
+        let numbers = Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
+        roomDeliveries.begin(
+            lastDelivery, .init(room: room, line: line, openedAt: now.wall, missing: numbers))
+        return numbers
+    }
+
+    /// Takes a row of before this start: who has not had the line gets it on coming back.
+    mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
+        let payload = keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
+        let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
+        let members = (parts.first ?? []).split(separator: 0x20)
+            .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }
+        guard parts.count == 2, let room = row.account.roomName, members.count <= row.sequence else { return }
+        let first = row.sequence - UInt64(members.count) + 1
+        let missing = Dictionary(
+            zip(members, first...).filter { !wasDelivered($0.1) }, uniquingKeysWith: { first, _ in first })
+        guard !missing.isEmpty else { return changes.append(.removeDelivery(sequence: row.sequence)) }
+        roomDeliveries.begin(
+            row.sequence, .init(room: room, line: Array(parts[1]), openedAt: now.wall, missing: missing))
+    }
+
+    /// A line has been written to a client's socket.
+    mutating func delivered(_ sequence: UInt64, _ changes: inout [StoreChange]) {
+        let (isKnown, finished) = roomDeliveries.end(sequence)
+        if !isKnown { changes.append(.removeDelivery(sequence: sequence)) }
+        if let finished { changes.append(.removeDelivery(sequence: finished)) }
+    }
+
+    /// Whether nobody behind this gateway will open a message to a room: its sender is alone there, or it is for those
+    /// with a status, whom only the backend knows.
+    func isReadByNobody(_ entry: InFlight) -> Bool {
+        let peer = AccountID(text: entry.request.peer)
+        guard let room = peer.roomName else { return false }
+        return peer.isPartOfRoom || !rooms.hasOthers(than: entry.connection, in: room)
+    }
+}

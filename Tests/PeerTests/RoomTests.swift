@@ -1,0 +1,207 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// Rooms under `hosted` in front of real servers.
+@Suite(.serialized) struct RoomTests {
+    private func join(_ people: [IRCClient], _ room: String = "#room") throws {
+        for person in people {
+            person.send("JOIN \(room)")
+            try person.expect("366")
+        }
+    }
+
+    @Test(arguments: Backend.allCases, [3, 50]) func oneEnvelopeForAll(_ backend: Backend, _ size: Int) throws {
+        let lab = try Lab(try backend.start(), policy: "hosted")
+        defer { lab.stop() }
+        let people = try (0..<size).map { try lab.person("p\($0)") }
+        try join(people)
+        people[0].send("PRIVMSG #room :nobody-else-warm")
+        for person in people.dropFirst() { try person.expectMessage("nobody-else-warm") }
+        func linesToBackend() -> Int { lab.tap.lines(.fromClient).count }
+        let before = linesToBackend()
+        let text = "nobody-else-" + String(repeating: "x", count: 88)
+        people[1].send("PRIVMSG #room :\(text)")
+        for person in people where person !== people[1] { try person.expectMessage(text) }
+        let lines = lab.tap.lines(.fromClient).dropFirst(before).filter { $0.command != "PONG" }
+        #expect(lines.count <= 2, "100 bytes to \(size) members: \(lines.map(\.text))")
+        for (number, person) in people.enumerated().prefix(8) {
+            person.send("NOTICE #room :nobody-else-\(number)")
+            person.send("PRIVMSG #room :\u{1}ACTION nobody-else-does \(number)\u{1}")
+        }
+        for number in 0..<min(8, size) {
+            try people[size - 1 == number ? 0 : size - 1].expectMessage("nobody-else-\(number)")
+        }
+        #expect(!lab.tap.shows("nobody-else"))
+        #expect(lab.tap.longestLine(.fromServer) <= 512)
+    }
+
+    @Test(arguments: Backend.allCases) func removalEndsReading(_ backend: Backend) throws {
+        let lab = try Lab(try backend.start(), policy: "hosted")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        let dora = try lab.person("dora")
+        let carol = try lab.outsider("carol")
+        try join([alice, bob, dora, carol])
+        // An outsider gets one line in words, envelopes and no key; the room goes on.
+        alice.send("PRIVMSG #room :nobody-else-1")
+        try bob.expectMessage("nobody-else-1")
+        try carol.expect("words") { $0.command == "NOTICE" && $0.body.contains("connect through the gateway") }
+        carol.send("PRIVMSG #room :in the open")
+        try bob.expectMessage("[not encrypted] in the open")
+        let status = try lab.gateway.admin(["status"])
+        #expect(status.stdout.contains("carol in #room"), "\(status.stdout)")
+        alice.send("KICK #room bob :out")
+        try bob.expect("KICK")
+        alice.send("PRIVMSG #room :nobody-else-2")
+        try dora.expectMessage("nobody-else-2")
+        #expect(try bob.synchronize().allSatisfy { $0.command != "PRIVMSG" })
+        bob.send("PRIVMSG #room :nobody-else-3")
+        try bob.expect("404")
+        try join([bob])
+        dora.send("NICK dorothea")
+        try bob.expect("NICK")
+        dora.send("PRIVMSG #room :nobody-else-4")
+        #expect(try bob.expectMessage("nobody-else-4").nick == "dorothea")
+        dora.send("PRIVMSG @#room :nobody-else-5")
+        if backend == .inspircd {
+            try alice.expectMessage("nobody-else-5")
+        } else {
+            // ngIRCd knows no messages to members with a status only.
+            try dora.expect("531")
+        }
+        alice.send("QUIT")
+        try bob.expect("QUIT")
+        bob.send("PRIVMSG #room :nobody-else-6")
+        try dora.expectMessage("nobody-else-6")
+        #expect(!lab.tap.shows("nobody-else"))
+        #expect(try carol.synchronize().allSatisfy { !$0.text.contains("nobody-else") })
+    }
+
+    @Test func aRoomOfItsOwnPolicy() throws {
+        let lab = try Lab(try NgIRCd(), policy: "observe")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        try join([alice, bob])
+        alice.send("PRIVMSG #room :in the open")
+        try bob.expectMessage("in the open")
+        #expect(try lab.gateway.admin(["policy", "set", "hosted", "--room", "#Room"]).succeeded)
+        alice.send("PRIVMSG #room :nobody-else-1")
+        try bob.expectMessage("nobody-else-1")
+        try lab.gateway.restart()
+        #expect(try lab.gateway.admin(["policy", "get"]).stdout.contains("#room"))
+        #expect(try lab.gateway.admin(["conversations", "list"]).stdout.contains("#room"))
+        #expect(try lab.gateway.admin(["policy", "set", "default", "--room", "#room"]).succeeded)
+        // The latch holds without the policy, until somebody lowers it.
+        let again = [try lab.person("alice"), try lab.person("bob")]
+        try join(again)
+        again[0].send("PRIVMSG #room :nobody-else-2")
+        try again[1].expectMessage("nobody-else-2")
+        let ask = try lab.gateway.admin(["conversations", "reset", "#room"])
+        let token = try #require(ask.stderr.split(separator: " ").last).trimmingCharacters(in: .whitespacesAndNewlines)
+        #expect(try lab.gateway.admin(["conversations", "reset", "#room", "--confirm", token]).succeeded)
+        try again[1].expect("a remark") { $0.body.contains("reset the protection of #room") }
+        again[0].send("PRIVMSG #room :open again")
+        try again[1].expectMessage("open again")
+        #expect(!lab.tap.shows("nobody-else") && lab.tap.shows("open again"))
+    }
+
+    @Test(arguments: Backend.allCases) func churnAtRandom(_ backend: Backend) throws {
+        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        print("seed of the churn: \(generator.seed)")
+        let lab = try Lab(try backend.start(), policy: "hosted")
+        defer { lab.stop() }
+        let people = try (0..<10).map { try lab.person("p\($0)") }
+        var members: Set<Int> = []
+        var expected = [[String]](repeating: [], count: people.count)
+        var read = expected
+        func hear(_ number: Int) throws {
+            read[number] += try people[number].synchronize().filter { $0.command == "PRIVMSG" }.map(\.body)
+        }
+        for step in 0..<150 {
+            let who = Int.random(in: people.indices, using: &generator)
+            switch Int.random(in: 0..<6, using: &generator) {
+            case 0, 1:
+                people[who].send(members.contains(who) ? "PART #room" : "JOIN #room")
+                try hear(who)
+                if members.insert(who).inserted == false { members.remove(who) }
+            default:
+                guard members.contains(who) else { continue }
+                people[who].send("PRIVMSG #room :nobody-else \(step)")
+                for other in members where other != who { expected[other].append("nobody-else \(step)") }
+                // Who reads must have read before membership changes again.
+                for other in members where other != who {
+                    try eventually("\(other) reads step \(step)") {
+                        try hear(other)
+                        return read[other].last == "nobody-else \(step)"
+                    }
+                }
+            }
+        }
+        for number in people.indices { #expect(read[number] == expected[number], "p\(number)") }
+        #expect(!lab.tap.shows("nobody-else"))
+    }
+
+    /// The gateway dies under traffic in a room; its people come back and go on.
+    @Test func killedUnderTraffic() throws {
+        let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 5 : 50
+        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        print("seed of the kills in a room: \(generator.seed)")
+        let names = ["anna", "bert", "cora"]
+        let accounts = try AccountLab(accounts: names)
+        let lab = try Lab(accounts.server, policy: "hosted")
+        defer {
+            lab.stop()
+            accounts.services.stop()
+        }
+        var sent = 0
+        var read: [String: [Int]] = [:]
+        func hear(_ people: [IRCClient], _ duration: Duration) {
+            for (name, person) in zip(names, people).dropFirst() {
+                read[name, default: []] += person.drain(for: duration).filter { $0.command == "PRIVMSG" }
+                    .compactMap { Int($0.body.dropFirst(7)) }
+            }
+        }
+        for round in 0...rounds {
+            let people = try names.reversed().map {
+                try AccountLab.login(lab.gateway.port, nick: "\($0)\(round)", account: $0)
+            }.reversed().map { $0 }
+            try join(people.reversed())
+            if round == rounds {
+                try eventually("nothing is pending", timeout: .seconds(40)) {
+                    hear(people, .milliseconds(50))
+                    return try lab.queue("pending").isEmpty
+                }
+            }
+            for _ in 0..<(round == rounds ? 1 : Int.random(in: 10...40, using: &generator)) {
+                people[0].send("PRIVMSG #room :number \(sent)")
+                sent += 1
+            }
+            if round == rounds {
+                try eventually("the last") {
+                    hear(people, .milliseconds(50))
+                    return names.dropFirst().allSatisfy { read[$0]?.last == sent - 1 }
+                }
+                break
+            }
+            hear(people, .milliseconds(Int.random(in: 1...80, using: &generator)))
+            lab.gateway.crash()
+            hear(people, .milliseconds(50))
+            try lab.gateway.start()
+        }
+        let envelopes = Set(lab.tap.lines(.fromClient).map(\.body).filter { $0.hasPrefix("?PAWL:") })
+        for name in names.dropFirst() {
+            var seen: Set<Int> = []
+            let firsts = (read[name] ?? []).filter { seen.insert($0).inserted }
+            #expect(firsts == firsts.sorted(), "\(name): out of order: \(read[name] ?? [])")
+            #expect(firsts.count == envelopes.count, "\(name): \(firsts.count) of \(envelopes.count): \(firsts)")
+            #expect(
+                (read[name] ?? []).count - firsts.count <= 3 * max(1, rounds / 10),
+                "\(name): twice: \(read[name] ?? [])")
+        }
+        #expect(try lab.queue("dead").isEmpty)
+        #expect(!lab.tap.shows("number "))
+    }
+}
