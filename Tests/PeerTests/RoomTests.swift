@@ -131,7 +131,8 @@ import Testing
                 guard members.contains(who) else { continue }
                 people[who].send("PRIVMSG #room :nobody-else \(step)")
                 for other in members where other != who { expected[other].append("nobody-else \(step)") }
-                // Who reads must have read before membership changes again.
+                // The backend must have it, and who reads must have read, before membership changes again.
+                try hear(who)
                 for other in members where other != who {
                     try eventually("\(other) reads step \(step)") {
                         try hear(other)
@@ -188,7 +189,8 @@ import Testing
             }
             hear(people, .milliseconds(Int.random(in: 1...80, using: &generator)))
             lab.gateway.crash()
-            hear(people, .milliseconds(50))
+            for person in people { try person.expectEnd() }
+            hear(people, .zero)
             try lab.gateway.start()
         }
         let envelopes = Set(lab.tap.lines(.fromClient).map(\.body).filter { $0.hasPrefix("?PAWL:") })
