@@ -23,6 +23,14 @@ enum Primitives {
         return hash.finalize().withUnsafeBytes { SecretBytes(copying: UnsafeRawBufferPointer(rebasing: $0[..<32])) }
     }
 
+    /// SHA-512 of two public parts, one after the other; 64 bytes.
+    static func sha512(_ first: [UInt8], _ second: [UInt8]) -> [UInt8] {
+        var hash = SHA512()
+        hash.update(data: first)
+        hash.update(data: second)
+        return Array(hash.finalize())
+    }
+
     /// HMAC-SHA256 of three parts, one after the other. The key has at most 64 bytes, the hash's block.
     static func hmac(
         key: SecretBytes, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = empty,
@@ -181,11 +189,12 @@ enum Primitives {
 
     /// Appends ciphertext and tag to `output`.
     static func seal(
-        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, authenticating data: [UInt8], into output: inout [UInt8]
+        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = zeroNonce,
+        authenticating data: [UInt8], into output: inout [UInt8]
     ) {
         do {
             let box = try AES.GCM._SIV.seal(
-                plaintext, using: symmetric(key), nonce: zeroNonce(), authenticating: data)
+                plaintext, using: symmetric(key), nonce: AES.GCM._SIV.Nonce(data: nonce), authenticating: data)
             output.append(contentsOf: box.combined.dropFirst(KeySize.nonce))
         } catch {
             // Only beyond 2^36 bytes (RFC 8452, section 6), far above any array that a caller could pass.
@@ -195,10 +204,11 @@ enum Primitives {
 
     /// Appends the plaintext to `output`, or throws and leaves `output` alone.
     static func open(
-        _ sealed: UnsafeRawBufferPointer, key: SecretBytes, authenticating data: [UInt8], into output: inout [UInt8]
+        _ sealed: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = zeroNonce,
+        authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
-        var combined = [UInt8](repeating: 0, count: KeySize.nonce)
-        combined.reserveCapacity(KeySize.nonce + sealed.count)
+        var combined = nonce
+        combined.reserveCapacity(nonce.count + sealed.count)
         combined.append(contentsOf: sealed)
         do {
             let box = try AES.GCM._SIV.SealedBox(combined: combined)
@@ -208,10 +218,8 @@ enum Primitives {
         }
     }
 
-    /// Each key seals one message, so the nonce carries nothing; it is the constant zero.
-    private static func zeroNonce() throws -> AES.GCM._SIV.Nonce {
-        try AES.GCM._SIV.Nonce(data: [UInt8](repeating: 0, count: KeySize.nonce))
-    }
+    /// A session's keys seal one message each, so its nonce carries nothing; it is the constant zero.
+    static let zeroNonce = [UInt8](repeating: 0, count: KeySize.nonce)
 
     private static func symmetric(_ key: SecretBytes) -> SymmetricKey {
         key.withUnsafeBytes { SymmetricKey(data: $0) }

@@ -26,4 +26,8 @@ public enum RatchetError: Error, Hashable, Sendable, CaseIterable {
     case differentSession
     /// A counter has reached `UInt32.max`: this chain can carry no further message. Start a new session.
     case exhausted
+    /// A group message names another sender key than this receiver's: try another receiver, or ask for a distribution.
+    case unknownSenderKey
+    /// A group message is older than the distribution that its receiver was made from. It can never be opened here.
+    case beforeDistribution
 }

@@ -3,10 +3,11 @@ public enum RatchetLimits {
     /// Messages that one header may skip in one chain: the specification's `MAX_SKIP`.
     ///
     /// A forged header costs the receiver one HMAC for each skipped message before authentication can fail. 2000 keeps
-    /// that at about a millisecond and still lets a device miss 2000 messages of one chain.
+    /// that at about a millisecond and still lets a device miss 2000 messages of one chain. It holds for sender keys too,
+    /// where only the sender itself can cause that work.
     public static let maximumSkip: UInt32 = 2000
 
-    /// Keys of skipped messages kept in one session, over all its chains. The oldest are dropped first.
+    /// Keys of skipped messages kept in one session, over all its chains, or for one sender key. The oldest are dropped first.
     ///
     /// One full step always fits. At 68 bytes each the keys take at most 136,000 bytes of the state.
     public static let maximumSkippedKeys = 2000

@@ -6,7 +6,7 @@
 /// 0                    32             36             68
 /// | ratchet public key | number u32   | message key  |
 /// ```
-/// Only late messages look here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records serves.
+/// A ``SenderKeyReceiver`` keeps its own, under the sender's signature key. Only late messages look here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records serves.
 struct SkippedKeys: ~Copyable, Sendable {
     static let recordSize = 68
 

@@ -1,0 +1,106 @@
+/// Our own key for sending to one group: each message is sealed and signed once for all members.
+///
+/// Signal's sender keys: a chain of message keys that every member can compute, and an Ed25519 pair of which only we have
+/// the private half, so no member can speak for another. It knows nothing of groups or members; what it promises is less
+/// than what a ``Session`` does:
+/// - There is no healing. Who steals the chain key reads all later messages, until the caller makes a new sender key and
+///   distributes it ("rotation"): when a member leaves, and now and then.
+/// - The secrecy of the distribution, also against quantum computers, is that of the sessions it goes over. The
+///   signatures are Ed25519 only.
+///
+/// It cannot be copied, because two copies would use the same keys. The caller stores the state after
+/// ``encrypt(_:associatedData:into:)`` before the message leaves.
+public struct SenderKey: ~Copyable, Sendable {
+    private static let stateVersion: UInt8 = 1
+
+    /// The random number that messages name this key by. Receivers may hold two keys with the same one.
+    public let id: UInt32
+    /// The number of the next message, from 0.
+    public private(set) var iteration: UInt32
+    private var chainKey: ChainKey
+    private let seed: SecretBytes
+    private let signingKey: Primitives.SigningPrivateKey
+    private let signatureKey: Bytes32
+
+    /// A new key from 68 bytes of `random`.
+    public init(random: inout some RandomSource) {
+        let id = SecretBytes(count: 4, random: &random).withUnsafeBytes { $0.loadUnaligned(as: UInt32.self) }
+        self.init(
+            id: UInt32(bigEndian: id), iteration: 0,
+            chainKey: ChainKey(secret: SecretBytes(count: 32, random: &random)),
+            seed: SecretBytes(count: KeySize.curve25519, random: &random))
+    }
+
+    init(id: UInt32, iteration: UInt32, chainKey: ChainKey, seed: SecretBytes) {
+        self.id = id
+        self.iteration = iteration
+        self.chainKey = chainKey
+        self.seed = seed
+        signingKey = Primitives.signingKey(seed: seed)
+        signatureKey = Primitives.publicKey(of: signingKey)
+    }
+
+    /// What lets somebody read from the next message on. It holds a secret: for pairwise sessions only.
+    public var distribution: SenderKeyDistribution {
+        SenderKeyDistribution(id: id, iteration: iteration, chainKey: chainKey, signatureKey: signatureKey)
+    }
+
+    /// Seals and signs `plaintext` and appends the message to `output`: ``SenderKeyMessage/overhead`` bytes more than the
+    /// plaintext.
+    ///
+    /// - Parameters:
+    ///   - plaintext: any length, also none.
+    ///   - associatedData: what all members know and is not sent: group, sender device, message id.
+    ///   - output: the message is appended.
+    /// - Throws: ``RatchetError/exhausted`` after 2^32 - 1 messages.
+    public mutating func encrypt(
+        _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
+    ) throws(RatchetError) {
+        guard iteration < UInt32.max else { throw .exhausted }
+        let header = SenderKeyMessage(keyID: id, iteration: iteration)
+        let start = output.count
+        header.writeHeader(into: &output)
+        let data = header.authenticated(signatureKey, associatedData)
+        plaintext.withUnsafeBytes {
+            SenderMessageKey(chainKey.messageKey).seal($0, authenticating: data, into: &output)
+        }
+        let signed = output[start...].withUnsafeBytes { SenderKeyMessage.signed($0, associatedData) }
+        output.append(contentsOf: Primitives.sign(signed, with: signingKey))
+        chainKey = chainKey.next
+        iteration += 1
+    }
+
+    // MARK: At rest
+
+    /// Reads what ``serialize(into:)`` wrote.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also where the two halves of the
+    ///   signature key do not belong together.
+    public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
+        self = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
+            var reader = ByteReader(bytes)
+            guard try reader.byte() == Self.stateVersion else { throw .unsupportedVersion }
+            let key = SenderKey(
+                id: try reader.uint32(), iteration: try reader.uint32(),
+                chainKey: ChainKey(secret: try reader.secret(32)), seed: try reader.secret(KeySize.curve25519))
+            guard try reader.bytes32() == key.signatureKey, reader.rest.isEmpty else { throw .malformed }
+            return key
+        }
+    }
+
+    /// Appends the state, 105 bytes, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
+    ///
+    /// ```
+    /// 0   1            5               9              41                 73
+    /// | 1 | key id u32 | iteration u32 | chain key 32 | signature seed 32 | signature key 32 |
+    /// ```
+    /// All numbers are big-endian. The signature key is there so that a state is never as long as a distribution.
+    public borrowing func serialize(into output: inout [UInt8]) {
+        output.append(Self.stateVersion)
+        output.append(bigEndian: id)
+        output.append(bigEndian: iteration)
+        chainKey.secret.append(to: &output)
+        seed.append(to: &output)
+        signatureKey.append(to: &output)
+    }
+}

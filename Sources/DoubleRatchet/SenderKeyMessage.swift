@@ -1,0 +1,102 @@
+/// A message to a group: sealed once, opened by everybody who was given the sender key.
+///
+/// ```
+/// 0         1            5               9
+/// | version | key id u32 | iteration u32 | ciphertext | tag 16 | Ed25519 signature 64 |
+/// ```
+/// Version 1. All numbers are big-endian. The signature is over `associated data's length u64 || associated data ||` all of
+/// the message before it, in the context `sender key message`. The AEAD authenticates
+/// `signature key 32 || version || key id || iteration || associated data`.
+///
+/// The signature covers the associated data by itself because every member knows the AEAD key, and under a known key a tag
+/// holds for other associated data that can be computed.
+public struct SenderKeyMessage: Sendable {
+    static let version: UInt8 = 1
+    static let headerSize = 9
+    static let signatureContext = "sender key message"
+
+    /// What a group message has more than its plaintext, in bytes, always.
+    public static let overhead = headerSize + KeySize.tag + KeySize.signature
+
+    /// The sender key that the message names. Nothing of it is proven before
+    /// ``SenderKeyReceiver/decrypt(_:associatedData:into:)`` has succeeded; two keys may have the same id.
+    public let keyID: UInt32
+    /// The message's number in its chain, from 0. Not proven either.
+    public let iteration: UInt32
+
+    /// Looks at a message's header to find the receiver for it.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed`` for fewer bytes than ``overhead``.
+    public init(headerOf message: Span<UInt8>) throws(RatchetError) {
+        self = try message.withUnsafeBytes { (bytes) throws(RatchetError) in try SenderKeyMessage(bytes) }
+    }
+
+    init(_ message: UnsafeRawBufferPointer) throws(RatchetError) {
+        var reader = ByteReader(message)
+        guard try reader.byte() == Self.version else { throw .unsupportedVersion }
+        guard message.count >= Self.overhead else { throw .malformed }
+        self.init(keyID: try reader.uint32(), iteration: try reader.uint32())
+    }
+
+    init(keyID: UInt32, iteration: UInt32) {
+        (self.keyID, self.iteration) = (keyID, iteration)
+    }
+
+    func writeHeader(into output: inout [UInt8]) {
+        output.append(Self.version)
+        output.append(bigEndian: keyID)
+        output.append(bigEndian: iteration)
+    }
+
+    /// What the AEAD authenticates. Fixed lengths first, so no two inputs give the same bytes.
+    func authenticated(_ signatureKey: Bytes32, _ associatedData: Span<UInt8>) -> [UInt8] {
+        var data: [UInt8] = []
+        data.reserveCapacity(Bytes32.count + Self.headerSize + associatedData.count)
+        signatureKey.append(to: &data)
+        writeHeader(into: &data)
+        associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
+        return data
+    }
+
+    /// What is signed, for the message without its signature.
+    static func signed(_ message: UnsafeRawBufferPointer, _ associatedData: Span<UInt8>) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(8 + associatedData.count + message.count)
+        bytes.append(bigEndian: UInt64(associatedData.count))
+        associatedData.withUnsafeBytes { bytes.append(contentsOf: $0) }
+        bytes.append(contentsOf: message)
+        return IdentityKey.signedBytes(bytes.span, context: signatureContext)
+    }
+}
+
+/// The AEAD key and nonce of exactly one group message.
+///
+/// `key 32 || nonce 12 = HKDF-SHA256(salt 00 * 32, message key of the chain, "DoubleRatchet/1 sender key", 44)`, so that a
+/// chain key that found its way into a session would open nothing there.
+struct SenderMessageKey: ~Copyable {
+    private let key: SecretBytes
+    private let nonce: [UInt8]
+
+    private static let info = Array("DoubleRatchet/1 sender key".utf8)
+    private static let salt = SecretBytes(count: 32) { _ in }
+
+    init(_ messageKey: consuming MessageKey) {
+        let outputs = Primitives.hkdf(salt: Self.salt, secret: messageKey.secret, info: Self.info, blocks: 2)
+        key = outputs[0]
+        nonce = outputs[1].withUnsafeBytes { Array($0.prefix(KeySize.nonce)) }
+    }
+
+    /// Appends ciphertext and tag to `output`.
+    consuming func seal(
+        _ plaintext: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
+    ) {
+        Primitives.seal(plaintext, key: key, nonce: nonce, authenticating: data, into: &output)
+    }
+
+    /// Appends the plaintext to `output`, or throws ``RatchetError/authenticationFailed`` and leaves it alone.
+    consuming func open(
+        _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
+    ) throws(RatchetError) {
+        try Primitives.open(sealed, key: key, nonce: nonce, authenticating: data, into: &output)
+    }
+}

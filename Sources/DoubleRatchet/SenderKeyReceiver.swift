@@ -1,0 +1,149 @@
+/// Somebody else's sender key, as it was distributed to us: opens that sender's messages to one group.
+///
+/// It does not know whose key it is. The caller remembers which session the distribution came over, and binds the sender
+/// and the group as associated data. It keeps a receiver after a rotation for as long as messages under the old key may
+/// still come, and does not replace one by an older distribution of the same key, which would open messages again.
+///
+/// It cannot be copied. The caller stores the state after ``decrypt(_:associatedData:into:)`` before the plaintext is
+/// delivered. What throws changes nothing: not the receiver, not one byte of its state, not the output array.
+public struct SenderKeyReceiver: ~Copyable, Sendable {
+    private static let stateVersion: UInt8 = 1
+
+    /// The random number that messages name this key by. It is a hint: where the signature does not verify, another key may
+    /// have the same one.
+    public let id: UInt32
+    private let signatureKey: Bytes32
+    /// The number of the first message that the distribution opens.
+    private let first: UInt32
+    /// The number of the first message that is neither opened nor skipped.
+    private var next: UInt32
+    private var chainKey: ChainKey
+    private var skipped: SkippedKeys
+
+    /// How many keys of messages that have not come are kept, at most ``RatchetLimits/maximumSkippedKeys``.
+    public var skippedCount: Int { skipped.count }
+
+    /// A receiver that opens messages from `distribution.iteration` on.
+    public init(_ distribution: SenderKeyDistribution) {
+        self.init(
+            id: distribution.id, signatureKey: distribution.signatureKey, first: distribution.iteration,
+            next: distribution.iteration, chainKey: distribution.chainKey, skipped: SkippedKeys())
+    }
+
+    /// Opens `message` and appends its plaintext to `output`.
+    ///
+    /// The signature is verified before anything else is looked at, so a forged message costs one signature check and no
+    /// member can forge another's. A genuine one costs up to ``RatchetLimits/maximumSkip`` HMACs more. Keys of skipped
+    /// messages are kept until those come; beyond ``RatchetLimits/maximumSkippedKeys`` the oldest are dropped.
+    ///
+    /// - Parameters:
+    ///   - message: exactly one message; bytes added to it make it a forgery.
+    ///   - associatedData: what the sender bound.
+    ///   - output: the plaintext is appended.
+    /// - Returns: the gap that the message left.
+    /// - Throws: ``RatchetError/unknownSenderKey``, ``RatchetError/authenticationFailed``, ``RatchetError/duplicate``,
+    ///   ``RatchetError/beforeDistribution``, ``RatchetError/tooFarAhead``, ``RatchetError/malformed``,
+    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/exhausted``.
+    public mutating func decrypt(
+        _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
+    ) throws(RatchetError) -> Session.Received {
+        try message.withUnsafeBytes { (bytes) throws(RatchetError) in
+            let header = try SenderKeyMessage(bytes)
+            guard header.keyID == id else { throw .unknownSenderKey }
+            let unsigned = UnsafeRawBufferPointer(rebasing: bytes.dropLast(KeySize.signature))
+            let signed = SenderKeyMessage.signed(unsigned, associatedData)
+            guard Primitives.verify(Array(bytes.suffix(KeySize.signature)), of: signed, by: signatureKey) else {
+                throw .authenticationFailed
+            }
+            let sealed = UnsafeRawBufferPointer(rebasing: unsigned.dropFirst(SenderKeyMessage.headerSize))
+            let data = header.authenticated(signatureKey, associatedData)
+            return Session.Received(
+                skipped: try receive(header.iteration, sealed, authenticating: data, into: &output))
+        }
+    }
+
+    /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
+    private mutating func receive(
+        _ iteration: UInt32, _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8],
+        into output: inout [UInt8]
+    ) throws(RatchetError) -> Int {
+        guard iteration >= first else { throw .beforeDistribution }
+        guard iteration >= next else {
+            guard let index = skipped.index(of: signatureKey, number: iteration) else { throw .duplicate }
+            try SenderMessageKey(skipped.messageKey(at: index)).open(sealed, authenticating: data, into: &output)
+            skipped.remove(at: index)
+            return 0
+        }
+        let gap = iteration - next
+        guard gap <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
+        guard iteration < UInt32.max else { throw .exhausted }
+        let key = chainKey.advanced(by: gap)
+        try SenderMessageKey(key.messageKey).open(sealed, authenticating: data, into: &output)
+
+        skipped.store(chain: chainKey, ratchetKey: signatureKey, from: next, to: iteration)
+        chainKey = key.next
+        next = iteration + 1
+        return Int(gap)
+    }
+
+    // MARK: At rest
+
+    /// Reads what ``serialize(into:)`` wrote. Keys were checked before they were stored, so the caller has to keep the
+    /// state from being changed at rest.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for counts over the limits.
+    public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
+        self = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
+            var reader = ByteReader(bytes)
+            let receiver = try Self.read(from: &reader)
+            guard reader.rest.isEmpty else { throw .malformed }
+            return receiver
+        }
+    }
+
+    private init(
+        id: UInt32, signatureKey: Bytes32, first: UInt32, next: UInt32, chainKey: ChainKey,
+        skipped: consuming SkippedKeys
+    ) {
+        self.id = id
+        self.signatureKey = signatureKey
+        self.first = first
+        self.next = next
+        self.chainKey = chainKey
+        self.skipped = skipped
+    }
+
+    private static func read(from reader: inout ByteReader) throws(RatchetError) -> SenderKeyReceiver {
+        guard try reader.byte() == stateVersion else { throw .unsupportedVersion }
+        let (id, first, next) = (try reader.uint32(), try reader.uint32(), try reader.uint32())
+        let chainKey = ChainKey(secret: try reader.secret(32))
+        let signatureKey = try reader.bytes32()
+        let count = Int(try reader.uint16())
+        // No more keys can be missing than messages have passed.
+        guard first <= next, count <= min(RatchetLimits.maximumSkippedKeys, Int(next - first)) else {
+            throw .malformed
+        }
+        let skipped = SkippedKeys(count: count, records: try reader.take(count * SkippedKeys.recordSize))
+        return SenderKeyReceiver(
+            id: id, signatureKey: signatureKey, first: first, next: next, chainKey: chainKey, skipped: skipped)
+    }
+
+    /// Appends the state, 79 bytes and 68 for each skipped key, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
+    ///
+    /// ```
+    /// 0   1            5                   9               13             45                 77
+    /// | 1 | key id u32 | first iteration u32 | next number u32 | chain key 32 | signature key 32 | count u16 | skipped keys |
+    /// ```
+    /// All numbers are big-endian. The skipped keys are 68 bytes each, oldest first, as drawn in `SkippedKeys`, with the
+    /// signature key in place of a ratchet key.
+    public borrowing func serialize(into output: inout [UInt8]) {
+        output.append(Self.stateVersion)
+        output.append(bigEndian: id)
+        output.append(bigEndian: first)
+        output.append(bigEndian: next)
+        chainKey.secret.append(to: &output)
+        signatureKey.append(to: &output)
+        output.append(bigEndian: UInt16(skipped.count))
+        skipped.append(to: &output)
+    }
+}
