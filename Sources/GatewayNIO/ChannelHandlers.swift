@@ -51,15 +51,15 @@ final class UpstreamHandler: ChannelInboundHandler {
         if context.channel.isWritable { connection.readDownstream() }
     }
 
-    func channelInactive(context: ChannelHandlerContext) { connection.upstreamClosed() }
+    func channelInactive(context: ChannelHandlerContext) { connection.upstreamClosed(context.channel) }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case .some(.inputClosed) = event as? ChannelEvent { connection.upstreamInputEnded() }
+        if case .some(.inputClosed) = event as? ChannelEvent { connection.upstreamInputEnded(context.channel) }
         if case .some(.handshakeCompleted) = event as? TLSUserEvent { connection.upstreamSecured() }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        connection.upstreamFaulted(error)
+        connection.upstreamFaulted(error, context.channel)
         context.close(promise: nil)
     }
 }

@@ -11,24 +11,25 @@ import NIOSSL
 final class IRCConnection: VaultClient, @unchecked Sendable {
     let id: ConnectionID
     let eventLoop: any EventLoop
-    private let services: ConnectionServices
-    private let session: IRCSession
-    private let output: SessionOutput
-    private let downstream: any Channel
-    private var upstream: (any Channel)?
+    let services: ConnectionServices
+    let session: IRCSession
+    let output: SessionOutput
+    let downstream: any Channel
+    var upstream: (any Channel)?
     private var handshake: Scheduled<Void>?
     private var timer: (at: Int64, scheduled: Scheduled<Void>)?
     /// Who the client is, where a trusted peer has told us.
     var proxied: ProxiedAddresses?
+    var reconnection = Reconnection()
     private var prelude: Prelude
     private var early = ByteBuffer()
-    private var isDownstreamOpen = true
-    private var isDownstreamInputOpen = true
-    private var isUpstreamInputOpen = true
+    var isDownstreamOpen = true
+    var isDownstreamInputOpen = true
+    var isUpstreamInputOpen = true
     private var sentUpstreamEnd = false
     private var sentDownstreamEnd = false
-    private var isFinished = false
-    private var hasHeardUpstream = false
+    var isFinished = false
+    var hasHeardUpstream = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
 
@@ -57,7 +58,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         downstream.read()
     }
 
-    private func connectUpstream() {
+    func connectUpstream() {
         let options = services.upstream()
         let connection = self
         ClientBootstrap(group: eventLoop)
@@ -85,7 +86,9 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     private func connected(_ channel: any Channel) {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
+        guard channel.isActive else { return upstreamFailed(ChannelError.eof) }
         upstream = channel
+        hasHeardUpstream = false
         if services.upstream().tls != nil { boundHandshake() }
         let addresses = clientAddresses
         if let version = services.upstream().proxyProtocol {
@@ -134,13 +137,14 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     /// The connection to the backend has broken; before its first byte that means that it was never usable, as when
     /// its certificate is not trusted.
-    func upstreamFaulted(_ error: any Error) {
-        if !hasHeardUpstream { upstreamFailed(error) }
+    func upstreamFaulted(_ error: any Error, _ channel: any Channel) {
+        if !hasHeardUpstream, channel === upstream { upstreamFailed(error) }
     }
 
     private func upstreamFailed(_ error: any Error) {
         services.environment.tally.add(.upstreamFailures)
         services.upstreamFailed(error)
+        guard !staysWithout() else { return }
         let line = "ERROR :Closing link: the chat server cannot be reached through the gateway. Try again later.\r\n"
         downstream.writeAndFlush(ByteBuffer(string: line)).whenComplete { _ in self.downstream.close(promise: nil) }
     }
@@ -148,7 +152,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     // MARK: Bytes
 
     func downstreamRead(_ bytes: ByteBuffer) {
-        guard !prelude.isDone || upstream == nil else {
+        guard !prelude.isDone || upstream == nil && !session.isSuspended else {
             session.fromDownstream(bytes, at: services.clock(), output)
             return run()
         }
@@ -210,7 +214,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     // MARK: Output
 
-    private func run() {
+    func run() {
         if output.upstream.readableBytes > 0, let upstream {
             upstream.write(output.upstream, promise: nil)
             upstreamNeedsFlush = true
@@ -244,7 +248,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
     }
 
-    private func flush() {
+    func flush() {
         if upstreamNeedsFlush {
             upstreamNeedsFlush = false
             upstream?.flush()
@@ -257,9 +261,8 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     /// The client is read when the backend can take more, and the other way round.
     func readDownstream() {
-        guard isDownstreamOpen, isDownstreamInputOpen, let upstream, upstream.isWritable, !session.isCongested else {
-            return
-        }
+        guard isDownstreamOpen, isDownstreamInputOpen, !session.isCongested else { return }
+        guard upstream?.isWritable ?? session.isSuspended else { return }
         downstream.read()
     }
 
@@ -298,6 +301,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     func downstreamInputEnded() {
         isDownstreamInputOpen = false
+        if session.isSuspended { return downstream.close(promise: nil) }
         guard let upstream, !sentUpstreamEnd else { return }
         session.downstreamEnded(at: services.clock(), output)
         run()
@@ -308,7 +312,8 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         endIfDone()
     }
 
-    func upstreamInputEnded() {
+    func upstreamInputEnded(_ channel: any Channel) {
+        guard channel === upstream, !staysWithout() else { return }
         isUpstreamInputOpen = false
         session.upstreamEnded(at: services.clock(), output)
         run()
@@ -340,9 +345,10 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         upstream.close(promise: nil)
     }
 
-    func upstreamClosed() {
-        guard isUpstreamInputOpen || upstream != nil else { return }
+    func upstreamClosed(_ channel: any Channel) {
+        guard channel === upstream else { return }
         upstreamSecured()
+        guard !staysWithout() else { return }
         isUpstreamInputOpen = false
         upstream = nil
         guard isDownstreamOpen else { return }
@@ -363,6 +369,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         isFinished = true
         timer?.scheduled.cancel()
         timer = nil
+        reconnection.scheduled?.cancel()
         session.finish(at: services.clock(), output)
         if !output.jobs.isEmpty { services.submit(output.jobs) }
         output.reset()

@@ -86,18 +86,23 @@ package struct Lane<Ready> {
         entries[entries.startIndex] = .ready(ready)
     }
 
-    /// Everything that is ready, in order, and the tickets that were still open.
+    /// Reserves the place before everything else.
     @inlinable
-    package mutating func drain() -> (ready: [Ready], open: [Ticket]) {
-        var ready: [Ready] = []
-        var open: [Ticket] = []
-        for entry in entries {
-            switch entry {
-            case .ready(let value): ready.append(value)
-            case .waiting(let ticket): open.append(ticket)
-            }
+    package mutating func reserveFirst() -> Ticket {
+        defer { nextTicket += 1 }
+        entries.prepend(.waiting(nextTicket))
+        return nextTicket
+    }
+
+    /// Takes out what is ready and fits, in order.
+    @inlinable
+    package mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {
+        var taken: [Ready] = []
+        entries.removeAll { entry in
+            guard case .ready(let ready) = entry, fits(ready) else { return false }
+            taken.append(ready)
+            return true
         }
-        entries.removeAll()
-        return (ready, open)
+        return taken
     }
 }

@@ -27,6 +27,9 @@ final class SimulatedBackend {
     var services: [String: (host: String, server: String)] = [:]
     /// A filter of the server: takes what looks like Base64 and answers with a bare ACK, or with words.
     var filter: (silently: Bool, isOn: Bool) = (true, false)
+    /// Nobody is there.
+    var isDown = false
+    var refusesLogins = false
     /// Answers nothing while set.
     var isStalled = false
     private var stalled: [(Int, String)] = []
@@ -39,6 +42,7 @@ final class SimulatedBackend {
     ]
 
     func take(_ id: Int, _ text: String) {
+        guard !isDown else { return }
         seen.append(text)
         guard !isStalled else { return stalled.append((id, text)) }
         handle(id, text)
@@ -62,6 +66,7 @@ final class SimulatedBackend {
         let verb = line.string(line.verbSpan).uppercased()
         switch verb {
         case "CAP": cap(id, line)
+        case "AUTHENTICATE": authenticate(id, line.text(0) ?? "")
         case "NICK": nick(id, line.text(0) ?? "")
         case "USER":
             people[id]?.user = line.text(0) ?? ""
@@ -78,6 +83,18 @@ final class SimulatedBackend {
         case "AWAY": people[id]?.isAway = line.parameter(0) != nil
         default: break
         }
+    }
+
+    /// What a client says to log in; not Base64, which nobody here looks at.
+    static func proof(_ account: String) -> String { "proof-\(account)" }
+
+    private func authenticate(_ id: Int, _ text: String) {
+        guard text != "PLAIN" else { return say(id, "AUTHENTICATE +") }
+        let account = text.split(separator: "-").last.map(String.init) ?? ""
+        let nick = people[id]?.nick ?? "*"
+        guard !refusesLogins else { return say(id, ":srv 904 \(nick) :SASL authentication failed") }
+        login(id, account)
+        say(id, ":srv 903 \(nick) :SASL authentication successful")
     }
 
     private func cap(_ id: Int, _ line: IRCLine) {

@@ -120,6 +120,32 @@ final class World {
         settle()
     }
 
+    /// The backend is gone with all that it knew; clients that can stay do.
+    func backendDies() {
+        backend.isDown = true
+        for client in clients.values.sorted(by: { $0.id < $1.id }) {
+            backend.leave(client.id)
+            if client.isDirect { continue }
+            if client.session.outlivesBackend || client.session.isSuspended {
+                run(client) { client.session.suspend(at: self.now, $0) }
+            } else {
+                close(client)
+            }
+        }
+        settle()
+    }
+
+    /// The backend is there again, and connections to it are made.
+    func backendReturns(only: Client? = nil) {
+        backend.isDown = false
+        for client in clients.values.sorted(by: { $0.id < $1.id })
+        where client.session.isSuspended && (only == nil || only === client) {
+            backend.people[client.id] = .init()
+            run(client) { client.session.begin(at: self.now, $0) }
+        }
+        settle()
+    }
+
     /// Lets time pass, waking who asked for it.
     func advance(seconds: Double) {
         let end = now.monotonic + Int64(seconds * 1_000_000_000)
@@ -161,7 +187,9 @@ final class World {
         }
         if let wakeAt = output.wakeAt { wakes[client.id] = min(wakes[client.id] ?? wakeAt, wakeAt) }
         pendingJobs.append(contentsOf: output.jobs)
+        let closes = output.closesDownstream
         output.reset()
+        if closes, client.isOpen { close(client) }
     }
 
     /// Bytes as lines. CR LF is one character in Swift, so this looks at bytes.

@@ -192,7 +192,9 @@ package final class IRCClient {
         guard welcome.command == "001" else { throw PeerError("\(nick) refused: \(welcome)") }
         self.nick = welcome.parameters.first ?? nick
         let end = try find("end of MOTD", timeout: timeout) { $0.command == "376" || $0.command == "422" }
-        pending.removeFirst(end + 1)
+        // A message that waited for this login may stand among the greeting.
+        let messages = pending[...end].filter { $0.command == "PRIVMSG" }
+        pending.replaceSubrange(...end, with: messages)
         return enabled
     }
 

@@ -10,6 +10,8 @@ package final class RoomTable: Sendable {
 
     private struct Room {
         var members: [ConnectionID: AccountID] = [:]
+        /// Members whose backend has gone and who are expected back.
+        var awaited: Set<ConnectionID> = []
         /// Folded nicks that somebody has seen there, for the list of outsiders. Only as good as the last line that any
         /// of the members has had.
         var names: Set<String> = []
@@ -21,13 +23,27 @@ package final class RoomTable: Sendable {
 
     /// Puts a connection into a room, or renews whose it is.
     package func put(_ connection: ConnectionID, of account: AccountID, into room: String) {
-        state.withLock { $0[room, default: Room()].members[connection] = account }
+        state.withLock { rooms in
+            rooms[room, default: Room()].members[connection] = account
+            rooms[room]?.awaited.remove(connection)
+        }
     }
+
+    /// The backend of a member has gone, and the member will be back.
+    package func suspend(_ connection: ConnectionID, in room: String) {
+        state.withLock { rooms in
+            rooms[room, default: Room()].members[connection] = nil
+            rooms[room]?.awaited.insert(connection)
+        }
+    }
+
+    package func isAwaiting(_ room: String) -> Bool { state.withLock { $0[room]?.awaited.isEmpty == false } }
 
     package func remove(_ connection: ConnectionID, from room: String) {
         state.withLock { rooms in
             rooms[room]?.members[connection] = nil
-            if rooms[room]?.members.isEmpty == true { rooms[room] = nil }
+            rooms[room]?.awaited.remove(connection)
+            if let rest = rooms[room], rest.members.isEmpty, rest.awaited.isEmpty { rooms[room] = nil }
         }
     }
 

@@ -14,17 +14,21 @@ package struct RosterEntry: Equatable, Sendable {
     package var account: AccountID
     /// The nick as written.
     package var nick: String
+    /// Whether the backend knows this connection now; it does not while it is gone and the client stays.
+    package var isPresent: Bool
     /// Under `off` a person takes no part and counts as an outsider.
     package var participates: Bool
     /// Whether the client has asked for the capability; recorded, not yet believed.
     package var askedForCapability: Bool
 
     package init(
-        connection: ConnectionID, account: AccountID, nick: String, participates: Bool, askedForCapability: Bool
+        connection: ConnectionID, account: AccountID, nick: String, isPresent: Bool = true, participates: Bool,
+        askedForCapability: Bool
     ) {
         self.connection = connection
         self.account = account
         self.nick = nick
+        self.isPresent = isPresent
         self.participates = participates
         self.askedForCapability = askedForCapability
     }
@@ -42,6 +46,10 @@ package final class Roster: Sendable {
         var byAccount: [AccountID: [ConnectionID: String]] = [:]
         var connections: [ConnectionID: String] = [:]
         var former: [String: [(account: AccountID, until: Int64)]] = [:]
+
+        func entries(of account: AccountID) -> [RosterEntry] {
+            (byAccount[account] ?? [:]).values.compactMap { byNick[$0] }
+        }
 
         mutating func remove(connection: ConnectionID, now: Int64) {
             guard let nick = connections.removeValue(forKey: connection), let entry = byNick.removeValue(forKey: nick)
@@ -80,12 +88,20 @@ package final class Roster: Sendable {
     /// The nicks under which an account is here, as written.
     package func nicks(of account: AccountID) -> [String] {
         state.withLock { state in
-            (state.byAccount[account] ?? [:]).values.compactMap { state.byNick[$0]?.nick }.sorted()
+            state.entries(of: account).filter(\.isPresent).map(\.nick).sorted()
         }
     }
 
     package func isPresent(_ account: AccountID) -> Bool {
-        state.withLock { !($0.byAccount[account] ?? [:]).isEmpty }
+        state.withLock { $0.entries(of: account).contains(where: \.isPresent) }
+    }
+
+    /// Whether an account is here and the backend does not know it: it is gone, and the client stays.
+    package func isSuspended(_ account: AccountID) -> Bool {
+        state.withLock { state in
+            let entries = state.entries(of: account)
+            return !entries.isEmpty && entries.allSatisfy { !$0.isPresent }
+        }
     }
 
     /// Puts a person in, or replaces what was known of the connection.

@@ -51,6 +51,8 @@ package struct CapabilityNegotiation: Sendable {
     /// Whether the backend answers CAP; unknown until it has been asked.
     package private(set) var backendKnowsCAP: Bool?
     private var clientVersion = 0
+    /// What a backend that comes back is asked for besides: what the client has.
+    private var alsoWanted: Set<String> = []
     private var offered: Set<String> = []
     private var pending: Deque<Pending> = []
     /// Whether the client's lines wait until the gateway's own negotiation is done.
@@ -270,6 +272,16 @@ package struct CapabilityNegotiation: Sendable {
 
     // MARK: The gateway's own negotiation
 
+    /// Forgets what a backend that has gone had given; what the client has stays.
+    package mutating func restart() {
+        alsoWanted = client.subtracting(["cap-notify"]).union(["sasl"])
+        upstream = []
+        offered = []
+        pending = []
+        stage = .notStarted
+        backendKnowsCAP = nil
+    }
+
     /// Begins to ask for what the gateway needs; gives the line to send, if there is one to send.
     package mutating func begin() -> String? {
         guard stage == .notStarted, backendKnowsCAP != false else {
@@ -306,7 +318,8 @@ package struct CapabilityNegotiation: Sendable {
     }
 
     private mutating func requestWanted(_ requests: inout [String]) {
-        var names = Self.wanted.filter { offered.contains($0) && !upstream.contains($0) }
+        let all = Self.wanted + alsoWanted.subtracting(Self.wanted).sorted()
+        var names = all.filter { offered.contains($0) && !upstream.contains($0) }
         // Echoes can only be told from messages to oneself where they carry a label.
         if !offered.contains("labeled-response") || !offered.contains("batch") {
             names.removeAll { $0 == "echo-message" || $0 == "labeled-response" }

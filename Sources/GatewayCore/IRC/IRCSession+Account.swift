@@ -53,7 +53,7 @@ extension IRCSession {
     func updateRoster(_ now: Moment) {
         guard let nick, !isUpstreamClosed else { return }
         let entry = RosterEntry(
-            connection: id, account: account, nick: nick, participates: policy > .off,
+            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy > .off,
             askedForCapability: capabilities.clientAsked)
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
         updateRooms()

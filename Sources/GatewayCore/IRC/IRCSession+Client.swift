@@ -9,6 +9,8 @@ extension IRCSession {
     /// One line of the client.
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
+        registration.note(line, raw, support.caseMapping.fold)
+        if answeredInOutage(line, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
         case .cap: return clientCAP(line, raw, now, out)
@@ -22,13 +24,14 @@ extension IRCSession {
     }
 
     /// What only tracks, for connections whose bytes pass as they are.
-    func trackClient(_ line: IRCLine) {
+    func trackClient(_ line: IRCLine, _ raw: ByteBuffer) {
+        registration.note(line, raw, support.caseMapping.fold)
         if line.key == .whois { trackWhois(line) }
     }
 
     /// A line for the backend, behind what already waits.
     func forward(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
-        if outbound.isEmpty, pacer.isUnlimited || policy < .hosted {
+        if outbound.isEmpty, outage == nil, pacer.isUnlimited || policy < .hosted {
             pacer.charge(64, now: now.monotonic)
             out.upstream.writeImmutableBuffer(raw)
         } else {

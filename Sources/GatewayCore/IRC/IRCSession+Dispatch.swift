@@ -17,9 +17,10 @@ extension IRCSession {
         environment.tally.add(.sentGateway)
         let outboundRequest = OutboundRequest(
             request: request, body: seal.body, clientLabel: seal.clientLabel, announces: first)
-        if held.contains(where: { $0.request.peer == request.peer }) {
+        let isHeld = held.contains { $0.request.peer == request.peer }
+        if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
             outbound.resolve(ticket, with: [])
-            held.append(outboundRequest)
+            hold(outboundRequest, now)
         } else {
             outbound.resolve(ticket, with: [.request(outboundRequest)])
         }
@@ -43,11 +44,10 @@ extension IRCSession {
         var ready: [OutboundEntry] = []
         for request in requests {
             let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
-            if isReachable(AccountID(text: request.peer)) {
+            if isReachable(AccountID(text: request.peer), now) {
                 ready.append(.request(entry))
             } else {
-                held.append(entry)
-                heldDeadline = now.monotonic + Self.heldPatience
+                hold(entry, now)
             }
         }
         outbound.resolve(ticket, with: ready)
@@ -58,15 +58,21 @@ extension IRCSession {
     private func isShownNow(_ line: RecoveredLine) -> Bool { line.room.map(rooms.contains) ?? true }
 
     /// Ours: how long requests of before a restart wait for their recipient. In nanoseconds.
-    private static let heldPatience: Int64 = 60_000_000_000
+    static let heldPatience: Int64 = 60_000_000_000
+
+    /// Lets a request wait for its recipient, and nothing else.
+    private func hold(_ request: OutboundRequest, _ now: Moment) {
+        held.append(request)
+        heldDeadline = now.monotonic + Self.heldPatience
+    }
 
     /// Requests of before a restart go out when their recipient is back.
     func releaseHeld(_ now: Moment, _ out: SessionOutput) {
-        guard !held.isEmpty, !isUpstreamClosed else { return }
+        guard !held.isEmpty, !isUpstreamClosed, outage == nil else { return }
         let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
         var waiting: [OutboundRequest] = []
         for entry in held {
-            if isReachable(AccountID(text: entry.request.peer)) {
+            if isReachable(AccountID(text: entry.request.peer), now) {
                 outbound.append(.request(entry))
             } else if expired {
                 fail(entry, Remarks.expired(target: entry.request.target), out)
@@ -77,7 +83,7 @@ extension IRCSession {
         held = waiting
     }
 
-    private func fail(_ entry: OutboundRequest, _ reason: String, _ out: SessionOutput) {
+    func fail(_ entry: OutboundRequest, _ reason: String, _ out: SessionOutput) {
         environment.tally.add(.failed)
         out.jobs.append(.failed(id: entry.request.id, reason: reason))
         reply(531, [entry.request.target], reason, label: entry.clientLabel, out)
@@ -87,7 +93,7 @@ extension IRCSession {
 
     /// Sends what may be sent now.
     func pump(_ now: Moment, _ out: SessionOutput) {
-        guard !isUpstreamClosed else { return }
+        guard !isUpstreamClosed, outage == nil else { return }
         while let entry = outbound.first {
             switch entry {
             case .line(let raw):
@@ -106,6 +112,11 @@ extension IRCSession {
     private func advance(_ outboundRequest: OutboundRequest, _ now: Moment, _ out: SessionOutput) -> Bool {
         var request = outboundRequest
         let peer = AccountID(text: request.request.peer)
+        if request.next == 0, isAwaited(peer, now) {
+            _ = outbound.popFirst()
+            hold(request, now)
+            return true
+        }
         guard let target = currentTarget(request.request, peer) else {
             _ = outbound.popFirst()
             fail(request, Remarks.refusal(.outsider, target: request.request.target, texts: settings.texts), out)

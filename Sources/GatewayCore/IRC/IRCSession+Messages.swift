@@ -155,7 +155,7 @@ extension IRCSession {
         let demanded = Policy.ofConversation(policy, policies.policy(of: room))
         let latch = environment.latches.latch(of: ConversationID(room, room))
         let verdict = refine(demanded.outbound(to: recipient, latch: latch), message)
-        if case .seal = verdict, !rooms.contains(name) { return .refuse(.notInRoom) }
+        if case .seal = verdict, !isMember(of: name) { return .refuse(.notInRoom) }
         return verdict
     }
 

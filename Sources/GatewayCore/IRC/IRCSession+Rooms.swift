@@ -14,9 +14,14 @@ extension IRCSession {
         return (support.caseMapping.fold(name), String(decoding: status, as: UTF8.self))
     }
 
+    /// Whether the person is in a room as far as they know, also while the backend is gone.
+    func isMember(of room: String) -> Bool {
+        rooms.contains(room) || rejoining.contains(room) || outage?.rooms.contains(room) == true
+    }
+
     /// Whether a recipient of before a restart can be written to again.
-    func isReachable(_ peer: AccountID) -> Bool {
-        peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer)
+    func isReachable(_ peer: AccountID, _ now: Moment) -> Bool {
+        !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
     }
 
     /// Notes what a line of the backend says about the rooms of this connection.
@@ -88,7 +93,7 @@ extension IRCSession {
 
     /// The connection is in no room any more.
     func leaveRooms() {
-        for room in rooms { environment.rooms.remove(id, from: room) }
+        for room in rooms.union(rejoining).union(outage?.rooms ?? []) { environment.rooms.remove(id, from: room) }
         rooms.removeAll()
     }
 }

@@ -9,7 +9,11 @@ package import RequestQueue
 extension IRCSession {
     /// One line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
-        guard let line = parse(raw, content) else { return deliver(raw, out) }
+        guard let line = parse(raw, content) else {
+            if outage == nil { deliver(raw, out) }
+            return
+        }
+        if outage != nil { return resumptionLine(line, raw, now, out) }
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
@@ -22,7 +26,10 @@ extension IRCSession {
             if numeric == 1, capabilities.awaitsFirstAnswer { giveUpNegotiation(now, out) }
             guard !consumes(numeric, line, raw, now, out) else { return }
         }
-        if isShown(line), let translated = translated(line, raw) { deliver(translated, out) }
+        if line.key == .error, outlivesBackend { return }
+        if !answersRejoin(line, out), isShown(line), let translated = translated(line, raw) {
+            deliver(translated, out)
+        }
         trackServer(line, now, out)
     }
 
@@ -40,7 +47,12 @@ extension IRCSession {
             if folding != support.caseMapping, isRegistered { updateRoster(now) }
         case 900: if let name = line.text(2) { loggedIn(name, now, out) }
         case 901: loggedOut(now, out)
+        case 903: registration.ended(accepted: true)
+        case 902, 904, 905, 906, 907: registration.ended(accepted: false)
         default:
+            if line.key == .kill, let gone = line.text(0), support.caseMapping.fold(gone) == foldedNick {
+                isKilled = true
+            }
             trackSelf(line, now)
             trackRooms(line, now, out)
         }
@@ -61,6 +73,8 @@ extension IRCSession {
         }
     }
 
+    private var foldedNick: String? { nick.map(support.caseMapping.fold) }
+
     /// Whether the source of a line is this connection's own nick.
     func isSelf(_ line: IRCLine) -> Bool {
         guard let nick, line.sourceNick.count == nick.utf8.count else { return false }
@@ -69,7 +83,7 @@ extension IRCSession {
 
     // MARK: CAP
 
-    private func serverCAP(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+    func serverCAP(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         if !line.sourceIsPerson, !line.source.isEmpty, !isRegistered {
             capabilities.serverName = line.string(line.source)
         }
@@ -82,7 +96,7 @@ extension IRCSession {
         if capabilities.stage == .done { finishNegotiation(now, out) }
     }
 
-    private func refusesCAP(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {
+    func refusesCAP(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard numeric == 421 || numeric == 451, capabilities.backendKnowsCAP == nil else { return false }
         if numeric == 421 {
             guard let verb = line.parameter(1), line.matches(verb, "CAP") else { return false }

@@ -55,6 +55,13 @@ package final class IRCSession {
     var assembler: FragmentAssembler?
     var services = ServiceDirectory()
     var observations = ObservationBook()
+    var registration = Registration()
+    var isKilled = false
+    var outage: Outage?
+    /// When the last outage ended.
+    var returnedAt: Int64?
+    /// Rooms that are being joined again after an outage, folded; the client has never left them.
+    var rejoining: Set<String> = []
     /// Rooms that the backend has let this connection into, folded.
     var rooms: Set<String> = []
     /// Lines of before a restart for rooms that the client has not joined again.
@@ -82,7 +89,7 @@ package final class IRCSession {
     /// The backend has been reached.
     package func begin(at now: Moment, _ out: SessionOutput) {
         renewPolicy(now, out)
-        negotiateIfNeeded(now, out)
+        if outage != nil { resume(now, out) } else { negotiateIfNeeded(now, out) }
     }
 
     /// Bytes from the client.
@@ -93,7 +100,7 @@ package final class IRCSession {
             out.upstream.writeImmutableBuffer(chunk)
             guard !isOpaque else { return }
             while let piece = downstreamLines.next(&chunk) {
-                if case .line(let raw, let content) = piece, let line = parse(raw, content) { trackClient(line) }
+                if case .line(let raw, let content) = piece, let line = parse(raw, content) { trackClient(line, raw) }
             }
             return
         }
@@ -175,6 +182,9 @@ package final class IRCSession {
     /// The backend has ended its side.
     package func upstreamEnded(at now: Moment, _ out: SessionOutput) {
         isUpstreamClosed = true
+        if policy >= .hosted, isRegistered, !registration.isQuitting, !isKilled, account.isVerified {
+            notify(Remarks.loginNotRepeatable, out)
+        }
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
         // The backend knows nobody by this nick any more, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
@@ -248,7 +258,7 @@ package final class IRCSession {
     // MARK: Negotiation of the gateway's own
 
     private func negotiateIfNeeded(_ now: Moment, _ out: SessionOutput) {
-        guard policy >= .hosted, capabilities.stage == .notStarted else { return }
+        guard outage == nil, policy >= .hosted, capabilities.stage == .notStarted else { return }
         guard let line = capabilities.begin() else { return }
         out.upstream.writeString(line + "\r\n")
         guard !isRegistered else { return }
@@ -275,6 +285,7 @@ package final class IRCSession {
         capabilities.giveUp(answers: &answers)
         for answer in answers { deliver(answer, out) }
         finishNegotiation(now, out)
+        continueResumption(out)
     }
 
     func finishNegotiation(_ now: Moment, _ out: SessionOutput) {

@@ -11,6 +11,11 @@ package enum OutboundEntry: Sendable {
     case line(ByteBuffer)
     /// A committed request; its lines go out one by one as the pacer allows.
     case request(OutboundRequest)
+
+    var isRequest: Bool {
+        if case .request = self { return true }
+        return false
+    }
 }
 
 /// A request on its way out.

@@ -95,6 +95,18 @@ package enum Remarks {
         "Your message to \(target) was not sent: \(target) did not come back in time."
     }
 
+    static let backendGone =
+        "The chat server does not answer. You stay connected: the gateway goes on trying, and what you write waits."
+    static let backendBack = "The chat server is back. What waited is being sent."
+    static let notLetIn = "the chat server is back and does not let you in again."
+    static let loginRefused = "the chat server is back, and your login could not be repeated. Connect again."
+    static let loginNotRepeatable =
+        "The chat server has gone, and the gateway cannot repeat your kind of login. Connect again."
+
+    static func backendLost(target: String) -> String {
+        "Perhaps not sent: the chat server went away before it confirmed your message to \(target)."
+    }
+
     package static let gone = "the connection ended before the backend had it"
 
     /// The line in words that goes before the first envelope of a conversation, for somebody who reads it without a

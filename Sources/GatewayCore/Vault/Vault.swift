@@ -176,7 +176,8 @@ package struct Vault<Random: RandomSource> {
             case .delivered(let sequence): delivered(sequence, &changes)
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
-            case .left(let connection): left(connection, now, &changes)
+            case .left(let connection): left(connection, keepsAcknowledged: true, now, &changes)
+            case .lost(let connection): left(connection, keepsAcknowledged: false, now, &changes)
             case .forget(let account, let reason): forget(account, reason, now, &changes)
             case .reset(let conversation):
                 conversations.remove(conversation)
@@ -266,12 +267,14 @@ package struct Vault<Random: RandomSource> {
 
     /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
     /// recipient's ratchet drops copies.
-    private mutating func left(_ connection: ConnectionID, _ now: Moment, _ changes: inout [StoreChange]) {
+    private mutating func left(
+        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment, _ changes: inout [StoreChange]
+    ) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
             inFlight[id]?.connection = nil
-            guard entry.acknowledgedAt == nil else { continue }
+            if entry.acknowledgedAt != nil, keepsAcknowledged { continue }
             if entry.isOpened {
                 acknowledged(id, nil, now, &changes)
             } else {

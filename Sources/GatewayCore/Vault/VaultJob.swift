@@ -78,6 +78,8 @@ package enum VaultJob: Sendable {
     case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
     /// A connection can send nothing any more: what it has not sent waits until its account comes back.
     case left(ConnectionID)
+    /// The backend of a connection has gone: what its readers have not opened may never have reached them.
+    case lost(ConnectionID)
     /// A connection without a login has ended.
     case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message begins it anew.

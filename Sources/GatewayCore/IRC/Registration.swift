@@ -1,0 +1,70 @@
+// What a client has said to be let in, kept in memory so that it can be said again to a backend that comes back.
+
+import IRCCodec
+import NIOCore
+
+/// The registration of one connection. It holds passwords; it is never stored and never printed.
+struct Registration {
+    /// How the client has logged in by SASL.
+    enum Login {
+        case none
+        /// The lines after `AUTHENTICATE PLAIN`.
+        case plain([ByteBuffer])
+        /// A mechanism whose proof cannot be given twice.
+        case unrepeatable
+    }
+
+    /// Ours: a PLAIN message has two short names and a password; 400 bytes go into one line.
+    private static let loginLines = 8
+    /// Ours: keys of rooms that are remembered.
+    private static let keyLimit = 256
+
+    /// PASS as the client wrote it.
+    private(set) var password: ByteBuffer?
+    /// USER as the client wrote it.
+    private(set) var user: ByteBuffer?
+    private(set) var login = Login.none
+    /// Keys of rooms, by folded name.
+    private(set) var keys: [String: String] = [:]
+    private(set) var isQuitting = false
+    private var mechanism: String?
+    private var attempt: [ByteBuffer] = []
+
+    /// Notes a line of the client.
+    mutating func note(_ line: IRCLine, _ raw: ByteBuffer, _ fold: (String) -> String) {
+        switch line.key {
+        case .pass: password = raw
+        case .user: user = raw
+        case .authenticate: noteAuthenticate(line, raw)
+        case .join: noteKeys(line, fold)
+        case .quit: isQuitting = true
+        default: break
+        }
+    }
+
+    private mutating func noteAuthenticate(_ line: IRCLine, _ raw: ByteBuffer) {
+        guard mechanism != nil else {
+            mechanism = (line.text(0) ?? "").uppercased()
+            attempt = []
+            return
+        }
+        if attempt.count < Self.loginLines { attempt.append(raw) }
+    }
+
+    private mutating func noteKeys(_ line: IRCLine, _ fold: (String) -> String) {
+        let names = (line.text(0) ?? "").split(separator: ",")
+        for (name, key) in zip(names, (line.text(1) ?? "").split(separator: ",")) where keys.count < Self.keyLimit {
+            keys[fold(String(name))] = String(key)
+        }
+    }
+
+    /// The backend has accepted (903) or refused the attempt.
+    mutating func ended(accepted: Bool) {
+        if accepted {
+            let isWhole = attempt.count < Self.loginLines
+            login = mechanism == "PLAIN" && isWhole ? .plain(attempt) : .unrepeatable
+        }
+        mechanism = nil
+        attempt = []
+    }
+}

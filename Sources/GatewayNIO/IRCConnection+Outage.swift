@@ -1,0 +1,54 @@
+// The backend dies and the client stays: when the backend is tried again.
+
+import GatewayCore
+import NIOCore
+
+/// How often a backend that has gone has been tried.
+struct Reconnection {
+    /// Ours: the first pause, the longest one, and when a client is given up. In milliseconds.
+    static let firstPause = 500.0
+    static let longestPause = 30_000.0
+    static let patience: Int64 = 15 * 60 * 1000
+
+    var attempts = 0
+    var begunAt: Int64?
+    var scheduled: Scheduled<Void>?
+
+    /// The pause before the next attempt: twice as long each time, and never the same for all clients at once.
+    mutating func nextPause() -> TimeAmount {
+        let whole = min(Self.firstPause * Double(1 << min(attempts, 10)), Self.longestPause)
+        attempts += 1
+        return .milliseconds(Int64(Double.random(in: whole / 2...whole)))
+    }
+}
+
+extension IRCConnection {
+    /// Keeps a client whose backend has gone, and tries the backend again later.
+    ///
+    /// - Returns: whether the client stays.
+    func staysWithout() -> Bool {
+        guard isDownstreamOpen, isDownstreamInputOpen, !isFinished else { return false }
+        guard session.isSuspended || session.outlivesBackend else { return false }
+        let now = services.clock()
+        if !session.isSuspended || reconnection.begunAt == nil {
+            reconnection.scheduled?.cancel()
+            reconnection = Reconnection(begunAt: now.wall)
+        }
+        guard now.wall - (reconnection.begunAt ?? now.wall) < Reconnection.patience else { return false }
+        let gone = upstream
+        upstream = nil
+        upstreamSecured()
+        isUpstreamInputOpen = true
+        gone?.close(promise: nil)
+        session.suspend(at: now, output)
+        run()
+        flush()
+        readDownstream()
+        reconnection.scheduled?.cancel()
+        reconnection.scheduled = eventLoop.assumeIsolated().scheduleTask(in: reconnection.nextPause()) {
+            guard !self.isFinished, self.upstream == nil, self.session.isSuspended else { return }
+            self.connectUpstream()
+        }
+        return true
+    }
+}

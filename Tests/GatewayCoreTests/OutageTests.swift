@@ -1,0 +1,149 @@
+import Envelope
+import GatewayCore
+import RequestQueue
+import Testing
+
+/// The backend dies and comes back; the clients stay.
+@Suite struct OutageTests {
+    static let backends: [[String]?] = [nil, [], SimulatedBackend.modern]
+
+    private func texts(_ client: World.Client) -> [String] {
+        client.messages.filter { !$0.hasPrefix(":srv ") }.map {
+            String($0.split(separator: ":", maxSplits: 2).last ?? "")
+        }
+    }
+
+    private func login(_ world: World, _ name: String) -> World.Client {
+        world.connect(
+            name,
+            lines: [
+                "CAP LS 302", "CAP REQ :sasl", "AUTHENTICATE PLAIN", "AUTHENTICATE \(SimulatedBackend.proof(name))",
+                "CAP END",
+            ])
+    }
+
+    @Test(arguments: backends) func whatIsWrittenMeanwhileWaits(_ offers: [String]?) throws {
+        let world = try World(.hosted, offers: offers)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        for client in [alice, bob] { world.send(client, "JOIN #room") }
+        world.send(alice, "PRIVMSG bob :before")
+        world.send(alice, "PRIVMSG #room :before, in the room")
+        world.backendDies()
+        #expect(alice.messages.last?.contains("You stay connected") == true)
+        world.send(alice, "PING :still there")
+        #expect(alice.read.last?.hasSuffix("PONG srv :still there") == true)
+        for number in 1...3 {
+            world.send(alice, "PRIVMSG bob :meanwhile \(number)")
+            world.send(bob, "PRIVMSG #room :in the room \(number)")
+        }
+        let seen = alice.read.count
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(
+            texts(bob) == ["before", "before, in the room", "meanwhile 1", "meanwhile 2", "meanwhile 3"])
+        #expect(texts(alice) == ["in the room 1", "in the room 2", "in the room 3"])
+        // Nothing of the registration is shown again, and nobody has left the room.
+        let after = alice.read.dropFirst(seen)
+        #expect(after.allSatisfy { !$0.contains(" 001 ") && !$0.contains("CAP") && !$0.contains("JOIN #room :") })
+        #expect(!after.contains { $0.hasPrefix(":alice!") && $0.contains("JOIN") })
+        world.send(alice, "PRIVMSG #room :after")
+        #expect(texts(bob).last == "after")
+        #expect(!world.canary.contains("meanwhile") && !world.canary.contains("in the room"))
+        #expect(try world.store.requestCounts() == [.done: 9])
+    }
+
+    @Test func aLoginIsRepeatedAndWhatTheDeadBackendHadIsSentAgain() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = login(world, "alice")
+        let bob = login(world, "bob")
+        world.send(alice, "PRIVMSG bob :zero")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        world.backend.dropStalled()
+        world.backendDies()
+        world.send(alice, "PRIVMSG bob :two")
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(texts(bob) == ["zero", "one", "two"])
+        #expect(world.backend.people[alice.id]?.account == "alice")
+        #expect(try world.store.requestCounts() == [.done: 3])
+        #expect(try world.store.load().devices.count == 2)
+    }
+
+    @Test func aLoginThatCannotBeRepeatedEndsTheConnection() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        // Logged in by a service: the gateway does not keep what was said to it.
+        let alice = world.connect("alice", account: "alice")
+        #expect(!alice.session.outlivesBackend)
+        let bob = login(world, "bob")
+        #expect(bob.session.outlivesBackend)
+        world.backend.refusesLogins = true
+        world.backendDies()
+        world.backendReturns()
+        #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)
+    }
+
+    @Test func withoutALoginWhatWasUnderWayEndsInWords() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :under way")
+        world.backend.dropStalled()
+        world.backendDies()
+        #expect(alice.read.contains { $0.contains(" 531 ") && $0.contains("Perhaps not sent") })
+        world.backendReturns()
+        world.send(alice, "PRIVMSG bob :after")
+        #expect(texts(bob) == ["after"])
+        #expect(try world.store.requestCounts() == [.done: 1, .dead: 1])
+    }
+
+    @Test func aNickThatIsTakenBecomesAnother() throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        world.send(alice, "PRIVMSG bob :before")
+        world.backendDies()
+        world.backend.isDown = false
+        world.connect("alice", direct: true)
+        world.send(bob, "PRIVMSG alice :for the first alice")
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(alice.read.contains(":alice NICK :alice_"))
+        #expect(texts(alice).last == "for the first alice")
+        #expect(!world.canary.contains("for the first"))
+    }
+
+    @Test func aBackendThatDiesAgainAndAgain() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let people = ["p0", "p1", "p2"].map { login(world, $0) }
+        for client in people { world.send(client, "JOIN #room") }
+        for round in 0..<10 {
+            world.send(people[0], "PRIVMSG #room :\(round) before")
+            world.backendDies()
+            world.send(people[0], "PRIVMSG #room :\(round) during")
+            if round % 3 == 0 {
+                // An attempt that gets half-way.
+                world.backendReturns(only: people[1])
+                world.backendDies()
+            }
+            world.backendReturns()
+            world.advance(seconds: 1)
+        }
+        let expected = (0..<10).flatMap { ["\($0) before", "\($0) during"] }
+        #expect(texts(people[1]) == expected && texts(people[2]) == expected)
+    }
+
+    @Test func whoLeavesOrIsLegacyDoesNotStay() throws {
+        let world = try World(.observe)
+        let alice = world.connect("alice")
+        #expect(!alice.session.outlivesBackend)
+        world.environment.policies.update { $0.everyone = .hosted }
+        world.send(alice, "AWAY")
+        #expect(alice.session.outlivesBackend)
+        world.backendDies()
+        world.send(alice, "QUIT :bye")
+        #expect(!alice.isOpen)
+    }
+}
