@@ -187,9 +187,14 @@ final class World {
         }
         if let wakeAt = output.wakeAt { wakes[client.id] = min(wakes[client.id] ?? wakeAt, wakeAt) }
         pendingJobs.append(contentsOf: output.jobs)
-        let closes = output.closesDownstream
+        let (closes, loses) = (output.closesDownstream, output.closesUpstream && client.session.isSuspended)
         output.reset()
-        if closes, client.isOpen { close(client) }
+        if closes, client.isOpen {
+            close(client)
+        } else if loses {
+            backend.leave(client.id)
+            run(client) { client.session.suspend(at: self.now, $0) }
+        }
     }
 
     /// Bytes as lines. CR LF is one character in Swift, so this looks at bytes.

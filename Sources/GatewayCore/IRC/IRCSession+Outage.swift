@@ -20,6 +20,7 @@ struct Outage {
     /// The place before all that was written during the outage: for what the vault gives back.
     var ticket: UInt64?
     var nickAttempts = 0
+    var loginRefusals = 0
     var isLoggedIn = false
 }
 
@@ -134,7 +135,7 @@ extension IRCSession {
         case 464, 465, 466: endForGood(Remarks.notLetIn, out)
         case 900: outage?.isLoggedIn = line.text(2).map(support.caseMapping.fold) == account.text
         case 903: endNegotiation(out)
-        case 902, 904, 905, 906, 907, 908: endForGood(Remarks.loginRefused, out)
+        case 902, 904, 905, 906, 907, 908: tryLoginLater(out)
         default: break
         }
     }
@@ -144,12 +145,22 @@ extension IRCSession {
         guard outage?.stage == .negotiating, capabilities.stage == .done else { return }
         negotiationDeadline = nil
         if case .plain = registration.login, account.isVerified {
-            guard capabilities.has("sasl") else { return endForGood(Remarks.loginRefused, out) }
+            guard capabilities.has("sasl") else { return tryLoginLater(out) }
             outage?.stage = .loggingIn
             out.upstream.writeString("AUTHENTICATE PLAIN\r\n")
         } else {
             endNegotiation(out)
         }
+    }
+
+    /// Ours: how often a login is refused before it is believed. Services come back later than their server.
+    private static let loginRefusals = 8
+
+    private func tryLoginLater(_ out: SessionOutput) {
+        let refusals = (outage?.loginRefusals ?? 0) + 1
+        outage?.loginRefusals = refusals
+        guard refusals < Self.loginRefusals else { return endForGood(Remarks.loginRefused, out) }
+        out.closesUpstream = true
     }
 
     private func endNegotiation(_ out: SessionOutput) {

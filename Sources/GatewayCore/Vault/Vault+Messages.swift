@@ -197,7 +197,8 @@ extension Vault {
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
         var sequences: [AccountID: UInt64] = [:]
         if body.kind == .text, let room = recipient.roomName {
-            guard let made = deliver(job.lineHead + body.text, to: recipient, named: room, now, &changes) else {
+            guard let made = deliver(job.lineHead + body.text, from: sender, to: recipient, named: room, now, &changes)
+            else {
                 return .failure(.init(reason: .store))
             }
             sequences = made

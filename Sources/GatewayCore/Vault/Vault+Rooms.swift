@@ -90,9 +90,10 @@ extension Vault {
     ///
     /// - Returns: the delivery number of each; nothing where the line could not be sealed.
     mutating func deliver(
-        _ line: [UInt8], to recipient: AccountID, named room: String, _ now: Moment, _ changes: inout [StoreChange]
+        _ line: [UInt8], from sender: AccountID, to recipient: AccountID, named room: String, _ now: Moment,
+        _ changes: inout [StoreChange]
     ) -> [AccountID: UInt64]? {
-        let members = rooms.verifiedAccounts(in: room).prefix(Self.memberLimit)
+        let members = rooms.verifiedAccounts(in: room).filter { $0 != sender }.prefix(Self.memberLimit)
         guard !members.isEmpty else { return [:] }
         let first = lastDelivery + 1
         lastDelivery += UInt64(members.count)

@@ -1,0 +1,110 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// Real backends that die under traffic and come back, while their people stay connected to the gateway.
+@Suite(.serialized) struct OutageTests {
+    private static let gone = "does not answer"
+    private static let back = "chat server is back"
+
+    private func count(_ client: IRCClient, _ words: String) -> Int {
+        client.transcript.count { $0.command == "NOTICE" && $0.body.contains(words) }
+    }
+
+    /// Reads until each of them has been told as often that the backend is back as that it has gone.
+    private func waitForReturn(_ people: [IRCClient], times: Int, read: (Int, [IRCLine]) -> Void) throws {
+        try eventually("everybody is back", timeout: .seconds(60)) {
+            for (number, person) in people.enumerated() { read(number, person.drain(for: .milliseconds(20))) }
+            return people.allSatisfy { count($0, Self.gone) >= times && count($0, Self.back) == count($0, Self.gone) }
+        }
+    }
+
+    @Test(arguments: Backend.allCases) func killedUnderTraffic(_ backend: Backend) throws {
+        let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 3 : 50
+        let server: any IRCServer
+        let accounts: AccountLab?
+        switch backend {
+        case .ngircd: (server, accounts) = (try NgIRCd(), nil)
+        case .inspircd:
+            accounts = try AccountLab(accounts: ["anna", "bert", "cora"])
+            server = try #require(accounts).server
+        }
+        let lab = try Lab(server, policy: "hosted")
+        defer {
+            lab.stop()
+            accounts?.services.stop()
+        }
+        let people = try ["anna", "bert", "cora"].map { name in
+            try accounts == nil
+                ? lab.person(name) : AccountLab.login(lab.gateway.port, nick: name, account: name)
+        }
+        for person in people {
+            person.send("JOIN #room")
+            try person.expect("366")
+        }
+        var read = [[String]](repeating: [], count: 3)
+        func take(_ number: Int, _ lines: [IRCLine]) {
+            read[number] += lines.filter { $0.command == "PRIVMSG" }.map(\.body)
+            #expect(lines.allSatisfy { $0.command != "ERROR" && $0.command != "001" })
+        }
+        var sent = 0
+        func say(_ count: Int) {
+            for _ in 0..<count {
+                people[0].send("PRIVMSG bert :nobody-else \(sent)")
+                people[1].send("PRIVMSG #room :nobody-else \(sent)")
+                sent += 1
+            }
+        }
+        for round in 1...rounds {
+            say(5)
+            // Known to be with the backend and its readers, or not: both must do.
+            if round % 2 == 0 { for (number, person) in people.enumerated() { take(number, try person.synchronize()) } }
+            server.stop()
+            say(5)
+            try server.start()
+            try waitForReturn(people, times: round, read: take)
+        }
+        say(1)
+        let last = "nobody-else \(sent - 1)"
+        try eventually("the last", timeout: .seconds(40)) {
+            for (number, person) in people.enumerated() { take(number, person.drain(for: .milliseconds(30))) }
+            return read[2].last == last && read[1].last == last && read[0].last == last
+        }
+        #expect(read[2] == read[0], "the room")
+        for (who, texts) in read.enumerated() {
+            let numbers = texts.compactMap { Int($0.dropFirst(12)) }
+            #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "\(who): \(numbers)")
+        }
+        // With accounts nothing is lost. Without, what was under way when the backend died ends, and says so.
+        if accounts != nil {
+            #expect(read[1].count == sent && read[2].count == sent, "\(read[1].count) and \(read[2].count) of \(sent)")
+        } else {
+            let told = people[0].transcript.count { $0.command == "531" }
+            #expect(read[1].count + told >= sent, "\(read[1].count) and \(told) of \(sent)")
+        }
+        #expect(!lab.tap.shows("nobody-else"))
+    }
+
+    @Test func quittingMeanwhileEnds() throws {
+        let server = try NgIRCd()
+        let lab = try Lab(server, policy: "hosted")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        server.stop()
+        try alice.expect("a remark") { $0.body.contains(Self.gone) }
+        #expect(try alice.synchronize().allSatisfy { $0.command != "ERROR" })
+        alice.send("QUIT")
+        try alice.expectEnd()
+        try eventually("nobody is connected") { try lab.connections() == 0 }
+    }
+
+    /// Below `hosted` a dead backend ends the connection, as it does without a gateway.
+    @Test func underObserveTheConnectionEnds() throws {
+        let server = try NgIRCd()
+        let lab = try Lab(server, policy: "observe")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        server.kill()
+        try alice.expectEnd()
+    }
+}
