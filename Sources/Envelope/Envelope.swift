@@ -10,7 +10,7 @@
 // V (high four bits) is the version, K (low four bits) the kind. What the context implies (network, accounts, the
 // recipient's device, protection) is bound as associated data and not sent: see ``AssociatedData``.
 
-package import NIOCore
+import NIOCore
 
 /// Why bytes are not an envelope that this version can open.
 package enum EnvelopeError: Error, Equatable, Sendable {

@@ -1,7 +1,7 @@
 // The listeners for IRC clients.
 
 import DequeModule
-package import GatewayCore
+import GatewayCore
 package import NIOCore
 package import NIOPosix
 import NIOSSL

@@ -1,6 +1,6 @@
 // Which names are the same name. A nick is compared folded everywhere and shown as written.
 
-package import NIOCore
+import NIOCore
 
 /// ISUPPORT `CASEMAPPING`.
 package enum CaseMapping: String, Sendable {

@@ -1,6 +1,6 @@
 // IRCv3 message-tags: walking, unescaping and writing them.
 
-public import NIOCore
+import NIOCore
 
 /// One tag of a line.
 package struct IRCTag: Equatable, Sendable {

@@ -29,13 +29,6 @@ package struct Lane<Ready> {
     @inlinable
     package var count: Int { entries.count }
 
-    /// Whether the front entry waits for an answer.
-    @inlinable
-    package var isBlocked: Bool {
-        if case .waiting = entries.first { return true }
-        return false
-    }
-
     @inlinable
     package mutating func append(_ ready: Ready) {
         entries.append(.ready(ready))

@@ -9,7 +9,7 @@ import Testing
         lane.append("c")
         let early = [lane.popFirst(), lane.popFirst()]
         #expect(early == ["a", nil])
-        #expect(lane.isBlocked)
+        #expect(lane.first == nil && !lane.isEmpty)
         lane.resolve(ticket, with: ["b1", "b2"])
         let rest = (0..<3).map { _ in lane.popFirst() }
         #expect(rest == ["b1", "b2", "c"])

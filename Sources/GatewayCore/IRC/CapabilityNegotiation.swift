@@ -1,7 +1,7 @@
 // CAP on both sides of the gateway. Upstream it may ask for more than the client did; downstream it shows one
 // capability more than the backend has, and hides what would not be true here.
 
-package import DequeModule
+import DequeModule
 package import IRCCodec
 
 /// The capability that marks a client which can encrypt.

@@ -149,7 +149,7 @@ extension VerbKey {
     package static let authenticate = VerbKey("AUTHENTICATE")
     package static let fail = VerbKey("FAIL")
     package static let account = VerbKey("ACCOUNT")
-    package static let awayVerb = VerbKey("AWAY")
+    package static let away = VerbKey("AWAY")
 
     /// PRIVMSG or NOTICE.
     package var isText: Bool { self == .privmsg || self == .notice }

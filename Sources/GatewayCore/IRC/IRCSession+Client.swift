@@ -1,9 +1,9 @@
 // Lines from the client: what the route table says is done here; messages are handed on.
 
-package import Envelope
-package import IRCCodec
-package import NIOCore
-package import RequestQueue
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// One line of the client.
@@ -104,7 +104,7 @@ extension IRCSession {
         stripped.writeString(verb)
         for span in line.parameters.prefix(index) { stripped.writeString(" " + line.string(span)) }
         // AWAY without a text would mean that the person is back.
-        if line.key == .awayVerb { stripped.writeString(" :Away") }
+        if line.key == .away { stripped.writeString(" :Away") }
         stripped.writeString("\r\n")
         forward(stripped, now, out)
     }
@@ -155,10 +155,10 @@ extension IRCSession {
         let parameters = line.parameters
         guard let last = parameters.last else { return }
         for nick in line.string(last).split(separator: ",") {
-            tracker.clientWhois[support.caseMapping.fold(nick), default: 0] += 1
+            services.clientQuestions[support.caseMapping.fold(nick), default: 0] += 1
         }
         // Ours: a client may ask as much as it likes; what is tracked stays small.
-        if tracker.clientWhois.count > 64 { tracker.clientWhois.removeAll() }
+        if services.clientQuestions.count > 64 { services.clientQuestions.removeAll() }
     }
 
     /// A numeric of the gateway to its client.

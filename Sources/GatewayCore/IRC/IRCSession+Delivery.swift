@@ -1,9 +1,9 @@
 // Messages from the backend: envelopes are opened, plaintext is let through, marked or withheld, and people read text.
 
-package import Envelope
-package import IRCCodec
-package import NIOCore
-package import RequestQueue
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// PRIVMSG, NOTICE or TAGMSG of the backend.

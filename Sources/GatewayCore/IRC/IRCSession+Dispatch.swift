@@ -1,10 +1,10 @@
 // From committed to acknowledged: requests go out in order, as fast as the backend allows, and are followed until the
 // backend is known to have them.
 
-package import Envelope
-package import IRCCodec
-package import NIOCore
-package import RequestQueue
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// Labels of ours begin with this; a client's own label never reaches a lookup of ours by accident.

@@ -2,8 +2,8 @@
 
 package import Envelope
 package import IRCCodec
-package import NIOCore
-package import RequestQueue
+import NIOCore
+import RequestQueue
 
 /// One message for one target, taken out of its line.
 package struct OutboundMessage: Sendable {

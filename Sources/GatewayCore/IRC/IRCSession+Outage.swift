@@ -1,7 +1,7 @@
 // The backend dies and the client stays: it is registered again when the backend is back, and what waited goes out.
 
-package import IRCCodec
-package import NIOCore
+import IRCCodec
+import NIOCore
 import RequestQueue
 
 /// A backend that has gone, while the client stays.

@@ -1,10 +1,10 @@
 // Lines from the backend: what they say about this connection is noted, what answers the gateway is kept from the
 // client, the rest is translated to what the client asked for.
 
-package import Envelope
-package import IRCCodec
-package import NIOCore
-package import RequestQueue
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// One line of the backend.

@@ -38,8 +38,8 @@ extension IRCSession {
     func answersProbe(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard let span = line.parameter(1) else { return false }
         let nick = line.folded(span, support.caseMapping)
-        if let waiting = tracker.clientWhois[nick], waiting > 0 {
-            if numeric == 318 { tracker.clientWhois[nick] = waiting == 1 ? nil : waiting - 1 }
+        if let waiting = services.clientQuestions[nick], waiting > 0 {
+            if numeric == 318 { services.clientQuestions[nick] = waiting == 1 ? nil : waiting - 1 }
             return false
         }
         guard services.probes[nick] != nil else { return false }

@@ -4,10 +4,10 @@
 // Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
 // what comes behind it, and nothing else.
 
-package import Envelope
-package import IRCCodec
+import Envelope
+import IRCCodec
 package import NIOCore
-package import RequestQueue
+import RequestQueue
 
 /// The machine of one IRC connection. Confined to one event loop.
 package final class IRCSession {
@@ -26,7 +26,6 @@ package final class IRCSession {
     /// The longest source that the backend has shown for this connection, in bytes.
     var knownSourceLength = 0
     var software = ""
-    var tracker = RegistrationTracker()
 
     // What applies to it.
     var policies: PolicySnapshot

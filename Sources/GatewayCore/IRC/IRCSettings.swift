@@ -1,7 +1,7 @@
 // What the operator configures for IRC, and what all connections share.
 
 package import Envelope
-package import IRCCodec
+import IRCCodec
 package import NIOCore
 package import RequestQueue
 import Synchronization

@@ -19,9 +19,6 @@ package struct LineSplitter: Sendable {
     /// - Parameter limit: the longest line with its end, in bytes.
     package init(limit: Int) { self.limit = limit }
 
-    /// Whether the beginning of a line is being kept.
-    package var hasPartial: Bool { partial != nil }
-
     /// Takes what has been kept, for a connection that ends or stops being looked at.
     package mutating func takePartial() -> ByteBuffer? {
         defer { partial = nil }

@@ -1,7 +1,7 @@
 // Which nicks are services: asked of the backend by WHOIS, believed for a short time.
 
-package import IRCCodec
-package import NIOCore
+import IRCCodec
+import NIOCore
 
 /// What the backend said about a nick.
 struct ServiceIdentity: Sendable, Equatable {
@@ -32,6 +32,8 @@ struct ServiceDirectory: Sendable {
 
     private var known: [String: ServiceIdentity] = [:]
     var probes: [String: Probe] = [:]
+    /// WHOIS commands of the client itself that the backend has not finished answering, by folded nick.
+    var clientQuestions: [String: Int] = [:]
 
     var nextDeadline: Int64? { probes.values.map(\.deadline).min() }
 

@@ -1,6 +1,6 @@
 // Which policy applies to whom, now. Read by every connection, changed by the operator.
 
-package import Synchronization
+import Synchronization
 
 /// A value that can be read at once; connections keep one and renew it when ``PolicyTable/version`` has moved.
 package struct PolicySnapshot: Sendable, Equatable {

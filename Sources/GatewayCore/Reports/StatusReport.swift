@@ -1,8 +1,8 @@
 // What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
 // appear here, for the operator, and nowhere else.
 
-package import Envelope
-package import RequestQueue
+import Envelope
+import RequestQueue
 
 /// The state of the migration at a glance.
 package struct StatusReport: Codable, Sendable, Equatable {

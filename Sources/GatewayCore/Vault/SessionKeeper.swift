@@ -2,7 +2,7 @@
 // only place that knows what a ratchet session is.
 
 package import DoubleRatchet
-package import Envelope
+import Envelope
 
 /// A hosted device with its private key.
 final class HostedDevice {

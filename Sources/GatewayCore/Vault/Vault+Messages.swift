@@ -1,8 +1,8 @@
 // Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
 
 import DoubleRatchet
-package import Envelope
-package import RequestQueue
+import Envelope
+import RequestQueue
 
 extension Vault {
     // MARK: Seal

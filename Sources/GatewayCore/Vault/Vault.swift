@@ -2,8 +2,8 @@
 // changes of the store and answers that hold after the commit. It knows no thread, no clock and no socket.
 
 package import DoubleRatchet
-package import Envelope
-package import RequestQueue
+import Envelope
+import RequestQueue
 
 /// The changes of some jobs, and what to answer when they are committed.
 package struct VaultBatch: Sendable {
@@ -30,8 +30,6 @@ package struct VaultBatch: Sendable {
     package fileprivate(set) var groups: [[StoreChange]] = []
     fileprivate var sessionGroups: [SessionID] = []
     fileprivate var steps: [Step] = []
-
-    package var isEmpty: Bool { groups.isEmpty && steps.isEmpty }
 }
 
 /// An answer with its address.
