@@ -86,23 +86,20 @@ import Testing
         #expect(try Self.memory(lab.gateway) - before < 40_000, "the gateway grew by more than 40 MB")
     }
 
-    /// ngIRCd takes ten connections that wait to be accepted; what comes in a burst behind them it may keep waiting for
-    /// longer than it lets anybody register. So this belongs to the long tests.
-    @Test(.enabled(if: ProcessInfo.processInfo.environment["PAWL_LONG"] != nil, "only with --long"))
-    func silentClients() throws {
-        let count = 1000
-        var options = NgIRCd.Options()
-        options.extra = ""
-        let lab = try Lab(try NgIRCd(options), policy: "hosted")
-        defer { lab.stop() }
-        var silent: [IRCClient] = []
-        for _ in 0..<count { silent.append(try IRCClient(port: lab.gateway.port)) }
-        let alice = try IRCClient(port: lab.gateway.port)
+    /// Without a tap: it connects one by one, and would be what everybody waits for.
+    @Test func aThousandSilentClients() throws {
+        let server = try InspIRCd()
+        defer { server.stop() }
+        let gateway = try PawlProcess(upstream: server.port, Lab.options("hosted"))
+        defer { gateway.stop() }
+        let silent = try (0..<1000).map { _ in try IRCClient(port: gateway.port) }
+        let alice = try IRCClient(port: gateway.port)
         try alice.register(nick: "alice", caps: nil, timeout: .seconds(60))
-        let bob = try IRCClient(port: lab.gateway.port)
+        let bob = try IRCClient(port: gateway.port)
         try bob.register(nick: "bob", caps: nil, timeout: .seconds(60))
         alice.send("PRIVMSG bob :among the silent")
         try bob.expectMessage("among the silent", timeout: .seconds(60))
+        #expect(try Self.memory(gateway) < 250_000, "in KB")
         for client in silent { client.close() }
     }
 
