@@ -113,6 +113,18 @@ import Testing
         #expect(!lab.tap.shows("after the restore"))
     }
 
+    @Test func watchingLooksAgain() throws {
+        let lab = try Lab(try NgIRCd(), policy: "observe")
+        defer { lab.stop() }
+        let looks = try lab.gateway.admin(["watch", "--every", "0.2", "--count", "3"])
+        #expect(looks.succeeded && looks.stdout.components(separatedBy: "conversations ").count == 4, "\(looks.stdout)")
+        // Into a file, nothing is overwritten in place.
+        #expect(!looks.stdout.contains("\u{1B}"))
+        lab.gateway.stop()
+        let alone = try lab.gateway.admin(["watch", "--count", "1"])
+        #expect(!alone.succeeded && !alone.stderr.isEmpty)
+    }
+
     @Test func drainAndStop() throws {
         let lab = try Lab(try NgIRCd(), policy: "observe")
         defer { lab.stop() }

@@ -17,6 +17,8 @@ extension IRCSession {
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
+        case .kill:
+            isKilled = isKilled || line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
         case .cap: return serverCAP(line, raw, now, out)
         case .pong where pong(line, out): return
         default: break
@@ -26,7 +28,7 @@ extension IRCSession {
             if numeric == 1, capabilities.awaitsFirstAnswer { giveUpNegotiation(now, out) }
             guard !consumes(numeric, line, raw, now, out) else { return }
         }
-        if line.key == .error, outlivesBackend { return }
+        if line.key == .error, !isKill(line), outlivesBackend { return }
         if !answersRejoin(line, out), isShown(line), let translated = translated(line, raw) {
             deliver(translated, out)
         }
@@ -50,9 +52,6 @@ extension IRCSession {
         case 903: registration.ended(accepted: true)
         case 902, 904, 905, 906, 907: registration.ended(accepted: false)
         default:
-            if line.key == .kill, let gone = line.text(0), support.caseMapping.fold(gone) == foldedNick {
-                isKilled = true
-            }
             trackSelf(line, now)
             trackRooms(line, now, out)
         }
@@ -73,7 +72,13 @@ extension IRCSession {
         }
     }
 
-    private var foldedNick: String? { nick.map(support.caseMapping.fold) }
+    /// Whether the backend lives, and puts this connection out by an act of its operator. Some servers say so with KILL,
+    /// others only in the words of ERROR.
+    private func isKill(_ line: IRCLine) -> Bool {
+        let words = line.parameters.last.map(line.string)?.lowercased() ?? ""
+        if words.contains("killed") { isKilled = true }
+        return isKilled
+    }
 
     /// Whether the source of a line is this connection's own nick.
     func isSelf(_ line: IRCLine) -> Bool {
