@@ -69,7 +69,7 @@ extension ConfigurationKey {
     static let acceptProxyProtocol = ConfigurationKey(
         "accept.proxy_protocol", .flag, standard: .one("false"),
         reason: "Whether connections from `accept.trusted` begin with a PROXY v1 or v2 header. Off: without a "
-            + "proxy in front, such a header is a lie."
+            + "proxy in front, such a header is a lie. On `ircs://` the header comes before TLS, as HAProxy sends it."
     ) { one($0.accept.proxyProtocol) }
 
     static let acceptPassword = ConfigurationKey(
@@ -133,7 +133,7 @@ extension ConfigurationKey {
         "upstream.proxy_protocol", choice(PawlConfiguration.Upstream.ProxyProtocol.self), standard: .one("none"),
         example: .one("v2"),
         reason: "Tells the backend each client's address in a PROXY header. A backend that does not expect one "
-            + "drops the connection."
+            + "drops the connection. With `ircs://` the header goes inside TLS, as InspIRCd takes it."
     ) { one($0.upstream.proxyProtocol.rawValue) }
 
     static let upstreamPassword = ConfigurationKey(
