@@ -77,6 +77,7 @@ extension IRCSession {
 
     private func left(_ room: String) {
         rooms.remove(room)
+        rejoining.remove(room)
         environment.rooms.remove(id, from: room)
     }
 
