@@ -51,7 +51,7 @@ enum StatusText {
             "",
         ]
         if report.blockers.isEmpty {
-            lines.append("Nobody wrote to outsiders or rooms, as far as was observed.")
+            lines.append("Nobody wrote to outsiders, and none are in a protected room, as far as was observed.")
         } else {
             lines.append("What people write to that `hosted` would refuse:")
             lines.append(
