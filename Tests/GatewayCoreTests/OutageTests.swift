@@ -79,6 +79,8 @@ import Testing
         let bob = login(world, "bob")
         #expect(bob.session.outlivesBackend)
         world.backend.refusesLogins = true
+        world.run(alice) { alice.session.upstreamEnded(at: world.now, $0) }
+        #expect(alice.messages.last?.contains("cannot repeat your kind of login") == true)
         world.backendDies()
         for _ in 0..<8 where bob.isOpen { world.backendReturns() }
         #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)

@@ -180,10 +180,9 @@ package final class IRCSession {
 
     /// The backend has ended its side.
     package func upstreamEnded(at now: Moment, _ out: SessionOutput) {
+        let isSurprised = policy >= .hosted && isRegistered && !registration.isQuitting && !isKilled
+        if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Remarks.loginNotRepeatable, out) }
         isUpstreamClosed = true
-        if policy >= .hosted, isRegistered, !registration.isQuitting, !isKilled, account.isVerified {
-            notify(Remarks.loginNotRepeatable, out)
-        }
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
         // The backend knows nobody by this nick any more, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
