@@ -13,6 +13,8 @@ package struct Body: Equatable, Sendable {
         case text = 0
         /// Tags without a text (TAGMSG).
         case tagsOnly = 1
+        /// What devices tell each other; people see nothing of it.
+        case control = 2
     }
 
     /// Bytes that a body costs besides tags and text.

@@ -8,7 +8,8 @@
 //       1 B    8 B, big-endian    8 B, big-endian    the rest
 //
 // V (high four bits) is the version, K (low four bits) the kind. What the context implies (network, accounts, the
-// recipient's device, protection) is bound as associated data and not sent: see ``AssociatedData``.
+// recipient's device, protection) is bound as associated data and not sent: see ``AssociatedData``. The last part is a
+// ratchet message only where the kind is `direct`.
 
 import NIOCore
 
@@ -53,6 +54,12 @@ package struct Envelope: Equatable, Sendable {
     package enum Kind: UInt8, Sendable {
         /// One ratchet message for one device.
         case direct = 1
+        /// One body under a random content key, which is wrapped for several devices.
+        case several = 2
+        /// One message under the sender's key for a room.
+        case room = 3
+        /// The public keys of a device, for somebody who has said that it can use them. Signed, not sealed.
+        case introduction = 4
     }
 
     package let kind: Kind

@@ -8,7 +8,7 @@ enum ChangeStatement: Int, CaseIterable {
     case forgetSessionsOfOwner, forgetSessionsOfPeer, forgetDevices, forgetConversationsAsFirst
     case forgetConversationsAsSecond, forgetDeliveries, killRequests
     case addEvidence, countEvidence, evictEvidence, addObservation, countObservations, evictObservations
-    case addTally, setPolicy, removePolicy, audit, pruneRequests, raiseHighest
+    case addTally, setPolicy, removePolicy, audit, pruneRequests, raiseHighest, putRecord, removeRecord
 
     var sql: String {
         switch self {
@@ -84,6 +84,8 @@ enum ChangeStatement: Int, CaseIterable {
         case .removePolicy: "DELETE FROM policy WHERE account = ?1"
         case .audit: "INSERT INTO audit (at, actor, action, detail) VALUES (?1, ?2, ?3, ?4)"
         case .pruneRequests: "DELETE FROM request WHERE finished_at < ?1"
+        case .putRecord: "INSERT OR REPLACE INTO record (kind, name, value) VALUES (?1, ?2, ?3)"
+        case .removeRecord: "DELETE FROM record WHERE kind = ?1 AND name = ?2"
         case .raiseHighest:
             """
             UPDATE meta SET highest_request = max(highest_request, ?1), highest_delivery = max(highest_delivery, ?2)

@@ -54,6 +54,16 @@ extension ChangeWriter {
             statement.bind(row.action, at: 3)
             statement.bind(row.detail, at: 4)
             try statement.run()
+        case .putRecord(let row):
+            let statement = try statement(.putRecord)
+            statement.bind(Int64(row.kind.rawValue), at: 1)
+            statement.bind(row.name, at: 2)
+            try statement.run(bytes: row.value, at: 3)
+        case .removeRecord(let kind, let name):
+            let statement = try statement(.removeRecord)
+            statement.bind(Int64(kind.rawValue), at: 1)
+            statement.bind(name, at: 2)
+            try statement.run()
         default: preconditionFailure("a change of the hot path")
         }
     }

@@ -71,7 +71,8 @@ struct ChangeWriter {
             try run(.removeSessionsOfPeer, device.value)
         case .pruneRequests(let time): try run(.pruneRequests, UInt64(bitPattern: time))
         case .forgetAccount(let account, let reason, let at): try forget(account.text, reason, at)
-        case .putConversation, .removeConversation, .setPolicy, .addEvidence, .addObservation, .addTally, .audit:
+        case .putConversation, .removeConversation, .setPolicy, .addEvidence, .addObservation, .addTally, .audit,
+            .putRecord, .removeRecord:
             try applyRare(change)
         }
         return nil

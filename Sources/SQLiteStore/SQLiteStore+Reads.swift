@@ -48,6 +48,28 @@ extension SQLiteStore {
         }
     }
 
+    package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(database, "SELECT value FROM record WHERE kind = ?1 AND name = ?2")
+                statement.bind(Int64(kind.rawValue), at: 1)
+                statement.bind(name, at: 2)
+                return try statement.rows { RecordRow(kind: kind, name: name, value: $0.bytes(0)) }.first
+            }
+        }
+    }
+
+    package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                let statement = try SQLStatement(
+                    database, "SELECT name, value FROM record WHERE kind = ?1 ORDER BY name")
+                statement.bind(Int64(kind.rawValue), at: 1)
+                return try statement.rows { RecordRow(kind: kind, name: $0.text(0), value: $0.bytes(1)) }
+            }
+        }
+    }
+
     package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
         try translating {
             try pool.writeWithoutTransaction { database in

@@ -8,7 +8,7 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each brings a store from the version of its index to the next. One that has been released never changes.
-    private static let migrations = [version1]
+    private static let migrations = [version1, version2]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
@@ -143,5 +143,15 @@ enum Schema {
         CREATE TRIGGER audit_keeps_order BEFORE INSERT ON audit
             WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
             BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+        """
+
+    private static let version2 = """
+        -- Prekeys, pins, device lists and sender keys: see RecordKind.
+        CREATE TABLE record (
+            kind INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            value BLOB NOT NULL,
+            PRIMARY KEY (kind, name)
+        ) STRICT, WITHOUT ROWID;
         """
 }

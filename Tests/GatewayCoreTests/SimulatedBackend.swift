@@ -189,7 +189,10 @@ final class SimulatedBackend {
             return reply(id, line, ":srv 404 \(sender.nick) \(room) :Cannot send to channel")
         }
         for relayed in relay(":\(source(id)) \(verb) \(room) :\(text)") {
-            for member in members.sorted() where member != id { say(member, relayed) }
+            for member in members.sorted() where member != id {
+                guard let reader = people[member] else { continue }
+                say(member, tags(line, from: sender, to: reader) + relayed)
+            }
             if sender.caps.contains("echo-message") { reply(id, line, relayed, id: "m\(seen.count)") }
         }
     }
@@ -234,11 +237,21 @@ final class SimulatedBackend {
             // To oneself the delivery comes first, as InspIRCd does it.
             if echoes, other.key != id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
             for relayed in relay(":\(source(id)) \(tail)") {
-                let tags = other.value.caps.contains("message-tags") && line.tag("+pawl/encrypted") != nil
-                say(other.key, (tags ? "@+pawl/encrypted;msgid=m\(seen.count) " : "") + relayed)
+                say(other.key, tags(line, from: sender, to: other.value) + relayed)
             }
             if echoes, other.key == id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
         }
+    }
+
+    /// The tags of a relayed line.
+    private func tags(_ line: IRCLine, from sender: Person, to reader: Person) -> String {
+        var tags: [String] = []
+        if reader.caps.contains("message-tags") {
+            tags = line.tagList.filter(\.isClientOnly).map { $0.value.isEmpty ? $0.key : "\($0.key)=\($0.value)" }
+            if !tags.isEmpty { tags.append("msgid=m\(seen.count)") }
+        }
+        if reader.caps.contains("account-tag"), let account = sender.account { tags.append("account=\(account)") }
+        return tags.isEmpty ? "" : "@" + tags.joined(separator: ";") + " "
     }
 
     private func reply(_ id: Int, _ line: IRCLine, _ text: String, id remoteID: String? = nil) {

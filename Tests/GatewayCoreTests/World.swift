@@ -51,12 +51,19 @@ final class World {
     private let output = SessionOutput()
     private var wakes: [Int: Int64] = [:]
     private var nextID = 1
+    /// Other programs in front of the same backend.
+    private(set) var neighbours: [World] = []
 
+    /// - Parameters:
+    ///   - beside: another program in front of the same backend.
+    ///   - sidecar: whether this one holds one person's own device.
     init(
         _ policy: Policy, offers: [String]? = nil, store: InMemoryStore = InMemoryStore(), seed: UInt64 = 1,
-        journal: Set<UInt64> = [], settings: (inout IRCSettings) -> Void = { _ in }
+        journal: Set<UInt64> = [], beside: World? = nil, sidecar: Bool = false,
+        settings: (inout IRCSettings) -> Void = { _ in }
     ) throws {
-        backend = SimulatedBackend(offers: offers)
+        backend = beside?.backend ?? SimulatedBackend(offers: offers)
+        nextID = 1 + 1000 * Int(seed)
         var irc = IRCSettings(network: "lab")
         settings(&irc)
         self.store = store
@@ -64,14 +71,20 @@ final class World {
         var snapshot = PolicySnapshot(everyone: policy)
         for (account, policy) in try store.load().policies { if let account { snapshot.accounts[account] = policy } }
         let latches = LatchTable()
-        environment = IRCEnvironment(settings: irc, policies: PolicyTable(snapshot), latches: latches)
+        let peers = sidecar ? PeerTable() : nil
+        environment = IRCEnvironment(
+            settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers)
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, rooms: environment.rooms, requestAge: 300_000, now: now,
-            random: SeededSource(seed: seed),
+            random: SeededSource(seed: seed), peers: peers,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
+        guard let beside else { return }
+        neighbours = [beside] + beside.neighbours
+        now = beside.now
+        for neighbour in neighbours { neighbour.neighbours.append(self) }
     }
 
     // MARK: People
@@ -206,27 +219,30 @@ final class World {
 
     /// Until nothing moves any more.
     func settle() {
-        var isMoving = true
-        while isMoving {
-            isMoving = false
-            for id in backend.people.keys.sorted() {
-                guard let client = clients[id], let inbox = backend.people[id]?.inbox, !inbox.isEmpty else { continue }
-                backend.people[id]?.inbox = []
-                isMoving = true
-                if client.isDirect {
-                    client.read += inbox
-                } else {
-                    let bytes = ByteBuffer(string: inbox.map { $0 + "\r\n" }.joined())
-                    run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
-                }
-            }
-            if !pendingJobs.isEmpty, !isStoreSlow {
-                let jobs = pendingJobs
-                pendingJobs = []
-                isMoving = true
-                perform(jobs)
+        while ([self] + neighbours).reduce(false, { $1.moves() || $0 }) {}
+    }
+
+    /// Lets happen what is under way; false where nothing is.
+    private func moves() -> Bool {
+        var isMoving = false
+        for id in backend.people.keys.sorted() {
+            guard let client = clients[id], let inbox = backend.people[id]?.inbox, !inbox.isEmpty else { continue }
+            backend.people[id]?.inbox = []
+            isMoving = true
+            if client.isDirect {
+                client.read += inbox
+            } else {
+                let bytes = ByteBuffer(string: inbox.map { $0 + "\r\n" }.joined())
+                run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
             }
         }
+        if !pendingJobs.isEmpty, !isStoreSlow {
+            let jobs = pendingJobs
+            pendingJobs = []
+            isMoving = true
+            perform(jobs)
+        }
+        return isMoving
     }
 
     private func perform(_ jobs: [VaultJob]) {

@@ -32,6 +32,19 @@ extension StoreConformance {
         #expect(try store.requestCounts() == [.pending: 3, .dead: 1])
     }
 
+    @Sendable static func records(_ make: Make) throws {
+        let store = try make()
+        let rows = ["b", "a"].map { RecordRow(kind: .peer, name: $0, value: Array($0.utf8)) }
+        try commit(store, rows.map { .putRecord($0) }, [.putRecord(RecordRow(kind: .preKey, name: "a", value: []))])
+        #expect(try store.records(.peer) == rows.reversed())
+        #expect(try store.record(.preKey, name: "a")?.value == [])
+        try commit(store, [.putRecord(RecordRow(kind: .peer, name: "a", value: [9]))])
+        #expect(try store.record(.peer, name: "a")?.value == [9])
+        try commit(store, [.removeRecord(.peer, name: "a"), .removeRecord(.peer, name: "zz")])
+        #expect(try store.records(.peer).map(\.name) == ["b"])
+        #expect(try store.record(.preKey, name: "a") != nil)
+    }
+
     @Sendable static func highestIDs(_ make: Make) throws {
         let store = try make()
         try commit(store, [.insertRequest(request(41)), .insertDelivery(delivery(17))])

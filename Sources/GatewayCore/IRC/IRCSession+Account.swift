@@ -18,7 +18,8 @@ extension IRCSession {
     }
 
     private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
-        guard new != account else { return }
+        // The device in a sidecar is the person's, whatever they log in as.
+        guard new != account, environment.peers == nil else { return }
         if isRegistered {
             previousAccounts.append(account)
             // Ours: logging in and out for ever must not fill memory.

@@ -31,7 +31,7 @@ extension IRCSession {
 
     /// A line for the backend, behind what already waits.
     func forward(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
-        if outbound.isEmpty, outage == nil, pacer.isUnlimited || policy < .hosted {
+        if outbound.isEmpty, outage == nil, pacer.isUnlimited || !isProtecting {
             pacer.charge(64, now: now.monotonic)
             out.upstream.writeImmutableBuffer(raw)
         } else {
@@ -46,14 +46,14 @@ extension IRCSession {
     // MARK: Bad input
 
     private func malformedClientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
-        guard policy >= .hosted else { return forward(raw, now, out) }
+        guard isProtecting else { return forward(raw, now, out) }
         guard content > 0 else { return }
         environment.tally.add(.badLines)
         reply(421, ["*"], "Unknown command: the line is not IRC", out)
     }
 
     func clientOverlong(_ raw: ByteBuffer, ended: Bool, _ now: Moment, _ out: SessionOutput) {
-        guard policy >= .hosted else {
+        guard isProtecting else {
             // The backend decides what it does with it, as if there were no gateway.
             out.upstream.writeImmutableBuffer(raw)
             return

@@ -50,6 +50,7 @@ extension IRCSession {
         case .whole(let bytes): open(bytes, line, now, out)
         case .fragment(let id, let index, let count, let bytes):
             collect(id, index, count, bytes, line, now, out)
+        case .remark where environment.peers != nil: pass(line, raw, out)
         case .remark:
             // Words for people without a gateway; of no use to anybody behind one.
             let source = line.folded(line.sourceNick, support.caseMapping)
@@ -93,24 +94,32 @@ extension IRCSession {
             return report(.notAuthentic, from: line.string(line.sourceNick), out)
         }
         let ticket = inbound.reserve()
+        let name = line.folded(line.sourceNick, support.caseMapping)
         opens[ticket] = PendingOpen(
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target)
-        out.jobs.append(
-            .open(
-                OpenJob(
-                    connection: id, ticket: ticket, account: account,
-                    recipients: room.map { [.room($0.name, status: $0.status)] }
-                        ?? [account] + previousAccounts.reversed(),
-                    senders: environment.roster.possibleOwners(
-                        ofFoldedNick: line.folded(line.sourceNick, support.caseMapping), now: now.monotonic),
-                    envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8))))
+        var job = OpenJob(
+            connection: id, ticket: ticket, account: account,
+            recipients: room.map { [.room($0.name, status: $0.status)] } ?? [account] + previousAccounts.reversed(),
+            senders: environment.peers == nil
+                ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic) : accountNames(name),
+            envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name)
+        if environment.peers != nil, settings.marks == .text { job.mark = .device }
+        out.jobs.append(.open(job))
     }
 
-    func opened(_ ticket: UInt64, _ opened: Opened, _ out: SessionOutput) {
-        guard let open = opens.removeValue(forKey: ticket) else { return }
-        environment.tally.add(.openedGateway)
+    func opened(_ ticket: UInt64, _ opened: Opened, _ now: Moment, _ out: SessionOutput) {
+        guard var open = opens.removeValue(forKey: ticket) else { return }
+        if opened.body.kind != .control {
+            environment.tally.add(opened.protection == .device ? .openedDevice : .openedGateway)
+        }
         var entries: [InboundEntry] = []
+        if environment.peers != nil {
+            entries += learnt(opened, from: open.sourceNick, now, out).map { InboundEntry(line: remark($0)) }
+            if settings.marks != .off {
+                open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name))
+            }
+        }
         if opened.gap > 0 {
             environment.tally.add(.gaps, opened.gap)
             entries.append(InboundEntry(line: remark(Remarks.gap(opened.gap, from: open.sourceNick))))
@@ -123,16 +132,17 @@ extension IRCSession {
         inbound.resolve(ticket, with: entries)
     }
 
-    func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ out: SessionOutput) {
+    func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Moment, _ out: SessionOutput) {
         guard let open = opens.removeValue(forKey: ticket) else { return }
+        if environment.peers != nil { notOpened(failure, open, now, out) }
         environment.tally.add(TallyKind(failure))
-        let text = Remarks.failure(failure, from: open.sourceNick)
+        let text = Remarks.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
         inbound.resolve(ticket, with: text.map { [InboundEntry(line: remark($0))] } ?? [])
     }
 
     private func report(_ failure: OpenFailure, from source: String, _ out: SessionOutput) {
         environment.tally.add(TallyKind(failure))
-        if let text = Remarks.failure(failure, from: source) { notify(text, out) }
+        if let text = Remarks.failure(failure, from: source, inSidecar: environment.peers != nil) { notify(text, out) }
     }
 
     private func remark(_ text: String) -> ByteBuffer {
@@ -144,6 +154,9 @@ extension IRCSession {
     private func plaintext(
         _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], _ now: Moment, _ out: SessionOutput
     ) {
+        if environment.peers != nil, let bare = heardHello(line, text, now, out) {
+            return plaintext(bare.line, bare.raw, bare.text, now, out)
+        }
         guard isGuarded, !isSelf(line) else {
             environment.tally.add(.deliveredPlaintext)
             return pass(line, raw, out)
@@ -201,7 +214,7 @@ extension IRCSession {
     private func latch(of line: IRCLine) -> Protection {
         guard !environment.latches.isEmpty else { return .plaintext }
         let name = line.folded(line.sourceNick, support.caseMapping)
-        if let entry = environment.roster.owner(ofFoldedNick: name) {
+        if environment.peers == nil, let entry = environment.roster.owner(ofFoldedNick: name) {
             return environment.latches.latch(of: ConversationID(account, entry.account))
         }
         if let tagged = line.tag("account") {
@@ -209,31 +222,29 @@ extension IRCSession {
             let latch = environment.latches.latch(of: ConversationID(account, peer))
             if latch > .plaintext { return latch }
         }
-        return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
+        let isProtected = environment.latches.isProtectedName(name, for: account) || isKnownPeer(name)
+        return isProtected ? .gateway : .plaintext
     }
 
     private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String) -> [ByteBuffer] {
         var before: [ByteBuffer] = []
-        var marked = Array((Remarks.notEncrypted + " ").utf8) + text
-        switch CTCP(text) {
-        case .action: marked = Array("\u{1}ACTION \(Remarks.notEncrypted)".utf8) + text.dropFirst(7)
-        case .other, .dcc:
+        var body = Body(text: text)
+        body.mark(Remarks.notEncrypted)
+        if body.text == text {
             // A mark inside would break the request, so it stands before it.
             before = [remark(Remarks.markedCTCP(from: source))]
-            marked = text
-        case nil: break
         }
         return before
             + textLines(
                 tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
-                target: line.text(0) ?? "", body: Body(text: marked))
+                target: line.text(0) ?? "", body: body)
     }
 
     // MARK: Text for people
 
     /// The lines that show a body to the client. Long texts become several lines, so that none is cut.
     func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
-        var shown = tags
+        var shown = capabilities.clientHas("message-tags") ? tags : tags.filter { $0.key != ProtectionMarks.tag }
         if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
             shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
                 let equals = piece.firstIndex(of: "=")
@@ -242,6 +253,7 @@ extension IRCSession {
                     value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
             }
         }
+        if body.kind == .control { return [] }
         if body.kind == .tagsOnly {
             guard capabilities.clientHas("message-tags") else { return [] }
             return [assemble(shown, ":\(source) TAGMSG \(target)", nil)]

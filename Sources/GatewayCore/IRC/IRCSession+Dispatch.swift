@@ -14,9 +14,10 @@ extension IRCSession {
 
     func sealed(_ ticket: UInt64, _ request: Request, _ first: Bool, _ now: Moment, _ out: SessionOutput) {
         guard let seal = seals.removeValue(forKey: ticket) else { return }
-        environment.tally.add(.sentGateway)
+        if seal.body.kind != .control { environment.tally.add(environment.peers == nil ? .sentGateway : .sentDevice) }
         let outboundRequest = OutboundRequest(
-            request: request, body: seal.body, clientLabel: seal.clientLabel, announces: first)
+            request: request, body: seal.body, clientLabel: seal.clientLabel,
+            announces: first && environment.peers == nil)
         let isHeld = held.contains { $0.request.peer == request.peer }
         if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
             outbound.resolve(ticket, with: [])
@@ -97,7 +98,7 @@ extension IRCSession {
         while let entry = outbound.first {
             switch entry {
             case .line(let raw):
-                guard policy < .hosted || pacer.spend(raw.readableBytes, now: now.monotonic) else {
+                guard !isProtecting || pacer.spend(raw.readableBytes, now: now.monotonic) else {
                     return scheduleWake(now, out)
                 }
                 out.upstream.writeImmutableBuffer(raw)
@@ -157,7 +158,7 @@ extension IRCSession {
 
     /// The nick to send to: the one that was written to while its owner still has it, else another nick of the owner.
     private func currentTarget(_ request: Request, _ peer: AccountID) -> String? {
-        guard peer.roomName == nil else { return request.target }
+        guard peer.roomName == nil, environment.peers == nil else { return request.target }
         let nicks = environment.roster.nicks(of: peer)
         let folded = support.caseMapping.fold(request.target)
         return nicks.first { support.caseMapping.fold($0) == folded } ?? nicks.first

@@ -33,7 +33,7 @@ extension IRCSession {
     /// PRIVMSG, NOTICE or TAGMSG of the client.
     func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         noteSoftware(line, now, out)
-        guard isRegistered || policy < .hosted else {
+        guard isRegistered || !isProtecting else {
             // The backend would take it as soon as it has registered the client, and in the clear.
             return reply(451, [], "You have not registered", out)
         }
@@ -58,7 +58,7 @@ extension IRCSession {
                 verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
         }
         // A line that passes whole keeps its bytes.
-        if all.allSatisfy({ isPlain($0, now) }) {
+        if environment.peers == nil, all.allSatisfy({ isPlain($0, now) }) {
             for message in all { countPlain(message, now) }
             return forward(raw, now, out)
         }
@@ -113,6 +113,7 @@ extension IRCSession {
         guard !target.isEmpty else { return .known(.outsider) }
         if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
         let folded = support.caseMapping.fold(target)
+        if let peers = environment.peers { return .known(person(folded, peers)) }
         if let entry = environment.roster.owner(ofFoldedNick: folded) {
             return .known(entry.participates ? .legacy(entry.account) : .outsider)
         }
@@ -181,7 +182,7 @@ extension IRCSession {
         switch verdict(recipient, message) {
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
-            forward(message.line, now, out)
+            forward(withHello(message, to: recipient).line, now, out)
         case .refuse(let refusal):
             refuse(refusal, message, out)
         case .seal(let peer):
@@ -190,7 +191,7 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    private func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Moment, _ out: SessionOutput) {
+    func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Moment, _ out: SessionOutput) {
         if message.body.kind == .tagsOnly, !carriesContent(message) {
             // Typing and the like: a fact about activity that is not worth an envelope, and is not shown to the backend.
             environment.tally.add(.strippedText)
@@ -199,7 +200,9 @@ extension IRCSession {
         // The recipient may just have come back, and what waits for them goes first.
         releaseHeld(now, out)
         let ticket = outbound.reserve()
-        seals[ticket] = PendingSeal(target: message.target, clientLabel: message.clientLabel, body: message.body)
+        seals[ticket] = PendingSeal(
+            target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
+        )
         let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
         out.jobs.append(
             .seal(
@@ -262,7 +265,7 @@ extension IRCSession {
     private func note(_ recipient: Recipient, _ target: String, _ now: Moment) {
         let observed: ObservedRecipient =
             switch recipient {
-            case .legacy: .legacy
+            case .legacy, .capable, .changed: .legacy
             case .outsider: .outsider
             case .exempt: .exempt
             case .room: .room

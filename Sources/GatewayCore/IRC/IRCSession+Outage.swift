@@ -27,11 +27,11 @@ struct Outage {
 extension IRCSession {
     /// Whether the client can stay although the backend has gone: it is protected, and its login can be repeated.
     package var outlivesBackend: Bool {
-        guard policy >= .hosted, isRegistered, !isOpaque, !registration.isQuitting, !isKilled else { return false }
+        guard isProtecting, isRegistered, !isOpaque, !registration.isQuitting, !isKilled else { return false }
         guard account.isVerified else { return true }
         switch registration.login {
         case .plain: return true
-        case .none: return registration.password != nil
+        case .none: return registration.password != nil || environment.peers != nil
         case .unrepeatable: return false
         }
     }
@@ -133,6 +133,7 @@ extension IRCSession {
         case 421, 451: _ = refusesCAP(numeric, line, now, out)
         case 432, 433, 436, 437: takeOtherNick(out)
         case 464, 465, 466: endForGood(Remarks.notLetIn, out)
+        case 900 where environment.peers != nil: outage?.isLoggedIn = true
         case 900: outage?.isLoggedIn = line.text(2).map(support.caseMapping.fold) == account.text
         case 903: endNegotiation(out)
         case 902, 904, 905, 906, 907, 908: tryLoginLater(out)
@@ -192,9 +193,18 @@ extension IRCSession {
         capabilities.nick = new
     }
 
+    /// Whether nobody is let in as this account without a login that the backend has accepted.
+    private var needsLogin: Bool {
+        guard environment.peers == nil else {
+            if case .plain = registration.login { return true }
+            return false
+        }
+        return account.isVerified
+    }
+
     private func resumed(_ now: Moment, _ out: SessionOutput) {
         guard let ended = outage else { return }
-        guard !account.isVerified || ended.isLoggedIn else { return endForGood(Remarks.loginRefused, out) }
+        guard ended.isLoggedIn || !needsLogin else { return endForGood(Remarks.loginRefused, out) }
         outage = nil
         returnedAt = now.monotonic
         heldDeadline = now.monotonic + Self.heldPatience

@@ -66,6 +66,9 @@ package final class IRCSession {
     /// Lines of before a restart for rooms that the client has not joined again.
     var roomLines: [RecoveredLine] = []
     var strippedVerbs: Set<VerbKey> = []
+    /// Of a sidecar: how people are called, and whom keys are being exchanged with.
+    var nameBook = NameBook()
+    var exchange = KeyExchange()
     var isUpstreamClosed = false
 
     /// - Parameters:
@@ -74,14 +77,17 @@ package final class IRCSession {
         self.id = id
         self.environment = environment
         settings = environment.settings
-        account = .connection(id.value)
+        account = environment.peers == nil ? .connection(id.value) : .own
         policyVersion = environment.policies.version
         policies = environment.policies.snapshot
         policy = policies.policy(of: nil)
         pacer = Pacer(settings.flood)
         capabilities.visibility = settings.visibility
-        capabilities.visibility.onlyTranslatable = policy >= .hosted
+        capabilities.visibility.onlyTranslatable = isProtecting
     }
+
+    /// Whether the gateway speaks with the backend by itself: where it seals, and in a sidecar always.
+    var isProtecting: Bool { policy >= .hosted || environment.peers != nil }
 
     // MARK: Events
 
@@ -149,11 +155,13 @@ package final class IRCSession {
         switch reply {
         case .sealed(let ticket, let request, let first): sealed(ticket, request, first, now, out)
         case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
-        case .opened(let ticket, let opened): self.opened(ticket, opened, out)
-        case .openFailed(let ticket, let failure): openFailed(ticket, failure, out)
+        case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
+        case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
+        case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
+        case .keysMissing(let ticket): keysMissing(ticket, now, out)
         }
         pump(now, out)
         flushInbound(out)
@@ -166,6 +174,7 @@ package final class IRCSession {
         expireFragments(now, out)
         expireProbes(now, out)
         releaseHeld(now, out)
+        giveUpKeys(now, out)
         flushObservations(now, out, force: false)
         pump(now, out)
         flushInbound(out)
@@ -174,13 +183,13 @@ package final class IRCSession {
 
     /// The client has ended its side; what was kept of an unfinished line goes on as it is below `hosted`.
     package func downstreamEnded(at now: Moment, _ out: SessionOutput) {
-        guard let rest = downstreamLines.takePartial(), policy < .hosted, policy != .off else { return }
+        guard let rest = downstreamLines.takePartial(), !isProtecting, policy != .off else { return }
         out.upstream.writeImmutableBuffer(rest)
     }
 
     /// The backend has ended its side.
     package func upstreamEnded(at now: Moment, _ out: SessionOutput) {
-        let isSurprised = policy >= .hosted && isRegistered && !registration.isQuitting && !isKilled
+        let isSurprised = isProtecting && isRegistered && !registration.isQuitting && !isKilled
         if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Remarks.loginNotRepeatable, out) }
         isUpstreamClosed = true
         if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
@@ -237,7 +246,7 @@ package final class IRCSession {
     func applyPolicy(_ now: Moment, _ out: SessionOutput) {
         let before = policy
         policy = policies.policy(of: account)
-        capabilities.visibility.onlyTranslatable = policy >= .hosted
+        capabilities.visibility.onlyTranslatable = isProtecting
         guard before != policy else { return }
         if before == .off, isOpaque {
             // Nobody can protect what cannot be read.
@@ -250,13 +259,13 @@ package final class IRCSession {
 
     /// Whether any message could be due protection, so that recipients have to be looked up.
     var isGuarded: Bool {
-        policy >= .hosted || policies.strictest >= .hosted || !environment.latches.isEmpty
+        isProtecting || policies.strictest >= .hosted || !environment.latches.isEmpty
     }
 
     // MARK: Negotiation of the gateway's own
 
     private func negotiateIfNeeded(_ now: Moment, _ out: SessionOutput) {
-        guard outage == nil, policy >= .hosted, capabilities.stage == .notStarted else { return }
+        guard outage == nil, isProtecting, capabilities.stage == .notStarted else { return }
         guard let line = capabilities.begin() else { return }
         out.upstream.writeString(line + "\r\n")
         guard !isRegistered else { return }
@@ -333,6 +342,7 @@ package final class IRCSession {
         if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
+        if let deadline = exchange.deadline { out.wake(at: deadline) }
         if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
         if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }
         if case .request = outbound.first {

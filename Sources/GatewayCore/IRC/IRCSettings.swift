@@ -38,6 +38,8 @@ package struct IRCSettings: Sendable {
     package var heldLines = 512
     /// Whether clients are asked for CTCP VERSION when they register.
     package var asksForVersion = false
+    /// How a sidecar shows its client that a message came end to end.
+    package var marks = ProtectionMarks.text
 
     package init(network: String) { self.network = network }
 }
@@ -49,12 +51,15 @@ package final class IRCEnvironment: Sendable {
     package let rooms: RoomTable
     package let latches: LatchTable
     package let tally: Tally
+    /// Whose devices are known; nothing but in a sidecar.
+    package let peers: PeerTable?
     private let current: Mutex<IRCSettings>
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
-        rooms: RoomTable = RoomTable(), tally: Tally = Tally()
+        rooms: RoomTable = RoomTable(), tally: Tally = Tally(), peers: PeerTable? = nil
     ) {
+        self.peers = peers
         current = Mutex(settings)
         self.policies = policies
         self.latches = latches

@@ -66,6 +66,8 @@ package struct PendingSeal: Sendable {
     package var target: String
     package var clientLabel: String?
     package var body: Body
+    var peer: AccountID
+    var verb: String
 }
 
 /// Requests that are with the backend and not yet acknowledged.

@@ -74,6 +74,12 @@ package final class LatchTable: Sendable {
         state.withLock { $0.names[account, default: [:]][name] = peer }
     }
 
+    /// The peer of an account's protected conversation that was last known by a folded nick.
+    package func peer(named name: String, for account: AccountID) -> AccountID? {
+        guard !isEmpty else { return nil }
+        return state.withLock { $0.names[account]?[name] }
+    }
+
     /// Whether plaintext under this folded nick would speak in one of the account's protected conversations.
     package func isProtectedName(_ name: String, for account: AccountID) -> Bool {
         guard !isEmpty else { return false }

@@ -37,6 +37,10 @@ package enum Policy: UInt8, Sendable, CaseIterable, Comparable {
 package enum Recipient: Equatable, Sendable {
     /// An account behind this gateway whose clients cannot encrypt by themselves.
     case legacy(AccountID)
+    /// Somebody whose own devices are known.
+    case capable(AccountID)
+    /// Somebody whose keys have changed, and nobody has said yet that this is right.
+    case changed(AccountID)
     /// Nobody that the gateway could give a key.
     case outsider
     /// A service or bot that the operator has named, recognised by its server or host.
@@ -71,6 +75,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case verb
     /// The conversation has been protected before and cannot be now.
     case latched
+    /// The recipient shows keys that are not the ones that were pinned.
+    case changedKeys
 
     /// A stable word for counters and scripts.
     package var name: String {
@@ -82,6 +88,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .directConnection: "direct_connection"
         case .verb: "verb"
         case .latched: "latched"
+        case .changedKeys: "changed_keys"
         }
     }
 }
@@ -100,6 +107,8 @@ extension Policy {
         switch recipient {
         case .exempt:
             return .plaintext
+        case .capable(let account): return .seal(account)
+        case .changed: return .refuse(.changedKeys)
         case .room(let room):
             if self == .required { return .refuse(.room) }
             return self == .hosted || latch > .plaintext ? .seal(room) : .plaintext

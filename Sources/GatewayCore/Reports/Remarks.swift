@@ -26,14 +26,20 @@ package enum Remarks {
         case .directConnection:
             "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
         case .verb: "Not sent: this gateway does not let this command through while messages are protected."
+        case .changedKeys:
+            "Not sent: \(target) shows keys that are not the ones you know. Ask \(target) by another way whether they "
+                + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message could not be. "
                 + "An operator can reset it."
         }
     }
 
-    package static func failure(_ failure: OpenFailure, from source: String) -> String? {
+    package static func failure(_ failure: OpenFailure, from source: String, inSidecar: Bool = false) -> String? {
         switch failure {
+        case .unknownSender where inSidecar:
+            "An encrypted message from \(source) could not be opened: your devices have no keys in common. New ones are "
+                + "being offered; ask \(source) to send it again."
         case .copy: nil
         case .notAuthentic:
             "An encrypted message from \(source) could not be opened: it was altered on its way, or meant for "
@@ -114,6 +120,26 @@ package enum Remarks {
     package static func announcement() -> String {
         "? This conversation is encrypted by a Pawl gateway. If you can read this line, you are connected without it "
             + "and will see letters without sense: connect through the gateway, or ask the sender."
+    }
+
+    // MARK: Sidecars
+
+    static func met(_ nick: String) -> String {
+        "Keys were exchanged with \(nick). From now on your messages to each other are end-to-end encrypted. To be sure "
+            + "that nobody stands between, compare: pawl sidecar verify \(nick)"
+    }
+
+    static func changedKeys(_ nick: String) -> String {
+        "\(nick) shows keys that are not the ones you know. Either they have started again, or somebody else writes in "
+            + "their name. Nothing is sent until you accept: pawl sidecar verify \(nick), pawl sidecar accept \(nick)"
+    }
+
+    static func otherName(_ nick: String, of name: String) -> String {
+        "\(nick) writes with the keys of \(name)."
+    }
+
+    static func noKeys(_ target: String) -> String {
+        "Not sent: your devices and those of \(target) have not agreed on keys yet. They are not there, or do not answer."
     }
 
     package static func markedCTCP(from source: String) -> String {

@@ -5,11 +5,12 @@ import Synchronization
 /// What is counted.
 package enum TallyKind: Int, Sendable, CaseIterable {
     // What people behind the gateway said: the sum is all that they said.
-    case sentPlaintext, sentGateway, sentExempt
-    case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched
+    case sentPlaintext, sentGateway, sentDevice, sentExempt
+    case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
+        refusedChangedKeys
     case failed
     // What reached them.
-    case openedGateway, deliveredPlaintext, deliveredMarked, withheld
+    case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openStore
     case fragmentsLost, gaps
     // Facts about lines.
@@ -22,6 +23,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         switch self {
         case .sentPlaintext: "sent_plaintext"
         case .sentGateway: "sent_gateway"
+        case .sentDevice: "sent_device"
         case .sentExempt: "sent_exempt"
         case .refusedOutsider: "refused_outsider"
         case .refusedRequired: "refused_required"
@@ -29,8 +31,10 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .refusedDirectConnection: "refused_direct_connection"
         case .refusedVerb: "refused_verb"
         case .refusedLatched: "refused_latched"
+        case .refusedChangedKeys: "refused_changed_keys"
         case .failed: "failed"
         case .openedGateway: "opened_gateway"
+        case .openedDevice: "opened_device"
         case .deliveredPlaintext: "delivered_plaintext"
         case .deliveredMarked: "delivered_marked"
         case .withheld: "withheld"
@@ -63,6 +67,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .directConnection: .refusedDirectConnection
             case .verb: .refusedVerb
             case .latched: .refusedLatched
+            case .changedKeys: .refusedChangedKeys
             }
     }
 

@@ -20,6 +20,7 @@ package final class InMemoryStore: Store {
         var observations: [String: ObservationRow] = [:]
         var tallies: [String: TallyRow] = [:]
         var audit: [AuditRow] = []
+        var records: [String: RecordRow] = [:]
         var failNextCommit = false
     }
 
@@ -77,6 +78,14 @@ package final class InMemoryStore: Store {
         state.withLock { state in
             state.deliveries.values.filter { $0.account == account }.sorted { $0.sequence < $1.sequence }
         }
+    }
+
+    package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
+        state.withLock { $0.records["\(kind.rawValue) \(name)"] }
+    }
+
+    package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
+        state.withLock { $0.records.values.filter { $0.kind == kind }.sorted { $0.name < $1.name } }
     }
 
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
@@ -159,6 +168,8 @@ extension InMemoryStore.State {
             tallies[key] = TallyRow(hour: row.hour, kind: row.kind, count: (tallies[key]?.count ?? 0) + row.count)
         case .setPolicy(let account, let policy): policies[account] = policy
         case .audit(let row): audit.append(row)
+        case .putRecord(let row): records["\(row.kind.rawValue) \(row.name)"] = row
+        case .removeRecord(let kind, let name): records["\(kind.rawValue) \(name)"] = nil
         case .pruneRequests(let time):
             for (id, at) in finishedAt where at < time {
                 requests[id] = nil

@@ -27,6 +27,8 @@ package enum StoreChange: Equatable, Sendable {
     case audit(AuditRow)
     /// Removes finished requests older than a time.
     case pruneRequests(finishedBefore: Int64)
+    case putRecord(RecordRow)
+    case removeRecord(RecordKind, name: String)
 }
 
 /// Why a store refuses to be opened, or to do something. Each has its own repair.
@@ -92,6 +94,9 @@ package protocol Store: Sendable {
     /// Requests of an account that wait, in the order in which they were accepted.
     func waitingRequests(of account: AccountID) throws(StoreError) -> [Request]
     func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
+    func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?
+    /// All records of a kind, by name.
+    func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow]
 
     // Reports.
     func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request]

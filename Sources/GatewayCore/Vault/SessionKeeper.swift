@@ -167,6 +167,20 @@ package struct SessionKeeper<Random: RandomSource> {
         dirty.formUnion([ends.sending, ends.receiving])
     }
 
+    /// Takes a session that has been begun with a device elsewhere, in place of one that may have been there.
+    mutating func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
+        var fence = sessions[id]?.fence
+        if fence == nil { fence = try store.session(id)?.fence }
+        keep(SessionBox(session, fence: fence ?? 0), id)
+        dirty.insert(id)
+    }
+
+    /// Puts back what ``adopt(_:as:)`` has replaced.
+    mutating func restore(_ box: SessionBox?, as id: SessionID) {
+        sessions[id] = box
+        if box == nil { dirty.remove(id) }
+    }
+
     mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
 
     /// The rows of all sessions that changed, each as a group of its own.

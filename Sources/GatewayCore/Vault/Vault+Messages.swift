@@ -16,26 +16,11 @@ extension Vault {
             return
         }
         do {
-            let sender = try device(job.sender, now, &changes, &step)
-            let recipient = try device(job.recipient, now, &changes, &step)
-            let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
-            step.sessions = [ends.sending, ends.receiving]
-            let box = try session(ends.sending, or: sender, recipient)
-            guard let plan = plan(job.body, capacity: job.capacity) else {
-                step.reply = (
-                    job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
-                )
-                step.failure = step.reply
-                return
-            }
             let id = nextRequest(now)
-            let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, MessageID(id))
-            var message: [UInt8] = []
-            let plaintext = job.body.bytes(paddedTo: plan)
-            keeper.markDirty(ends.sending)
-            try box.session.encrypt(
-                plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
-            let envelope = Envelope(sender: sender.id, messageID: MessageID(id), ratchetMessage: message)
+            let envelope =
+                devices == nil
+                ? try hostedEnvelope(job, MessageID(id), now, &changes, &step)
+                : try deviceEnvelope(job, MessageID(id), &step)
             guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
             else { throw EnvelopeError.malformed }
             let request = Request(
@@ -48,6 +33,14 @@ extension Vault {
             step.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst))
         } catch {
             changes.removeAll()
+            switch error as? SealRefusal {
+            case .tooLong:
+                step.failure = (
+                    job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
+                )
+            case .keysMissing: step.failure = (job.connection, .keysMissing(ticket: job.ticket))
+            case nil: break
+            }
             step.reply = step.failure
             keeper.drop(step.sessions)
             for account in step.madeDevices { keeper.drop(device: account) }
@@ -55,11 +48,34 @@ extension Vault {
         }
     }
 
-    /// The length to pad the body to, so that the last line is full; nothing where no number of lines is enough.
-    private func plan(_ body: Body, capacity: Int) -> Int? {
-        let fixed = Envelope.headerLength + Self.ratchetOverhead
-        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity) else { return nil }
-        return max(Armour.capacity(lines: lines, of: capacity) - fixed, body.length)
+    /// Why a message is not sealed although nothing has failed.
+    enum SealRefusal: Error { case tooLong, keysMissing }
+
+    private mutating func hostedEnvelope(
+        _ job: SealJob, _ id: MessageID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        let sender = try device(job.sender, now, &changes, &step)
+        let recipient = try device(job.recipient, now, &changes, &step)
+        let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
+        step.sessions = [ends.sending, ends.receiving]
+        let box = try session(ends.sending, or: sender, recipient)
+        let plaintext = try padded(job.body, besides: Self.ratchetOverhead, capacity: job.capacity)
+        let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, id)
+        var message: [UInt8] = []
+        keeper.markDirty(ends.sending)
+        try box.session.encrypt(
+            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+        return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
+    }
+
+    /// The body, padded so that the last line is full.
+    ///
+    /// - Parameter overhead: bytes that the envelope is longer than header and body.
+    /// - Throws: ``SealRefusal/tooLong`` where no number of lines is enough.
+    func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
+        let fixed = Envelope.headerLength + overhead
+        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity) else { throw SealRefusal.tooLong }
+        return body.bytes(paddedTo: max(Armour.capacity(lines: lines, of: capacity) - fixed, body.length))
     }
 
     private mutating func latch(
@@ -68,17 +84,25 @@ extension Vault {
         if let name = job.recipient.roomName { return latch(room: .room(name), job, now, &changes, &step) }
         let conversation = ConversationID(job.sender, job.recipient)
         guard conversations.insert(conversation).inserted else { return false }
-        let senderIsFirst = conversation.first == job.sender
+        let latched = VaultBatch.Latched(
+            conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
+            accountName: job.senderName, protection: devices == nil ? .gateway : .device)
+        latch(latched, now, &changes, &step)
+        return true
+    }
+
+    /// Writes a latch that has risen.
+    func latch(
+        _ latched: VaultBatch.Latched, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        let accountIsFirst = latched.conversation.first == latched.account
         changes.append(
             .putConversation(
                 ConversationRow(
-                    id: conversation, latch: .gateway, since: now.wall,
-                    peerNameForFirst: senderIsFirst ? job.recipientName : job.senderName,
-                    peerNameForSecond: senderIsFirst ? job.senderName : job.recipientName)))
-        step.latched = .init(
-            conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
-            accountName: job.senderName)
-        return true
+                    id: latched.conversation, latch: latched.protection, since: now.wall,
+                    peerNameForFirst: accountIsFirst ? latched.peerName : latched.accountName,
+                    peerNameForSecond: accountIsFirst ? latched.accountName : latched.peerName)))
+        step.latched = latched
     }
 
     /// A room has one latch, whoever speaks in it.
@@ -87,10 +111,10 @@ extension Vault {
     ) -> Bool {
         let conversation = ConversationID(room, room)
         guard conversations.insert(conversation).inserted else { return false }
-        let row = ConversationRow(
-            id: conversation, latch: .gateway, since: now.wall, peerNameForFirst: "", peerNameForSecond: "")
-        changes.append(.putConversation(row))
-        step.latched = .init(conversation: conversation, account: room, peer: room, peerName: "", accountName: "")
+        let latched = VaultBatch.Latched(
+            conversation: conversation, account: room, peer: room, peerName: "", accountName: "",
+            protection: devices == nil ? .gateway : .device)
+        latch(latched, now, &changes, &step)
         return true
     }
 
@@ -122,7 +146,7 @@ extension Vault {
     }
 
     /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
-    private mutating func nextRequest(_ now: Moment) -> UInt64 {
+    mutating func nextRequest(_ now: Moment) -> UInt64 {
         lastRequest = max(lastRequest + 1, UInt64(max(now.wall, 0)) << 10)
         return lastRequest
     }
@@ -136,14 +160,16 @@ extension Vault {
 
     mutating func open(_ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
         step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
-        let outcome = open(job, now, &changes, &step.sessions)
+        let outcome =
+            devices == nil
+            ? open(job, now, &changes, &step.sessions) : openOnDevice(job, now, &changes, &step)
         switch outcome {
         case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error): step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
         }
     }
 
-    private struct OpenError: Error { var reason: OpenFailure }
+    struct OpenError: Error { var reason: OpenFailure }
 
     private mutating func open(
         _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ sessions: inout [SessionID]
@@ -173,7 +199,8 @@ extension Vault {
                     envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
                 sessions.append(ends.receiving)
                 keeper.markDirty(ends.receiving)
-                return accept(job, envelope, sender, recipient, plaintext, received.skipped, now, &changes)
+                guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
+                return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes)
             } catch {
                 switch error {
                 case .duplicate: return copy(job, envelope, sender, recipient, now, &changes)
@@ -186,11 +213,11 @@ extension Vault {
         return .failure(.init(reason: reason))
     }
 
-    private mutating func accept(
-        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ plaintext: [UInt8],
+    /// Takes a message that has been opened, and stores its line.
+    mutating func accept(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
         _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
-        guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
         var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
         if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
@@ -246,7 +273,7 @@ extension Vault {
     // MARK: Copies
 
     /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
-    private mutating func copy(
+    mutating func copy(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
         _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {

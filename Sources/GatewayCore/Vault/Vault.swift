@@ -15,6 +15,9 @@ package struct VaultBatch: Sendable {
         var latched: Latched?
         /// The request that the step has inserted.
         var request: UInt64?
+        /// Peers that have changed, and prekeys that were used.
+        var peers: Set<AccountID> = []
+        var touchesDevices = false
     }
 
     /// A conversation that is protected once the step is committed.
@@ -24,6 +27,7 @@ package struct VaultBatch: Sendable {
         var peer: AccountID
         var peerName: String
         var accountName: String
+        var protection = Protection.gateway
     }
 
     /// Groups of changes for ``Store/commit(_:)``: the sessions first, then one group a step.
@@ -98,19 +102,28 @@ package struct Vault<Random: RandomSource> {
     var lastDelivery: UInt64
     var copies: [CopyKey: Copy] = [:]
     var copyOrder: [CopyKey] = []
+    /// The person's own device; nothing where the vault holds other people's.
+    var devices: DeviceKeeper?
+    /// Sessions that the present job has replaced, in case it fails.
+    var replacedSessions: [(SessionID, SessionBox?)] = []
+    /// What connections see of ``devices``.
+    let peerTable: PeerTable
     var roomDeliveries = RoomDeliveries()
     var unheard = UnheardCounts()
 
     /// Takes over a store.
     ///
     /// - Parameters:
+    ///   - peers: given where the vault holds a person's own device, for what connections see of it.
     ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
         network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
         requestAge: Int64,
-        now: Moment, random: Random, wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
+        now: Moment, random: Random, peers: PeerTable? = nil,
+        wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
+        peerTable = peers ?? PeerTable()
         self.network = network
         self.store = store
         self.latches = latches
@@ -123,6 +136,7 @@ package struct Vault<Random: RandomSource> {
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
+        if peers != nil { try holdOwnDevice(sealer, now, &changes) }
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
         }
@@ -180,6 +194,9 @@ package struct Vault<Random: RandomSource> {
             case .reset(let conversation):
                 conversations.remove(conversation)
                 changes.append(.removeConversation(conversation))
+            case .introduce(let connection, let ticket, let capacity):
+                introduce(connection, ticket, capacity, now, &changes, &step)
+            case .decide(let name, let decision): decide(name, decision, &changes, &step)
             case .record(let records): changes = records
             case .tick:
                 for (connection, reply) in expire(now, &changes) {
@@ -223,10 +240,11 @@ package struct Vault<Random: RandomSource> {
                 return step.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
             }
             if let latched = step.latched {
-                latches.raise(latched.conversation, to: .gateway)
+                latches.raise(latched.conversation, to: latched.protection)
                 latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
                 latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
             }
+            for name in step.peers { peerTable[name] = devices?.peers[name] }
             return step.reply.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
         }
     }
@@ -235,6 +253,10 @@ package struct Vault<Random: RandomSource> {
         keeper.drop(step.sessions)
         for account in step.madeDevices { keeper.drop(device: account) }
         if let latched = step.latched { conversations.remove(latched.conversation) }
+        if step.touchesDevices {
+            let store = store
+            devices?.reload(store)
+        }
         if let request = step.request {
             untrack(request)
             // The connection may have ended in the same batch.
@@ -288,7 +310,10 @@ package struct Vault<Random: RandomSource> {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
         entry.remoteID = remoteID
-        if isReadByNobody(entry) {
+        if devices != nil {
+            // Its readers open it elsewhere.
+            entry.isOpened = true
+        } else if isReadByNobody(entry) {
             if !entry.isOpened { unheard.note(entry.request) }
             entry.isOpened = true
         }

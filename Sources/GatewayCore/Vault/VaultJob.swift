@@ -18,11 +18,14 @@ package struct SealJob: Sendable {
     package var body: Body
     /// Characters that one line has room for.
     package var capacity: Int
+    /// Only this device of the recipient is meant; nothing where all are.
+    package var device: DeviceID?
 
     package init(
         connection: ConnectionID, ticket: UInt64, sender: AccountID, recipient: AccountID, target: String,
-        senderName: String, recipientName: String, verb: String, body: Body, capacity: Int
+        senderName: String, recipientName: String, verb: String, body: Body, capacity: Int, device: DeviceID? = nil
     ) {
+        self.device = device
         self.connection = connection
         self.ticket = ticket
         self.sender = sender
@@ -49,11 +52,16 @@ package struct OpenJob: Sendable {
     package var envelope: [UInt8]
     /// The line for the client up to its text, for a delivery that has to be repeated after a crash.
     package var lineHead: [UInt8]
+    /// The folded nick that the line came under.
+    package var sourceName: String
+    /// What the text is marked with once it has been opened end to end.
+    package var mark: ProtectionMark?
 
     package init(
         connection: ConnectionID, ticket: UInt64, account: AccountID, recipients: [AccountID], senders: [AccountID],
-        envelope: [UInt8], lineHead: [UInt8]
+        envelope: [UInt8], lineHead: [UInt8], sourceName: String = ""
     ) {
+        self.sourceName = sourceName
         self.connection = connection
         self.ticket = ticket
         self.account = account
@@ -84,6 +92,10 @@ package enum VaultJob: Sendable {
     case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message begins it anew.
     case reset(ConversationID)
+    /// Keys of the own device are asked for, to be sent to somebody who has shown that it can use them.
+    case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
+    /// A person has decided something about somebody's devices.
+    case decide(AccountID, PeerDecision)
     /// Changes that need no answer.
     case record([StoreChange])
     /// Time has passed.
@@ -116,6 +128,41 @@ package struct Opened: Sendable, Equatable {
     package var sender: AccountID
     /// Messages of this conversation that were lost before it.
     package var gap: Int
+    package var protection = Protection.gateway
+    /// The sender's safety number has been compared.
+    package var isVerified = false
+    /// What the message says about its sender's devices.
+    package var event: PeerEvent?
+    /// What goes back to the device that it came from.
+    package var answer: Answer?
+
+    /// A control message for one device.
+    package struct Answer: Sendable, Equatable {
+        package var body: Body
+        package var device: DeviceID
+    }
+}
+
+/// What has become known of somebody's devices.
+package enum PeerEvent: Sendable, Equatable {
+    /// Keys were exchanged with somebody who had none here.
+    case met(AccountID)
+    /// Keys were exchanged anew, or for one more device.
+    case renewed(AccountID)
+    /// Somebody shows keys that are not those of the person known by this name.
+    case changed(AccountID)
+    /// A known person writes under a name that is new.
+    case otherName(AccountID)
+}
+
+/// What a person decides about somebody's devices.
+package enum PeerDecision: Sendable, Equatable {
+    /// The keys that were offered are the person's.
+    case accept
+    /// The safety number has been compared.
+    case verify
+    /// They are to be met anew.
+    case forget
 }
 
 /// What the vault answers, always after the commit.
@@ -128,6 +175,10 @@ package enum VaultReply: Sendable {
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has had a message for a while and the recipient's device has not opened it.
     case notSeen(requestID: UInt64, target: String)
+    /// The lines of an introduction; none where it could not be made.
+    case introduction(ticket: UInt64, bodies: [[UInt8]])
+    /// A message could not be sealed because there is no session with any device of the recipient.
+    case keysMissing(ticket: UInt64)
     /// Something that the person behind the connection is to read.
     case remark(String)
 }

@@ -1,0 +1,56 @@
+// Reads binary forms from the front. What is not there is an error, never a default.
+
+/// A place in an array of bytes.
+package struct ByteCursor {
+    private let bytes: [UInt8]
+    private var position = 0
+
+    package init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    package var isAtEnd: Bool { position == bytes.count }
+
+    /// - Throws: ``EnvelopeError/malformed`` where fewer bytes are left; so do the others.
+    package mutating func take(_ count: Int) throws(EnvelopeError) -> [UInt8] {
+        guard count >= 0, count <= bytes.count - position else { throw .malformed }
+        defer { position += count }
+        return Array(bytes[position..<(position + count)])
+    }
+
+    package mutating func byte() throws(EnvelopeError) -> UInt8 { try take(1)[0] }
+
+    /// A number of two bytes, big-endian.
+    package mutating func uint16() throws(EnvelopeError) -> Int {
+        let two = try take(2)
+        return Int(two[0]) << 8 | Int(two[1])
+    }
+
+    package mutating func uint32() throws(EnvelopeError) -> UInt32 {
+        try take(4).reduce(0) { $0 << 8 | UInt32($1) }
+    }
+
+    package mutating func uint64() throws(EnvelopeError) -> UInt64 {
+        try take(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+
+    /// Bytes behind their length of two bytes.
+    package mutating func field() throws(EnvelopeError) -> [UInt8] { try take(try uint16()) }
+
+    /// What is left.
+    package mutating func rest() -> [UInt8] {
+        defer { position = bytes.count }
+        return Array(bytes[position...])
+    }
+}
+
+extension [UInt8] {
+    package mutating func append(bigEndian value: UInt32) {
+        for shift in stride(from: 24, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: value >> UInt32(shift))) }
+    }
+
+    /// Appends bytes behind their length of two bytes.
+    package mutating func append(field bytes: [UInt8]) {
+        append(UInt8(truncatingIfNeeded: bytes.count >> 8))
+        append(UInt8(truncatingIfNeeded: bytes.count))
+        append(contentsOf: bytes)
+    }
+}

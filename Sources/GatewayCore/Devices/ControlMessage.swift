@@ -1,0 +1,51 @@
+// What devices tell each other inside envelopes. The text of a body of the kind `control`.
+
+package import DoubleRatchet
+package import Envelope
+
+/// One control message: its number, then what the number says.
+package enum ControlMessage: Sendable {
+    /// 1: a session has been begun, by a device of this list; an ``acknowledge`` is asked for.
+    case ready(DeviceChain)
+    /// 2: the session stands on the other side as well.
+    case acknowledge(DeviceChain)
+    /// 3: a sender key for the room of this folded name.
+    case senderKey(room: String, SenderKeyDistribution)
+    /// 4: a sender key for a room is wanted: a message under it could not be opened.
+    case senderKeyWanted(room: String)
+    /// 5: this list has taken the reader in: it is the reader's own from now on.
+    case adopted(DeviceChain)
+
+    package var body: Body { Body(kind: .control, text: bytes) }
+
+    private var bytes: [UInt8] {
+        switch self {
+        case .ready(let chain): return [1] + chain.bytes
+        case .acknowledge(let chain): return [2] + chain.bytes
+        case .senderKey(let room, let distribution):
+            var output: [UInt8] = [3]
+            output.append(field: Array(room.utf8))
+            distribution.serialize(into: &output)
+            return output
+        case .senderKeyWanted(let room): return [4] + Array(room.utf8)
+        case .adopted(let chain): return [5] + chain.bytes
+        }
+    }
+
+    /// - Throws: ``EnvelopeError``; a number that this version does not know is ``EnvelopeError/unsupportedKind(_:)``.
+    package init(_ bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        switch try cursor.byte() {
+        case 1: self = .ready(try DeviceChain(cursor.rest()))
+        case 2: self = .acknowledge(try DeviceChain(cursor.rest()))
+        case 3:
+            let room = String(decoding: try cursor.field(), as: UTF8.self)
+            let key = cursor.rest()
+            guard let distribution = try? SenderKeyDistribution(serialized: key.span) else { throw .malformed }
+            self = .senderKey(room: room, distribution)
+        case 4: self = .senderKeyWanted(room: String(decoding: cursor.rest(), as: UTF8.self))
+        case 5: self = .adopted(try DeviceChain(cursor.rest()))
+        case let other: throw .unsupportedKind(other)
+        }
+    }
+}

@@ -1,0 +1,157 @@
+// Which devices an account has, as the account itself says: a list in versions, each signed by a device of the version
+// before. So whoever knows one version can tell whether a later one is the same person's.
+
+package import DoubleRatchet
+package import Envelope
+
+/// A device with the key that it is known by.
+package struct ListedDevice: Hashable, Sendable {
+    package var id: DeviceID
+    package var identity: IdentityKey
+
+    package init(id: DeviceID, identity: IdentityKey) { (self.id, self.identity) = (id, identity) }
+}
+
+/// One version of the list.
+package struct DeviceList: Equatable, Sendable {
+    package var devices: [ListedDevice]
+    package var signer: DeviceID
+    /// Ed25519, 64 bytes, over version, devices, signer and the signature of the version before.
+    package var signature: [UInt8]
+}
+
+/// All versions of the list, the first one signed by its only device.
+///
+///     1 (1 B) | versions (1 B) | each: devices (1 B) | each: id (8 B), identity (32 B) | signer (8 B) | signature (64 B)
+package struct DeviceChain: Equatable, Sendable {
+    /// Ours: devices of one account; more would not fit into the lines of a message.
+    package static let deviceLimit = 6
+    /// Ours: versions of one list; somebody who adds and removes devices more often starts again.
+    package static let versionLimit = 12
+    private static let context = "pawl device list"
+
+    package private(set) var lists: [DeviceList]
+
+    /// A list of one device.
+    package init(of device: ListedDevice, identity: borrowing IdentityKeyPair) {
+        lists = []
+        append([device], by: device.id, identity)
+    }
+
+    /// The devices that count.
+    package var current: [ListedDevice] { lists[lists.count - 1].devices }
+
+    /// The key that the first version was signed with: what two people compare.
+    package var root: IdentityKey { lists[0].devices[0].identity }
+
+    package func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
+
+    /// Whether this is the same list, or a later version of it.
+    package func continues(_ other: DeviceChain) -> Bool { lists.starts(with: other.lists) }
+
+    /// A version more, signed by a device of the present one.
+    ///
+    /// - Returns: nothing where the limits are reached or the signer is not in the list.
+    package func adding(_ device: ListedDevice, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
+        -> DeviceChain?
+    {
+        guard self.identity(of: device.id) == nil else { return nil }
+        return version(current + [device], by: signer, identity)
+    }
+
+    /// A version without a device.
+    package func removing(_ device: DeviceID, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
+        -> DeviceChain?
+    {
+        guard device != signer, self.identity(of: device) != nil else { return nil }
+        return version(current.filter { $0.id != device }, by: signer, identity)
+    }
+
+    private func version(_ devices: [ListedDevice], by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
+        -> DeviceChain?
+    {
+        guard self.identity(of: signer) == identity.publicKey, lists.count < Self.versionLimit,
+            devices.count <= Self.deviceLimit
+        else { return nil }
+        var longer = self
+        longer.append(devices, by: signer, identity)
+        return longer
+    }
+
+    private mutating func append(
+        _ devices: [ListedDevice], by signer: DeviceID, _ identity: borrowing IdentityKeyPair
+    ) {
+        let message = Self.signed(lists.count + 1, devices, signer, after: lists.last)
+        lists.append(
+            DeviceList(
+                devices: devices, signer: signer, signature: identity.sign(message.span, context: Self.context)))
+    }
+
+    private static func signed(
+        _ version: Int, _ devices: [ListedDevice], _ signer: DeviceID, after previous: DeviceList?
+    ) -> [UInt8] {
+        var message: [UInt8] = []
+        message.append(bigEndian: UInt32(version))
+        message.append(contentsOf: previous?.signature ?? [UInt8](repeating: 0, count: 64))
+        message.append(bigEndian: signer.value)
+        append(devices, to: &message)
+        return message
+    }
+
+    private static func append(_ devices: [ListedDevice], to output: inout [UInt8]) {
+        output.append(UInt8(devices.count))
+        for device in devices {
+            output.append(bigEndian: device.id.value)
+            output.append(contentsOf: device.identity.bytes)
+        }
+    }
+
+    // MARK: Bytes
+
+    package var bytes: [UInt8] {
+        var output: [UInt8] = [1, UInt8(lists.count)]
+        for list in lists {
+            Self.append(list.devices, to: &output)
+            output.append(bigEndian: list.signer.value)
+            output.append(contentsOf: list.signature)
+        }
+        return output
+    }
+
+    /// Reads the form above and checks every signature. Costs some 60 microseconds a version.
+    ///
+    /// - Throws: ``EnvelopeError/malformed`` also where a signature is wrong or a limit exceeded.
+    package init(_ bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        let count = Int(try cursor.byte())
+        guard (1...Self.versionLimit).contains(count) else { throw .malformed }
+        lists = []
+        for _ in 0..<count { lists.append(try Self.list(&cursor, after: lists)) }
+        guard cursor.isAtEnd else { throw .malformed }
+    }
+
+    private static func list(_ cursor: inout ByteCursor, after lists: [DeviceList]) throws(EnvelopeError) -> DeviceList
+    {
+        let count = Int(try cursor.byte())
+        guard (1...deviceLimit).contains(count), !lists.isEmpty || count == 1 else { throw .malformed }
+        var devices: [ListedDevice] = []
+        for _ in 0..<count {
+            let id = DeviceID(try cursor.uint64())
+            let key = try cursor.take(IdentityKey.byteCount)
+            guard let identity = try? IdentityKey(key.span),
+                !devices.contains(where: { $0.id == id || $0.identity == identity })
+            else { throw .malformed }
+            devices.append(ListedDevice(id: id, identity: identity))
+        }
+        let signer = DeviceID(try cursor.uint64())
+        let signature = try cursor.take(64)
+        let voters = lists.last?.devices ?? devices
+        let message = signed(lists.count + 1, devices, signer, after: lists.last)
+        guard let key = voters.first(where: { $0.id == signer })?.identity,
+            key.isValidSignature(signature.span, of: message.span, context: context)
+        else { throw .malformed }
+        return DeviceList(devices: devices, signer: signer, signature: signature)
+    }
+}

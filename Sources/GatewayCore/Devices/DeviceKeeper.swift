@@ -1,0 +1,123 @@
+// The person's own device in a sidecar's vault: its list, its prekeys, and whose devices it knows.
+
+import DoubleRatchet
+import Envelope
+
+/// What a vault with custody `device` knows besides sessions.
+struct DeviceKeeper {
+    /// Ours: people whose devices are pinned; more are told that there is no room.
+    static let peerLimit = 10_000
+
+    let device: HostedDevice
+    var chain: DeviceChain
+    var shelf: PreKeyShelf
+    private(set) var peers: [AccountID: Peer] = [:]
+    private var owners: [DeviceID: AccountID] = [:]
+    private let sealer: StorageSealer
+
+    /// Reads what the store holds; makes a list of one device at the first start.
+    init(
+        device: HostedDevice, sealer: StorageSealer, store: any Store, _ changes: inout [StoreChange]
+    ) throws(StoreError) {
+        self.device = device
+        self.sealer = sealer
+        shelf = try PreKeyShelf(sealer: sealer, rows: try store.records(.preKey))
+        do {
+            if let row = try store.record(.ownDevices, name: "") {
+                chain = try DeviceChain(row.value)
+            } else {
+                chain = DeviceChain(
+                    of: ListedDevice(id: device.id, identity: device.identity.publicKey), identity: device.identity)
+                changes.append(.putRecord(RecordRow(kind: .ownDevices, name: "", value: chain.bytes)))
+            }
+            for row in try store.records(.peer) {
+                add(try Peer(name: AccountID(text: row.name), bytes: row.value))
+            }
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("A list of devices in the store is damaged. Bring back a backup: pawl restore FILE.")
+        }
+    }
+
+    /// Takes what the store holds in place of what memory does, after a commit that failed.
+    mutating func reload(_ store: any Store) {
+        var none: [StoreChange] = []
+        if let fresh = try? DeviceKeeper(device: device, sealer: sealer, store: store, &none) { self = fresh }
+    }
+
+    private mutating func add(_ peer: Peer) {
+        peers[peer.name] = peer
+        for listed in peer.chain.current { owners[listed.id] = peer.name }
+    }
+
+    /// Notes what is known of somebody now.
+    mutating func put(_ peer: Peer, _ changes: inout [StoreChange]) {
+        for listed in peers[peer.name]?.chain.current ?? [] { owners[listed.id] = nil }
+        add(peer)
+        changes.append(.putRecord(RecordRow(kind: .peer, name: peer.name.text, value: peer.bytes)))
+    }
+
+    mutating func forget(_ name: AccountID, _ changes: inout [StoreChange]) {
+        for listed in peers[name]?.chain.current ?? [] { owners[listed.id] = nil }
+        peers[name] = nil
+        changes.append(.removeRecord(.peer, name: name.text))
+    }
+
+    mutating func put(chain new: DeviceChain, _ changes: inout [StoreChange]) {
+        chain = new
+        changes.append(.putRecord(RecordRow(kind: .ownDevices, name: "", value: new.bytes)))
+    }
+
+    /// Whose device this is: a peer's, or another one of the person's own.
+    func owner(of id: DeviceID) -> AccountID? {
+        if let owner = owners[id] { return owner }
+        return id != device.id && chain.identity(of: id) != nil ? .own : nil
+    }
+
+    func identity(of id: DeviceID) -> IdentityKey? {
+        guard let owner = owner(of: id) else { return nil }
+        return (owner == .own ? chain : peers[owner]?.chain)?.identity(of: id)
+    }
+
+    // MARK: Meeting
+
+    /// What a list means that somebody shows.
+    enum Meeting {
+        /// Nobody was known there; the list is pinned under the first name.
+        case new(Peer)
+        /// Somebody who is known, perhaps with more devices than before.
+        case known(Peer, isRenewed: Bool)
+        /// Somebody else's keys under a name that is pinned.
+        case changed(Peer)
+        /// Another device of the person's own.
+        case own(DeviceChain)
+        /// A device that its owner has removed, a name that is somebody else's, or no room.
+        case refused(OpenFailure)
+    }
+
+    /// Judges a list, and changes nothing.
+    ///
+    /// - Parameter names: whom the line may be from, the best guess first.
+    func meeting(_ shown: DeviceChain, with id: DeviceID, as names: [AccountID], now: Moment) -> Meeting {
+        if shown.continues(chain) || chain.continues(shown) {
+            return chain.identity(of: id) != nil || shown.continues(chain) ? .own(shown) : .refused(.unknownSender)
+        }
+        let pinned = names.compactMap { peers[$0] }
+        let sameList = pinned.first { shown.continues($0.chain) || $0.chain.continues(shown) }
+        let elsewhere = pinned.isEmpty ? peers.values.first { shown.continues($0.chain) } : nil
+        if var peer = sameList ?? elsewhere {
+            let isNewer = shown.continues(peer.chain) && shown != peer.chain
+            if isNewer { peer.chain = shown }
+            guard peer.chain.identity(of: id) != nil else { return .refused(.unknownSender) }
+            return .known(peer, isRenewed: isNewer)
+        }
+        if var peer = pinned.first {
+            peer.offered = shown
+            return .changed(peer)
+        }
+        if peers.values.contains(where: { $0.chain.root == shown.root }) { return .refused(.wrongSource) }
+        guard let name = names.first, peers.count < Self.peerLimit else { return .refused(.unknownSender) }
+        return .new(Peer(name: name, chain: shown, since: now.wall))
+    }
+}

@@ -1,0 +1,61 @@
+// What a device tells somebody who has shown that it can use it: who it is, and the keys to begin a session with.
+
+package import DoubleRatchet
+package import Envelope
+
+/// The content of an envelope of the kind `introduction`:
+///
+///     1 (1 B) | time (8 B) | device list (2 B length) | bundle (2 B length) | signature (64 B)
+///
+/// The time is the sender's, in milliseconds since 1970; an introduction that is not newer than the last one of the
+/// device is a copy. Signed by the device's identity over everything before, with the device's id.
+package struct Introduction: Equatable, Sendable {
+    private static let context = "pawl introduction"
+
+    package var time: Int64
+    package var chain: DeviceChain
+    package var bundle: PreKeyBundle
+    package var device: DeviceID
+
+    package init(time: Int64, chain: DeviceChain, bundle: PreKeyBundle, device: DeviceID) {
+        (self.time, self.chain, self.bundle, self.device) = (time, chain, bundle, device)
+    }
+
+    package func bytes(signedBy identity: borrowing IdentityKeyPair) -> [UInt8] {
+        var output: [UInt8] = [1]
+        output.append(bigEndian: UInt64(bitPattern: time))
+        output.append(field: chain.bytes)
+        var keys: [UInt8] = []
+        bundle.serialize(into: &keys)
+        output.append(field: keys)
+        return output + identity.sign(Self.signed(output, device).span, context: Self.context)
+    }
+
+    private static func signed(_ content: [UInt8], _ device: DeviceID) -> [UInt8] {
+        var message = content
+        message.append(bigEndian: device.value)
+        return message
+    }
+
+    /// Reads the form above and checks all that can be checked without knowing anybody: the signatures of the list, of
+    /// the bundle's keys and of the whole, and that the device is in its own list.
+    ///
+    /// - Throws: ``EnvelopeError``.
+    package init(_ bytes: [UInt8], from device: DeviceID) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        time = Int64(bitPattern: try cursor.uint64())
+        chain = try DeviceChain(try cursor.field())
+        let keys = try cursor.field()
+        let signature = try cursor.take(64)
+        guard cursor.isAtEnd, let identity = chain.identity(of: device),
+            let bundle = try? PreKeyBundle(serialized: keys.span), bundle.identity == identity,
+            (try? bundle.verify()) != nil,
+            identity.isValidSignature(
+                signature.span, of: Self.signed(Array(bytes.dropLast(64)), device).span, context: Self.context)
+        else { throw .malformed }
+        self.bundle = bundle
+        self.device = device
+    }
+}

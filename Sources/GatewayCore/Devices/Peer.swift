@@ -1,0 +1,97 @@
+// What is known of somebody's devices: the list that was pinned when it was first seen, and another one that came later
+// and does not continue it.
+
+package import Envelope
+import Synchronization
+
+/// Somebody whose devices are known.
+package struct Peer: Equatable, Sendable {
+    /// A services account, or a nick.
+    package var name: AccountID
+    /// The list that counts.
+    package var chain: DeviceChain
+    /// A list that is not a version of ``chain``: nothing is sent until a person has accepted it.
+    package var offered: DeviceChain?
+    /// Whether a person has compared the safety number.
+    package var isVerified = false
+    /// When ``chain`` was pinned, in milliseconds since 1970.
+    package var since: Int64
+    /// The time of the last introduction of each device, by the peer's clock.
+    package var introduced: [DeviceID: Int64] = [:]
+
+    package init(name: AccountID, chain: DeviceChain, since: Int64) {
+        (self.name, self.chain, self.since) = (name, chain, since)
+    }
+
+    // MARK: Bytes
+
+    package var bytes: [UInt8] {
+        var output: [UInt8] = [1, isVerified ? 1 : 0]
+        output.append(bigEndian: UInt64(bitPattern: since))
+        output.append(field: chain.bytes)
+        output.append(field: offered?.bytes ?? [])
+        output.append(UInt8(introduced.count))
+        for (device, time) in introduced.sorted(by: { $0.key < $1.key }) {
+            output.append(bigEndian: device.value)
+            output.append(bigEndian: UInt64(bitPattern: time))
+        }
+        return output
+    }
+
+    /// - Throws: ``EnvelopeError`` where the row is damaged.
+    package init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        self.name = name
+        isVerified = try cursor.byte() == 1
+        since = Int64(bitPattern: try cursor.uint64())
+        chain = try DeviceChain(try cursor.field())
+        let other = try cursor.field()
+        offered = other.isEmpty ? nil : try DeviceChain(other)
+        for _ in 0..<(try cursor.byte()) {
+            introduced[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
+        }
+    }
+}
+
+/// The person's own devices.
+package struct OwnDevices: Equatable, Sendable {
+    package var chain: DeviceChain
+    /// The one that this vault holds.
+    package var device: DeviceID
+}
+
+/// The peers that all connections of a sidecar share. The vault fills it after each commit.
+package final class PeerTable: Sendable {
+    private let state = Mutex<[AccountID: Peer]>([:])
+    private let ownDevices = Mutex<OwnDevices?>(nil)
+
+    package init() {}
+
+    /// The person's own devices; nothing before the vault has them.
+    package var own: OwnDevices? {
+        get { ownDevices.withLock { $0 } }
+        set { ownDevices.withLock { $0 = newValue } }
+    }
+
+    package subscript(name: AccountID) -> Peer? {
+        get { state.withLock { $0[name] } }
+        set { state.withLock { $0[name] = newValue } }
+    }
+
+    package var all: [Peer] { state.withLock { $0.values.sorted { $0.name < $1.name } } }
+
+    package func replace(_ peers: [AccountID: Peer]) { state.withLock { $0 = peers } }
+}
+
+extension AccountID {
+    /// The person whose device a sidecar holds, whatever the network calls them.
+    package static let own = AccountID(text: "own device")
+
+    /// Somebody who is known by a nick only.
+    package static func nick(_ foldedNick: String) -> AccountID { AccountID(text: "nick " + foldedNick) }
+
+    /// What people call it.
+    package var displayName: String { text.hasPrefix("nick ") ? String(text.dropFirst(5)) : text }
+}

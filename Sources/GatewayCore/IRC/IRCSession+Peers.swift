@@ -1,0 +1,209 @@
+// A sidecar's connection: who is somebody by the keys that are known of them, and how keys are exchanged in band.
+
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// Whom this connection is exchanging keys with.
+struct KeyExchange {
+    /// Ours: how many introductions go to one nick, and out in all, in a time in nanoseconds. Each is some eight lines.
+    static let introductionPeriod: Int64 = 60_000_000_000
+    static let introductionsPerNick = 4
+    static let introductionLimit = 30
+    /// Ours: how long a message waits for keys. In nanoseconds.
+    static let patience: Int64 = 20_000_000_000
+
+    /// Folded nicks that have been told on this connection.
+    var greeted: Set<String> = []
+    /// To whom keys were sent, and when.
+    var introduced: [(nick: String, at: Int64)] = []
+    /// Targets of introductions that the vault is making.
+    var introductions: [UInt64: String] = [:]
+    var lastTicket: UInt64 = 0
+    /// Messages that wait for keys.
+    var waiting: [(message: OutboundMessage, peer: AccountID)] = []
+    var deadline: Int64?
+
+    /// Whether keys may go to a nick now; if so, it is noted.
+    mutating func mayIntroduce(to nick: String, now: Int64) -> Bool {
+        introduced.removeAll { $0.at + Self.introductionPeriod <= now }
+        guard introduced.count < Self.introductionLimit,
+            introduced.count(where: { $0.nick == nick }) < Self.introductionsPerNick
+        else { return false }
+        introduced.append((nick, now))
+        return true
+    }
+}
+
+extension IRCSession {
+    // MARK: Who somebody is
+
+    /// What a folded nick may be known as, the best guess first.
+    func accountNames(_ nick: String) -> [AccountID] {
+        (nameBook.account(of: nick).map { [.services($0)] } ?? []) + [.nick(nick)]
+    }
+
+    /// Who a folded nick is, by the keys that are known.
+    func person(_ nick: String, _ peers: PeerTable) -> Recipient {
+        let names = accountNames(nick) + [environment.latches.peer(named: nick, for: .own)].compactMap { $0 }
+        guard let peer = names.lazy.compactMap({ peers[$0] }).first else { return .outsider }
+        return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
+    }
+
+    /// Whether plaintext under a folded nick would speak for somebody whose keys are known.
+    func isKnownPeer(_ nick: String) -> Bool {
+        guard let peers = environment.peers else { return false }
+        return person(nick, peers) != .outsider
+    }
+
+    // MARK: Saying hello
+
+    /// A first line of plain text, with the announcement.
+    func withHello(_ message: OutboundMessage, to recipient: Recipient) -> OutboundMessage {
+        guard environment.peers != nil, recipient == .outsider, message.verb == "PRIVMSG",
+            message.body.kind == .text, CTCP(message.body.text) == nil
+        else { return message }
+        let nick = support.caseMapping.fold(message.target)
+        // What is said to services is a command, perhaps with a password as its last word.
+        let isService =
+            nick.hasSuffix("serv") || nick.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, nick) }
+        guard !isService, nick != self.nick.map(support.caseMapping.fold), !exchange.greeted.contains(nick) else {
+            return message
+        }
+        var greeting = message
+        if capabilities.has("message-tags") {
+            greeting.tags.append(IRCTag(key: Hello.tag, value: ""))
+        } else {
+            let capacity = lineCapacity(verb: message.verb, target: message.target)
+            guard message.body.text.count + Hello.marker.count <= capacity else { return message }
+            greeting.body.text += Hello.marker
+        }
+        // Ours: a bot that writes to everybody must not fill memory.
+        if exchange.greeted.count >= 10_000 { exchange.greeted.removeAll() }
+        exchange.greeted.insert(nick)
+        return greeting
+    }
+
+    /// Looks for the announcement in a plaintext line.
+    ///
+    /// - Returns: the line without it; nothing where there is none.
+    func heardHello(
+        _ line: IRCLine, _ text: [UInt8], _ now: Moment, _ out: SessionOutput
+    ) -> (line: IRCLine, raw: ByteBuffer, text: [UInt8])? {
+        let tags = line.tags.isEmpty ? [] : line.tagList
+        let isTagged = tags.contains { $0.key == Hello.tag }
+        guard isTagged || Hello.stripped(text) != nil, line.sourceIsPerson else { return nil }
+        if line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold), line.key == .privmsg {
+            introduce(to: line.string(line.sourceNick), now, out)
+        }
+        let bare = Hello.stripped(text) ?? text
+        var raw = ByteBuffer()
+        raw.writeTags(tags.filter { $0.key != Hello.tag })
+        raw.writeString(":\(line.string(line.source)) \(line.string(line.verbSpan)) \(line.text(0) ?? "") :")
+        raw.writeBytes(bare)
+        let content = raw.readableBytes
+        raw.writeString("\r\n")
+        return parse(raw, content).map { ($0, raw, bare) }
+    }
+
+    // MARK: Exchanging keys
+
+    /// Sends our keys to somebody who has shown that they can use them.
+    func introduce(to target: String, _ now: Moment, _ out: SessionOutput) {
+        guard exchange.mayIntroduce(to: support.caseMapping.fold(target), now: now.monotonic) else { return }
+        exchange.lastTicket += 1
+        exchange.introductions[exchange.lastTicket] = target
+        out.jobs.append(
+            .introduce(
+                connection: id, ticket: exchange.lastTicket,
+                capacity: lineCapacity(verb: "NOTICE", target: target)))
+    }
+
+    /// The vault has made our introduction.
+    func introduce(_ ticket: UInt64, _ bodies: [[UInt8]], _ now: Moment, _ out: SessionOutput) {
+        guard let target = exchange.introductions.removeValue(forKey: ticket) else { return }
+        for body in bodies {
+            var line = ByteBuffer()
+            if capabilities.has("message-tags") { line.writeTags([IRCTag(key: PawlCapability.tag, value: "")]) }
+            line.writeString("NOTICE \(target) :")
+            line.writeBytes(body)
+            line.writeString("\r\n")
+            outbound.append(.line(line))
+        }
+        pump(now, out)
+    }
+
+    /// Does what an opened message says about its sender's devices.
+    ///
+    /// - Returns: what the person is told.
+    func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
+        if let answer = opened.answer { control(answer, to: nick, now, out) }
+        guard let event = opened.event else { return [] }
+        switch event {
+        case .met(let name), .renewed(let name):
+            release(name, now, out)
+            if case .met = event { return [Remarks.met(nick)] }
+            return []
+        case .changed: return [Remarks.changedKeys(nick)]
+        case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]
+        }
+    }
+
+    /// Sends a control message to one device.
+    private func control(_ answer: Opened.Answer, to nick: String, _ now: Moment, _ out: SessionOutput) {
+        let folded = support.caseMapping.fold(nick)
+        let peer = environment.peers.map { person(folded, $0) }
+        var name = AccountID.nick(folded)
+        if case .capable(let known) = peer { name = known }
+        let ticket = outbound.reserve()
+        seals[ticket] = PendingSeal(target: nick, clientLabel: nil, body: answer.body, peer: name, verb: "NOTICE")
+        out.jobs.append(
+            .seal(
+                SealJob(
+                    connection: id, ticket: ticket, sender: account, recipient: name, target: nick,
+                    senderName: support.caseMapping.fold(self.nick ?? ""), recipientName: folded, verb: "NOTICE",
+                    body: answer.body, capacity: lineCapacity(verb: "NOTICE", target: nick), device: answer.device)))
+    }
+
+    /// An envelope could not be opened. Its sender may not know that our keys are new.
+    func notOpened(_ failure: OpenFailure, _ open: PendingOpen, _ now: Moment, _ out: SessionOutput) {
+        guard failure == .unknownSender || failure == .notAuthentic, room(open.target) == nil else { return }
+        introduce(to: open.sourceNick, now, out)
+    }
+
+    // MARK: Waiting for keys
+
+    /// There is no session with somebody whose keys are known: the message waits until there is one.
+    func keysMissing(_ ticket: UInt64, _ now: Moment, _ out: SessionOutput) {
+        guard let seal = seals.removeValue(forKey: ticket) else { return }
+        outbound.resolve(ticket, with: [])
+        guard seal.body.kind != .control else { return }
+        let message = OutboundMessage(
+            verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
+        guard exchange.waiting.count < settings.heldLines else { return refuseForKeys(message, out) }
+        exchange.waiting.append((message, seal.peer))
+        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
+        introduce(to: seal.target, now, out)
+        scheduleWake(now, out)
+    }
+
+    private func release(_ peer: AccountID, _ now: Moment, _ out: SessionOutput) {
+        let ready = exchange.waiting.filter { $0.peer == peer }
+        exchange.waiting.removeAll { $0.peer == peer }
+        if exchange.waiting.isEmpty { exchange.deadline = nil }
+        for entry in ready { seal(entry.message, for: peer, now, out) }
+    }
+
+    func giveUpKeys(_ now: Moment, _ out: SessionOutput) {
+        guard let deadline = exchange.deadline, deadline <= now.monotonic else { return }
+        exchange.deadline = nil
+        for entry in exchange.waiting { refuseForKeys(entry.message, out) }
+        exchange.waiting = []
+    }
+
+    private func refuseForKeys(_ message: OutboundMessage, _ out: SessionOutput) {
+        environment.tally.add(.failed)
+        reply(531, [message.target], Remarks.noKeys(message.target), label: message.clientLabel, out)
+    }
+}

@@ -1,0 +1,30 @@
+// What devices of people's own add to the store: few rows, read whole, each of a kind with a form of its own.
+
+/// What a record is.
+package enum RecordKind: Int, Sendable, CaseIterable {
+    /// A private prekey of a device in this vault, sealed.
+    case preKey = 1
+    /// The device list of an account whose device is in this vault.
+    case ownDevices = 2
+    /// What is known of somebody's devices: pinned, offered, compared.
+    case peer = 3
+    /// A sender key for a room, our own or somebody's, sealed.
+    case senderKey = 4
+    /// The published device list of an account, and who vouched for it.
+    case directoryAccount = 5
+    /// The published prekeys of a device.
+    case directoryDevice = 6
+    /// What waits for a device that is not here.
+    case directoryMail = 7
+}
+
+/// A small row with a name.
+package struct RecordRow: Equatable, Sendable {
+    package var kind: RecordKind
+    package var name: String
+    package var value: [UInt8]
+
+    package init(kind: RecordKind, name: String, value: [UInt8]) {
+        (self.kind, self.name, self.value) = (kind, name, value)
+    }
+}

@@ -1,0 +1,171 @@
+// A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
+
+import DoubleRatchet
+import Envelope
+
+extension Vault {
+    /// Bytes that a message is longer while its session has not been answered: the prekey part.
+    private static var preKeyPart: Int { 1644 }
+
+    /// Takes the own device out of the store, or makes it.
+    mutating func holdOwnDevice(
+        _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
+    ) throws(StoreError) {
+        do {
+            let device = try keeper.device(for: .own, now: now, &changes)
+            devices = try DeviceKeeper(device: device, sealer: sealer, store: store, &changes)
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("The device of this sidecar could not be made: \(error).")
+        }
+        peerTable.replace(devices?.peers ?? [:])
+        peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+    }
+
+    func session(with peer: DeviceID) -> SessionID? {
+        devices.map { SessionID(owner: $0.device.id, peer: peer) }
+    }
+
+    /// What both ends of a message between devices know. Names of people are not in it: the session knows both
+    /// identities, and each side calls the other by a name of its own.
+    func associatedData(
+        from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
+    ) -> [UInt8] {
+        AssociatedData(
+            protocolName: "irc", network: "", sender: "", senderDevice: sender, recipient: room?.text ?? "",
+            recipientDevice: recipient, messageID: message, protection: .device
+        ).bytes
+    }
+
+    // MARK: Sealing
+
+    /// Seals a message for all devices of its recipient, and for the other ones of the person's own.
+    ///
+    /// - Throws: ``SealRefusal``, or what the ratchet throws.
+    mutating func deviceEnvelope(
+        _ job: SealJob, _ id: MessageID, _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        guard let devices else { throw SealRefusal.keysMissing }
+        let boxes = try recipients(job, devices)
+        guard let first = boxes.first else { throw SealRefusal.keysMissing }
+        let sessions = boxes.compactMap { session(with: $0.device) }
+        step.sessions = sessions
+        for id in sessions { keeper.markDirty(id) }
+        let own = devices.device.id
+        if boxes.count == 1 {
+            let body = try padded(job.body, besides: overhead(first.box), capacity: job.capacity)
+            let message = try encrypt(body, first, own, id)
+            return Envelope(sender: own, messageID: id, ratchetMessage: message)
+        }
+        let fixed = boxes.reduce(SeveralRecipients.overhead) {
+            $0 + SeveralRecipients.recipientOverhead + SeveralRecipients.keyLength + overhead($1.box)
+        }
+        let body = try padded(job.body, besides: fixed, capacity: job.capacity)
+        var key = [UInt8](repeating: 0, count: SeveralRecipients.keyLength)
+        key.withUnsafeMutableBytes { keeper.random.fill($0) }
+        defer { key.wipe() }
+        var content = SeveralRecipients()
+        for recipient in boxes {
+            content.wrapped.append((recipient.device, try encrypt(key, recipient, own, id)))
+        }
+        content.sealedBody = try SeveralRecipients.seal(
+            body, key: key, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id))
+        return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: content.bytes)
+    }
+
+    private typealias Recipient = (device: DeviceID, box: SessionBox)
+
+    private mutating func recipients(_ job: SealJob, _ devices: DeviceKeeper) throws -> [Recipient] {
+        var ids: [DeviceID] = []
+        if let device = job.device {
+            ids = [device]
+        } else {
+            guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
+            ids = peer.chain.current.map(\.id)
+        }
+        var found: [Recipient] = []
+        for id in ids {
+            if let session = session(with: id), let box = try keeper.session(session) { found.append((id, box)) }
+        }
+        // The other devices of the person's own read along; alone they are no recipients.
+        guard job.device == nil, !found.isEmpty else { return found }
+        for listed in devices.chain.current where listed.id != devices.device.id {
+            if let session = session(with: listed.id), let box = try keeper.session(session) {
+                found.append((listed.id, box))
+            }
+        }
+        return found
+    }
+
+    private func overhead(_ box: SessionBox) -> Int {
+        Self.ratchetOverhead + (box.session.isEstablished ? 0 : Self.preKeyPart)
+    }
+
+    private mutating func encrypt(
+        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
+    ) throws -> [UInt8] {
+        let associated = associatedData(from: own, to: recipient.device, room: nil, id)
+        var message: [UInt8] = []
+        try recipient.box.session.encrypt(
+            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+        return message
+    }
+
+    // MARK: Introducing
+
+    /// Makes the lines that tell somebody our keys.
+    mutating func introduce(
+        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (connection, .introduction(ticket: ticket, bodies: []))
+        step.reply = step.failure
+        guard let own = devices?.device, let chain = devices?.chain else { return }
+        step.touchesDevices = true
+        guard
+            let bundle = try? devices?.shelf.bundle(
+                identity: own.identity, now: now, random: &keeper.random, &changes)
+        else { return }
+        let id = MessageID(nextRequest(now))
+        let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)
+        let envelope = Envelope(
+            kind: .introduction, sender: own.id, messageID: id,
+            ratchetMessage: introduction.bytes(signedBy: own.identity))
+        let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
+        step.reply = (connection, .introduction(ticket: ticket, bodies: bodies ?? []))
+    }
+
+    // MARK: What a person decides
+
+    mutating func decide(
+        _ name: AccountID, _ decision: PeerDecision, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard var peer = devices?.peers[name] else { return }
+        step.peers.insert(name)
+        step.touchesDevices = true
+        switch decision {
+        case .verify:
+            peer.isVerified = true
+            devices?.put(peer, &changes)
+        case .accept:
+            guard let offered = peer.offered else { return }
+            endSessions(peer.chain, &changes)
+            peer.chain = offered
+            peer.offered = nil
+            peer.isVerified = false
+            peer.introduced = [:]
+            devices?.put(peer, &changes)
+        case .forget:
+            endSessions(peer.chain, &changes)
+            devices?.forget(name, &changes)
+        }
+    }
+
+    private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {
+        for listed in chain.current {
+            keeper.drop([session(with: listed.id)].compactMap { $0 })
+            changes.append(.removeSessions(device: listed.id))
+        }
+    }
+}

@@ -1,0 +1,144 @@
+import Envelope
+import GatewayCore
+import Testing
+
+/// Two people behind sidecars of their own, on a server without a gateway.
+@Suite struct SidecarTests {
+    let alice: World
+    let bob: World
+
+    init() throws {
+        alice = try World(.opportunistic, offers: nil, seed: 1, sidecar: true)
+        bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+    }
+
+    /// Both have written one line of plain text, and so have exchanged keys.
+    private func meet() -> (World.Client, World.Client) {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(first, "PRIVMSG bob :hello in the clear")
+        return (first, second)
+    }
+
+    private func texts(_ client: World.Client) -> [String] {
+        client.read.filter { $0.contains(" PRIVMSG ") }.map {
+            String($0.split(separator: ":", maxSplits: 2).last ?? "")
+        }
+    }
+
+    @Test func firstPlaintextLineExchangesKeys() {
+        let (alice, bob) = meet()
+        #expect(texts(bob) == ["hello in the clear"])
+        self.alice.send(alice, "PRIVMSG bob :a secret")
+        self.bob.send(bob, "PRIVMSG alice :another secret")
+        #expect(texts(bob) == ["hello in the clear", "[e2e] a secret"])
+        #expect(texts(alice) == ["[e2e] another secret"])
+        #expect(!self.alice.canary.contains("secret"))
+        #expect(bob.read.contains { $0.contains("Keys were exchanged with alice") })
+        #expect(alice.read.contains { $0.contains("Keys were exchanged with bob") })
+        // Nobody sees envelopes.
+        #expect(!(alice.read + bob.read).contains { $0.contains("?PAWL") })
+    }
+
+    @Test func somebodyWithoutOneNeverSeesAKeyExchange() {
+        let (first, _) = meet()
+        let carol = alice.connect("carol", direct: true)
+        alice.send(first, "PRIVMSG carol :hello carol")
+        alice.send(carol, "PRIVMSG alice :hello back")
+        alice.send(first, "PRIVMSG carol :still plain")
+        let seen = carol.read.filter { $0.contains("PRIVMSG") || $0.contains("NOTICE") }
+        #expect(seen.count == 2)
+        #expect(seen.allSatisfy { !$0.contains("?PAWL") })
+        #expect(texts(first) == ["hello back"])
+    }
+
+    @Test func plaintextFromSomebodyWithKeysIsWithheld() {
+        let (_, second) = meet()
+        bob.backend.people[bob.clients.keys.first ?? 0]?.inbox.append(":alice!a@host PRIVMSG bob :forged in the clear")
+        bob.settle()
+        #expect(!texts(second).contains { $0.contains("forged") })
+        #expect(second.read.contains { $0.contains("was withheld") })
+    }
+
+    @Test func sessionsOutliveARestart() throws {
+        let (first, second) = meet()
+        alice.send(first, "PRIVMSG bob :before")
+        alice.close(first)
+        let again = try World(.opportunistic, store: alice.store, seed: 3, beside: bob, sidecar: true)
+        let client = again.connect("alice")
+        again.send(client, "PRIVMSG bob :after")
+        bob.send(second, "PRIVMSG alice :reply")
+        #expect(texts(second) == ["hello in the clear", "[e2e] before", "[e2e] after"])
+        #expect(texts(client) == ["[e2e] reply"])
+    }
+
+    /// Somebody has lost the sidecar's data, or somebody else has taken the nick.
+    @Test func otherKeysStopEverythingUntilAccepted() throws {
+        let (first, second) = meet()
+        alice.send(first, "PRIVMSG bob :before")
+        alice.close(first)
+        let fresh = try World(.opportunistic, seed: 4, beside: bob, sidecar: true)
+        let client = fresh.connect("alice")
+        bob.send(second, "PRIVMSG alice :for the old keys")
+        #expect(client.read.contains { $0.contains("could not be opened") })
+        #expect(second.read.contains { $0.contains("shows keys that are not the ones you know") })
+        bob.send(second, "PRIVMSG alice :must not go")
+        #expect(second.read.contains { $0.contains(" 531 ") && $0.contains("pawl sidecar accept alice") })
+        #expect(!bob.canary.contains("must not go"))
+        bob.pendingJobs.append(.decide(.nick("alice"), .accept))
+        bob.settle()
+        bob.send(second, "PRIVMSG alice :for the new keys")
+        bob.settle()
+        #expect(texts(client).contains("[e2e] for the new keys"))
+    }
+
+    @Test func simultaneousBeginningsAgree() {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.isStoreSlow = true
+        bob.isStoreSlow = true
+        alice.send(first, "PRIVMSG bob :one")
+        bob.send(second, "PRIVMSG alice :two")
+        (alice.isStoreSlow, bob.isStoreSlow) = (false, false)
+        alice.settle()
+        for index in 0..<4 {
+            alice.send(first, "PRIVMSG bob :secret \(index)")
+            bob.send(second, "PRIVMSG alice :secret \(index)")
+        }
+        let expected = (0..<4).map { "[e2e] secret \($0)" }
+        #expect(texts(second) == ["one"] + expected)
+        #expect(texts(first) == ["two"] + expected)
+    }
+
+    @Test func aCopiedBeginningChangesNothing() {
+        var relayed: [String] = []
+        alice.backend.relay = {
+            relayed.append($0)
+            return [$0]
+        }
+        let (first, second) = meet()
+        let id = bob.clients.keys.first ?? 0
+        let copies = relayed.filter { $0.contains("NOTICE bob") && $0.contains("?PAWL") }
+        #expect(!copies.isEmpty)
+        bob.backend.people[id]?.inbox += copies
+        bob.settle()
+        alice.send(first, "PRIVMSG bob :still")
+        bob.send(second, "PRIVMSG alice :well")
+        #expect(texts(second).last == "[e2e] still")
+        #expect(texts(first).last == "[e2e] well")
+    }
+
+    @Test(arguments: ProtectionMarks.allCases) func marksAreAChoice(_ marks: ProtectionMarks) throws {
+        let one = try World(.opportunistic, offers: ["message-tags"], seed: 5, sidecar: true)
+        let other = try World(.opportunistic, seed: 6, beside: one, sidecar: true) { $0.marks = marks }
+        let first = one.connect("dora")
+        let second = other.open()
+        for line in ["CAP REQ :message-tags", "NICK emil", "USER e 0 * :e", "CAP END"] { other.send(second, line) }
+        one.send(first, "PRIVMSG emil :hello")
+        #expect(second.read.contains { $0.hasSuffix("PRIVMSG emil :hello") && !$0.contains("pawl/hello") })
+        one.send(first, "PRIVMSG emil :secret")
+        one.send(first, "PRIVMSG emil :\u{1}ACTION waves\u{1}")
+        let secret = second.read.first { $0.contains("secret") } ?? ""
+        #expect(secret.contains("pawl/protection=device") == (marks != .off))
+        #expect(secret.hasSuffix(marks == .text ? ":[e2e] secret" : ":secret"))
+        #expect(second.read.contains { $0.contains("\u{1}ACTION [e2e] waves") } == (marks == .text))
+    }
+}
