@@ -55,6 +55,7 @@ let package = Package(
         library("DoubleRatchet", [crypto, cryptoExtras]),
         library("Envelope", [nioCore]),
         library("IRCCodec", [nioCore]),
+        library("QRCode", []),
         // Floor 2: logic. No socket, thread, file, clock, logger or random source.
         library("RequestQueue", [nioCore, deque]),
         library(
@@ -74,7 +75,7 @@ let package = Package(
             name: "pawl",
             dependencies: [
                 "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "PawlConfiguration",
-                "RequestQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, lifecycle, logging,
+                "QRCode", "RequestQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, lifecycle, logging,
             ],
             swiftSettings: settings),
         // What tests and benchmarks use.
@@ -92,6 +93,7 @@ let package = Package(
         tests("DoubleRatchetTests", ["DoubleRatchet"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
         tests("EnvelopeTests", ["Envelope"]),
+        tests("QRCodeTests", ["QRCode", "PeerKit"]),
         tests("RequestQueueTests", ["RequestQueue"]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),

@@ -1,6 +1,6 @@
 extension ConfigurationKey {
     /// Every key there is, in the order of `config/pawl.yaml`.
-    package static let table: [ConfigurationKey] = front + back + people + records + service
+    package static let table: [ConfigurationKey] = front + back + people + own + records + service
 
     /// The row of one name.
     package static func named(_ name: String) -> ConfigurationKey? { byName[name] }
@@ -229,6 +229,24 @@ extension ConfigurationKey {
     private static let people = [
         policy, services, bots, refusalOutsider, refusalRequired, refusalRoom, askVersion,
     ]
+}
+
+// MARK: - A sidecar
+
+extension ConfigurationKey {
+    static let sidecarMarks = ConfigurationKey(
+        "sidecar.marks", choice(PawlConfiguration.Sidecar.Marks.self), standard: .one("text"),
+        reason: "How `pawl sidecar` shows that a message came end to end: `[e2e]` before the text, and a tag; the tag "
+            + "`pawl/protection` alone; or nothing. What nobody notices protects nobody, so it is text."
+    ) { one($0.sidecar.marks.rawValue) }
+
+    static let sidecarRequire = ConfigurationKey(
+        "sidecar.require", .flag, standard: .one("false"),
+        reason: "Whether `pawl sidecar` refuses what cannot go end to end, and withholds what did not come so. Off: "
+            + "most people cannot encrypt yet, and writing to them in plain text is how keys are first offered."
+    ) { one($0.sidecar.require) }
+
+    private static let own = [sidecarMarks, sidecarRequire]
 }
 
 // MARK: - The store and its limits

@@ -30,6 +30,7 @@ extension PawlConfiguration {
             required: reading.one(.refusalRequired, Refusal.Text.init(configuration:)),
             room: reading.one(.refusalRoom, Refusal.Text.init(configuration:)))
         self.detection = Detection(askVersion: reading.flag(.askVersion))
+        self.sidecar = Sidecar(marks: reading.choice(.sidecarMarks), require: reading.flag(.sidecarRequire))
         self.data = reading.one(.data, PlainText.path)
         self.storageKey = StorageKey(&reading, data: self.data)
         self.limits = Limits(&reading)

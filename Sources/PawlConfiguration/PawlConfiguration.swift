@@ -37,6 +37,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var admin: Admin
     /// How clients are recognised.
     package var detection: Detection
+    /// What only a sidecar looks at.
+    package var sidecar: Sidecar
     /// What is logged.
     package var log: Log
 }
@@ -111,6 +113,19 @@ extension PawlConfiguration {
     package struct Detection: Sendable, Equatable {
         /// Whether a connection is asked for its software with CTCP VERSION.
         package var askVersion: Bool
+    }
+
+    /// What only a sidecar looks at.
+    package struct Sidecar: Sendable, Equatable {
+        /// How the protection of a message is shown.
+        package var marks: Marks
+        /// Whether what is not end-to-end is refused.
+        package var require: Bool
+
+        /// Where the mark goes.
+        package enum Marks: String, Sendable, CaseIterable {
+            case text, tags, off
+        }
     }
 
     /// What is logged.

@@ -23,12 +23,18 @@ enum Assembly {
         var group: MultiThreadedEventLoopGroup
     }
 
+    /// What the program is.
+    enum Role: Sendable { case front, sidecar }
+
     /// - Throws: where the store, the key or the certificate refuse. Nothing listens yet.
     static func assemble(
-        _ configuration: PawlConfiguration, logger: Logger, reload: @escaping @Sendable () throws -> PawlConfiguration,
+        _ configuration: PawlConfiguration, as role: Role, logger: Logger,
+        reload: @escaping @Sendable () throws -> PawlConfiguration,
         requestStop: @escaping @Sendable () -> Void
     ) throws -> Assembled {
         let store = try openStore(configuration)
+        try RoleRecord.check(role, network: configuration.upstream.network, store)
+        let peers = role == .sidecar ? PeerTable() : nil
         let journal = try DeliveryJournal(directory: configuration.data)
         if let warning = journal.warning { logger.warning("\(warning)") }
         let latches = LatchTable()
@@ -38,12 +44,13 @@ enum Assembly {
             network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
             store: store, latches: latches, rooms: rooms,
             requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
-            random: SystemRandomSource(), wasDelivered: { journal.contains($0) }, changes: &changes)
+            random: SystemRandomSource(), peers: peers, wasDelivered: { journal.contains($0) }, changes: &changes)
         vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
         if !changes.isEmpty { _ = try store.commit([changes]) }
-        let (policies, source) = try policyTable(configuration, store, latches)
+        let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(
-            settings: try ircSettings(configuration), policies: policies, latches: latches, rooms: rooms)
+            settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,
+            peers: peers)
         let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
             logger.error("the store did not take a batch: \(failure.message)")
         }
@@ -66,7 +73,7 @@ enum Assembly {
         }
         let server = IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
         let gateway = Gateway(
-            environment: environment, store: store, vault: runner, server: server, logger: logger,
+            role: role, environment: environment, store: store, vault: runner, server: server, logger: logger,
             configuration: configuration, policySource: source,
             writeBackup: { try Backup.write(store, to: $0) },
             reload: {
@@ -107,9 +114,9 @@ enum Assembly {
 
     /// The policies in force: what an operator has set wins over the configuration.
     private static func policyTable(
-        _ configuration: PawlConfiguration, _ store: SQLiteStore, _ latches: LatchTable
+        _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore, _ latches: LatchTable
     ) throws -> (PolicyTable, String) {
-        let configured = Policy(name: configuration.policy.rawValue) ?? .observe
+        let configured = policy(configuration, as: role)
         var snapshot = PolicySnapshot(everyone: configured)
         var source = Gateway.fromConfiguration
         for (account, policy) in try store.load().policies {
@@ -130,10 +137,18 @@ enum Assembly {
         return (PolicyTable(snapshot), source)
     }
 
+    /// The policy that a configuration asks for.
+    static func policy(_ configuration: PawlConfiguration, as role: Role) -> Policy {
+        switch role {
+        case .front: Policy(name: configuration.policy.rawValue) ?? .observe
+        case .sidecar: configuration.sidecar.require ? .required : .opportunistic
+        }
+    }
+
     // MARK: Settings
 
     /// What a reload may change, from a configuration.
-    static func ircSettings(_ configuration: PawlConfiguration) throws -> IRCSettings {
+    static func ircSettings(_ configuration: PawlConfiguration, as role: Role) -> IRCSettings {
         var settings = IRCSettings(network: configuration.upstream.network)
         settings.exemptions = (configuration.services + configuration.bots).map { pattern in
             switch pattern.origin {
@@ -144,6 +159,8 @@ enum Assembly {
         settings.texts.outsider = configuration.refusal.outsider.template
         settings.texts.required = configuration.refusal.required.template
         settings.texts.room = configuration.refusal.room.template
+        if role == .sidecar { settings.texts = .sidecar }
+        settings.marks = ProtectionMarks(rawValue: configuration.sidecar.marks.rawValue) ?? .text
         settings.terminatesStartTLS = configuration.starttls == .terminate
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
         settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port

@@ -6,6 +6,8 @@ import Synchronization
 package final class PawlProcess: Sendable {
     package struct Options: Sendable {
         package var policy = "observe"
+        /// `pawl sidecar` in place of `pawl serve`; then there is no policy.
+        package var isSidecar = false
         /// Kept by the caller when it must outlive this value; otherwise one is made.
         package var dataDirectory: String?
         /// `irc` or `ircs`, for the listener and for the backend.
@@ -81,10 +83,10 @@ package final class PawlProcess: Sendable {
             let child = try ChildProcess(
                 options.binary ?? Self.binary(),
                 [
-                    "serve", "--listen", "\(options.listenScheme)://127.0.0.1:\(port)",
-                    "--upstream", "\(options.upstreamScheme)://127.0.0.1:\(upstream)",
-                    "--policy", options.policy, "--data", dataDirectory,
-                ] + options.arguments, environment: options.environment, workingDirectory: scratch.path)
+                    options.isSidecar ? "sidecar" : "serve",
+                    "--listen", "\(options.listenScheme)://127.0.0.1:\(port)",
+                    "--upstream", "\(options.upstreamScheme)://127.0.0.1:\(upstream)", "--data", dataDirectory,
+                ] + (options.isSidecar ? [] : ["--policy", options.policy]) + options.arguments, environment: options.environment, workingDirectory: scratch.path)
             try child.waitForOutput("ready")
             current = child
         }

@@ -44,6 +44,11 @@ package final class ScratchDirectory: Sendable {
         String(decoding: FileManager.default.contents(atPath: file(name)) ?? Data(), as: UTF8.self)
     }
 
+    /// What is in a directory of it, by name; nothing when it does not exist.
+    package func names(in directory: String) -> [String] {
+        ((try? FileManager.default.contentsOfDirectory(atPath: file(directory))) ?? []).sorted()
+    }
+
     /// Gives everything in it to another user, for a server that will not run as root.
     package func give(to user: String) throws {
         guard let entry = getpwnam(user) else { throw PeerError("no user \(user)") }

@@ -93,12 +93,19 @@ import Testing
         #expect(try store.commit([[.putSession(StoreConformance.session(1, 2, fence: 10))]]) == [.fenced])
     }
 
-    /// The text above is what this program makes, so that a changed version 1 fails here.
-    @Test func versionOneIsWhatItWas() throws {
+    /// What version 2 added.
+    private static let second = """
+        PRAGMA user_version = 2;
+        CREATE TABLE record (kind INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
+            PRIMARY KEY (kind, name)) STRICT, WITHOUT ROWID;
+        """
+
+    /// The texts above are what this program makes, so that a changed version fails here.
+    @Test func versionsAreWhatTheyWere() throws {
         try scratch.with { _ in }
         let other = Scratch()
         run("mkdir", "-p", other.data)
-        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck))
+        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second)
         #expect(schema(scratch.store) == schema(other.store))
         #expect(schema(scratch.store).count > 20)
     }

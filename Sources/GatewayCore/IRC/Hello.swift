@@ -7,11 +7,13 @@ import IRCCodec
 enum Hello {
     static let tag = "+pawl/hello"
     /// Space and tab, in an order that nobody types.
-    static let marker: [UInt8] = [0x20, 0x09, 0x20, 0x20, 0x09, 0x09, 0x20, 0x09]
+    private static let whiteSpace: [UInt8] = [0x20, 0x09, 0x20, 0x20, 0x09, 0x09, 0x20, 0x09]
+    /// The white space, and the control code that ends formatting: ngIRCd cuts white space off the end of a line.
+    static let marker: [UInt8] = whiteSpace + [0x0F]
 
-    /// The text without its marker; nothing where it has none.
+    /// The text without its marker; nothing where it has none. Servers that strip formatting leave the white space.
     static func stripped(_ text: [UInt8]) -> [UInt8]? {
-        text.count > marker.count && text.suffix(marker.count).elementsEqual(marker)
-            ? Array(text.dropLast(marker.count)) : nil
+        let found = [marker, whiteSpace].first { text.count > $0.count && text.suffix($0.count).elementsEqual($0) }
+        return found.map { Array(text.dropLast($0.count)) }
     }
 }

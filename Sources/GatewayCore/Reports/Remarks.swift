@@ -10,6 +10,16 @@ package struct RemarkTexts: Sendable, Equatable {
         "Not sent: this network asks for encryption on people's own devices, which {target} does not have yet."
 
     package init() {}
+
+    /// What a sidecar says.
+    package static let sidecar: RemarkTexts = {
+        var texts = RemarkTexts()
+        texts.outsider =
+            "Not sent: no keys of {target} are known, and your sidecar sends nothing unencrypted (sidecar.require)."
+        texts.room =
+            "Not sent: somebody in {target} has no keys that your sidecar knows, and it sends nothing unencrypted."
+        return texts
+    }()
 }
 
 /// Words for refusals, failures and gaps.

@@ -20,13 +20,21 @@ extension AdminCommand {
 /// Options of every command that talks to a gateway.
 struct CommonOptions: ParsableArguments {
     @Option(name: .long, help: "The data directory of the gateway. Its control socket is in there.")
-    var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
+    var data: String = CommonOptions.defaultData
 
     @Option(name: .long, help: "The control socket, where it is not DIR/pawl.sock.")
     var socket: String?
 
     @Flag(name: .long, help: "Print JSON for scripts.")
     var json = false
+
+    /// `PAWL_DATA`; else where a system service keeps its state, or a person.
+    static var defaultData: String {
+        let environment = ProcessInfo.processInfo.environment
+        if let data = environment["PAWL_DATA"] { return data }
+        guard geteuid() != 0, let home = environment["HOME"] else { return "/var/lib/pawl" }
+        return (environment["XDG_DATA_HOME"] ?? home + "/.local/share") + "/pawl"
+    }
 
     var socketPath: String { socket ?? data + "/pawl.sock" }
 }
@@ -35,7 +43,7 @@ struct CommonOptions: ParsableArguments {
 enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
         Status.self, Users.self, Clients.self, ConversationsCommand.self, PolicyCommand.self, Queue.self, Audit.self,
-        Drain.self,
+        Drain.self, Sidecar.self,
     ]
 
     /// The root for words that come over the socket.

@@ -2,10 +2,7 @@
 
 import ArgumentParser
 import Foundation
-import Logging
 import PawlConfiguration
-import ServiceLifecycle
-import UnixSignals
 
 /// Runs a gateway.
 struct Serve: AsyncParsableCommand {
@@ -27,83 +24,13 @@ struct Serve: AsyncParsableCommand {
     @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")
     var logLevel: String?
 
-    func run() async throws {
-        let configuration: PawlConfiguration
-        do {
-            configuration = try load()
-        } catch let error as ConfigurationError {
-            FileHandle.standardError.write(Data("\(error)\n".utf8))
-            throw ExitCode(ExitStatus.configuration)
-        }
-        LoggingSystem.bootstrap { label in
-            var handler = StreamLogHandler.standardError(label: label)
-            handler.logLevel = Logger.Level(rawValue: configuration.log.level.rawValue) ?? .info
-            return handler
-        }
-        let logger = Logger(label: "pawl")
-        let stop = StopSignal()
-        let assembled: Assembly.Assembled
-        do {
-            assembled = try Assembly.assemble(
-                configuration, logger: logger, reload: { try load() }, requestStop: { stop.send() })
-        } catch {
-            FileHandle.standardError.write(Data("pawl does not start: \(Assembly.message(of: error))\n".utf8))
-            throw ExitCode(ExitStatus.failed)
-        }
-        let service = GatewayService(assembled: assembled) { line in
-            print(line)
-            fflush(nil)
-        }
-        let group = ServiceGroup(
-            configuration: .init(
-                services: [
-                    .init(service: service, successTerminationBehavior: .gracefullyShutdownGroup),
-                    .init(service: HangupService(gateway: assembled.gateway), successTerminationBehavior: .ignore),
-                    .init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup),
-                ], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
-        do {
-            try await group.run()
-        } catch {
-            FileHandle.standardError.write(Data("pawl stopped: \(Assembly.message(of: error))\n".utf8))
-            throw ExitCode(ExitStatus.failed)
-        }
-    }
+    func run() async throws { try await Running(role: .front, load: load).run() }
 
-    private func load() throws -> PawlConfiguration {
+    @Sendable private func load() throws -> PawlConfiguration {
         var overrides = PawlConfiguration.Overrides(
             listen: listen, upstream: upstream, policy: policy, data: data, logLevel: logLevel)
         if let metrics { overrides.set("metrics.listen", to: .one(metrics), option: "--metrics") }
         return try PawlConfiguration.load(
             file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides)
-    }
-}
-
-/// Reads the configuration again when the process is told to (SIGHUP).
-private struct HangupService: Service {
-    let gateway: Gateway
-
-    func run() async throws {
-        await withGracefulShutdownHandler {
-            for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
-                do {
-                    _ = try gateway.reload()
-                } catch {
-                    gateway.logger.error(
-                        "configuration not reloaded, the old one stays: \(Assembly.message(of: error))")
-                }
-            }
-        } onGracefulShutdown: {
-        }
-    }
-}
-
-/// Ends the group when a command asks for it (`pawl drain`).
-private final class StopSignal: Service, Sendable {
-    private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
-
-    func send() { continuation.finish() }
-
-    func run() async throws {
-        for await _ in stream.cancelOnGracefulShutdown() {}
     }
 }

@@ -11,6 +11,7 @@ import Synchronization
 
 /// Everything that a command may ask of, or do to, a running gateway.
 final class Gateway: Sendable {
+    let role: Assembly.Role
     let environment: IRCEnvironment
     let store: any Store
     let vault: VaultRunner<SystemRandomSource>
@@ -30,11 +31,13 @@ final class Gateway: Sendable {
     private let policySource: Mutex<String>
 
     init(
-        environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>, server: IRCServer,
+        role: Assembly.Role, environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>,
+        server: IRCServer,
         logger: Logger, configuration: PawlConfiguration, policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
     ) {
+        self.role = role
         self.environment = environment
         self.store = store
         self.vault = vault
@@ -136,19 +139,19 @@ final class Gateway: Sendable {
         let new = try reloadConfiguration()
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
-        environment.replace(try Assembly.ircSettings(new))
+        environment.replace(Assembly.ircSettings(new, as: role))
         configuration.withLock { $0 = new }
         try commit([audit("reload", differences.map(\.name).joined(separator: " "))])
         logger.notice("configuration reloaded")
         return differences.map { difference in
-            guard difference.name == "policy" else { return "\(difference)" }
+            guard difference.name == (role == .front ? "policy" : "sidecar.require") else { return "\(difference)" }
             return adoptConfiguredPolicy(new)
         }
     }
 
     /// The configured policy holds until an operator has set another one.
     private func adoptConfiguredPolicy(_ configuration: PawlConfiguration) -> String {
-        let new = Policy(name: configuration.policy.rawValue) ?? .observe
+        let new = Assembly.policy(configuration, as: role)
         guard policySource.withLock({ $0 == Self.fromConfiguration }) else {
             return "policy: \(new.name) stands in the configuration, and what an operator has set stays: "
                 + environment.policies.snapshot.everyone.name

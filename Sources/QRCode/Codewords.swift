@@ -1,0 +1,66 @@
+/// Bytes on their way into a symbol.
+///
+/// ```
+/// 0100 | count, 8 or 16 bits | bytes ... | 0000 | fill to a byte | EC 11 EC 11 ... up to the version's data codewords
+/// ```
+///
+/// These are cut into blocks of which the later ones may be longer by one. Each gets its error correction, and all are
+/// sent interleaved: the first codeword of each block, the second of each, and in the end likewise the correction.
+struct Codewords {
+    let data: [UInt8]
+    private let version: Version
+
+    /// The caller has made sure that they fit.
+    init(_ bytes: [UInt8], _ version: Version) {
+        precondition(bytes.count <= version.byteCapacity)
+        var bits = BitWriter()
+        bits.append(0b0100, bits: 4)
+        bits.append(bytes.count, bits: version.countBits)
+        for byte in bytes { bits.append(Int(byte), bits: 8) }
+        // half a byte is left behind mode and count, which is just the terminator
+        bits.append(0, bits: 4)
+        let missing = version.dataCodewords - bits.bytes.count
+        data = bits.bytes + (0..<missing).map { $0 % 2 == 0 ? 0xEC : 0x11 }
+        self.version = version
+    }
+
+    /// The data cut into the version's blocks, the short ones first.
+    var blocks: [ArraySlice<UInt8>] {
+        let short = data.count / version.blocks
+        let long = data.count % version.blocks
+        var rest = data[...]
+        return (0..<version.blocks).map { index in
+            let block = rest.prefix(index < version.blocks - long ? short : short + 1)
+            rest = rest.dropFirst(block.count)
+            return block
+        }
+    }
+
+    /// All codewords in the order in which they are drawn.
+    var interleaved: [UInt8] {
+        let reedSolomon = ReedSolomon(correction: version.correction)
+        let corrections = blocks.map { reedSolomon.correction(for: $0)[...] }
+        return Self.interleave(blocks) + Self.interleave(corrections)
+    }
+
+    private static func interleave(_ blocks: [ArraySlice<UInt8>]) -> [UInt8] {
+        let longest = blocks.map(\.count).max() ?? 0
+        return (0..<longest).flatMap { index in
+            blocks.compactMap { $0.dropFirst(index).first }
+        }
+    }
+}
+
+/// Collects bits, the highest first.
+private struct BitWriter {
+    private(set) var bytes: [UInt8] = []
+    private var used = 0
+
+    mutating func append(_ value: Int, bits: Int) {
+        for bit in (0..<bits).reversed() {
+            if used % 8 == 0 { bytes.append(0) }
+            if value >> bit & 1 == 1 { bytes[used / 8] |= 0x80 >> (used % 8) }
+            used += 1
+        }
+    }
+}

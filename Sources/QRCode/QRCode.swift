@@ -1,0 +1,45 @@
+/// A QR code (ISO/IEC 18004) for bytes: byte mode, error correction level M, versions 1 to 10.
+///
+/// It does not know what the bytes mean: no character set is announced, and readers take what looks like UTF-8 for text.
+package struct QRCode: Sendable {
+    /// The most bytes that a code of version 10 holds.
+    package static let capacity = Version.all.last?.byteCapacity ?? 0
+
+    private let matrix: Matrix
+    /// What the modules are inverted with; part of the code, and here for tests.
+    let mask: Mask
+
+    /// The smallest code that holds the bytes, with the mask of the least penalty; nil when there are too many.
+    package init?(_ bytes: [UInt8]) {
+        guard let version = Version.smallest(holding: bytes.count) else { return nil }
+        let codewords = Codewords(bytes, version).interleaved
+        let candidates = Mask.all.map { mask in
+            let code = QRCode(codewords, version, mask)
+            return (code: code, penalty: code.penalty)
+        }
+        guard let best = candidates.min(by: { $0.penalty < $1.penalty })?.code else { return nil }
+        self = best
+    }
+
+    /// Draws codewords as they are.
+    init(_ codewords: [UInt8], _ version: Version, _ mask: Mask) {
+        var matrix = Matrix(version)
+        matrix.place(codewords)
+        matrix.apply(mask)
+        matrix.drawFormat(mask)
+        self.matrix = matrix
+        self.mask = mask
+    }
+
+    /// Modules along one side, without the quiet zone.
+    package var size: Int { matrix.size }
+
+    /// Whether a module is dark. Everything outside of the code is light.
+    package func isDark(row: Int, column: Int) -> Bool {
+        guard (0..<size).contains(row), (0..<size).contains(column) else { return false }
+        return matrix[row, column]
+    }
+
+    /// How hard it is to read, the less the better.
+    var penalty: Int { Penalty.of(matrix) }
+}

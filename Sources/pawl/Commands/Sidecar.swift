@@ -1,0 +1,53 @@
+// `pawl sidecar`
+
+import ArgumentParser
+import Foundation
+import PawlConfiguration
+
+/// Runs a sidecar, or asks a running one.
+struct Sidecar: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Give an unmodified client end-to-end encryption: run beside it, between it and the network.",
+        discussion: """
+            pawl sidecar --listen irc://127.0.0.1:6667 --upstream ircs://irc.example.org --data DIR
+
+            Then connect your client to 127.0.0.1, port 6667. It holds your keys, in DIR. People who have a sidecar as \
+            well are found by themselves: write to them, and both see when keys have been exchanged. People without \
+            one notice nothing.
+            """,
+        subcommands: [Run.self] + asking, defaultSubcommand: Run.self)
+
+    /// What a running sidecar answers.
+    static let asking: [any ParsableCommand.Type] = [
+        SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self,
+    ]
+
+    /// `pawl sidecar run`, or nothing behind `sidecar`
+    struct Run: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Run it; this is what `pawl sidecar` alone does.")
+
+        @Option(help: "A YAML file; see config/sidecar.yaml.") var config: String?
+        @Option(help: "Where your client connects, as a URL on loopback; may be given more than once.")
+        var listen: [String] = []
+        @Option(help: "The network, as a URL: ircs:// for TLS.") var upstream: String?
+        @Option(help: "The directory for your keys; it is made if it is not there.") var data: String?
+        @Option(help: "How messages that came end to end are marked: text, tags or off.") var marks: String?
+        @Flag(help: "Refuse to send, and withhold, what is not end-to-end.") var require = false
+        @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")
+        var logLevel: String?
+
+        func run() async throws { try await Running(role: .sidecar, load: load).run() }
+
+        @Sendable private func load() throws -> PawlConfiguration {
+            let home = config == nil ? data ?? CommonOptions.defaultData : data
+            var overrides = PawlConfiguration.Overrides(
+                listen: listen, upstream: upstream, data: home, logLevel: logLevel)
+            // A person's own machine has nobody who scrapes it.
+            overrides.set("metrics.listen", to: .one(""), option: "sidecar")
+            if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
+            if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }
+            return try PawlConfiguration.load(
+                file: config, environment: ProcessInfo.processInfo.environment, overrides: overrides)
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// What a running sidecar answers: whose keys it knows, and what a person decides about them.
+
+import ArgumentParser
+import DoubleRatchet
+import Envelope
+import Foundation
+import GatewayCore
+import GatewayNIO
+
+/// `pawl sidecar status`
+struct SidecarStatus: AdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "status", abstract: "Show the network, your devices, and whose keys are known.")
+    @OptionGroup var common: CommonOptions
+
+    struct Report: Codable {
+        var network: String
+        var connections: Int
+        var require: Bool
+        var devices: [Device]
+        var people: [Person]
+    }
+
+    struct Device: Codable {
+        var device: String
+        var isThisOne: Bool
+    }
+
+    struct Person: Codable {
+        var name: String
+        /// `known`, `verified` or `changed`.
+        var keys: String
+        var devices: Int
+        var since: String
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let peers = try gateway.peers()
+        let own = peers.own
+        let report = Report(
+            network: gateway.environment.settings.network, connections: gateway.server.connectionCount,
+            require: gateway.environment.policies.snapshot.everyone == .required,
+            devices: (own?.chain.current ?? []).map {
+                Device(device: Self.name($0), isThisOne: $0.id == own?.device)
+            },
+            people: peers.all.map {
+                Person(
+                    name: $0.name.displayName,
+                    keys: $0.offered != nil ? "changed" : $0.isVerified ? "verified" : "known",
+                    devices: $0.chain.current.count, since: Table.time($0.since))
+            })
+        if common.json { return try .json(report) }
+        let people = Table.text(
+            ["PERSON", "KEYS", "DEVICES", "SINCE"],
+            report.people.map { [$0.name, $0.keys, String($0.devices), $0.since] })
+        return .text(
+            """
+            network      \(report.network)
+            clients      \(report.connections) connected
+            plain text   \(report.require ? "refused" : "goes to people without keys")
+            your devices \(report.devices.map { $0.device + ($0.isThisOne ? " (this one)" : "") }.joined(separator: ", "))
+
+            \(people)
+            """)
+    }
+
+    /// A device as people see it: the first digits of its id.
+    static func name(_ device: ListedDevice) -> String {
+        let digits = String(device.id.value, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
+    }
+}
+
+/// `pawl sidecar verify`
+struct SidecarVerify: AdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "verify",
+        abstract: "Show the safety number of you and somebody, as digits and as a QR code.",
+        discussion: """
+            Compare it by another way than this network: aloud, face to face, or by a camera that reads the code from \
+            the other screen. If both sides see the same digits, nobody stands between; say so with --matches.
+            """)
+    @Argument(help: "A nick or an account.") var nick: String
+    @Flag(help: "You have compared, and the digits are the same.") var matches = false
+    @Flag(help: "No QR code.") var plain = false
+    @Flag(help: "A QR code without colours; so it is where the output is no terminal.") var uncoloured = false
+    @OptionGroup var common: CommonOptions
+
+    struct Report: Codable {
+        var name: String
+        var safetyNumber: String
+        var verified: Bool
+        var changed: Bool
+        /// The number of the keys that were offered in place of those that are known.
+        var offeredSafetyNumber: String?
+    }
+
+    func run() async throws {
+        let words = Array(CommandLine.arguments.dropFirst())
+        try await AdminClient(common).perform(isatty(1) == 1 ? words : words + ["--uncoloured"])
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let peer = try gateway.peer(named: nick)
+        if matches {
+            guard peer.offered == nil else {
+                throw AdminFailure("The keys of \(nick) have changed: accept the new ones first, then compare them.")
+            }
+            try await gateway.decide(.verify, about: peer.name)
+            return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
+        }
+        let number = try gateway.safetyNumber(with: peer.chain)
+        let offered = try peer.offered.map { try gateway.safetyNumber(with: $0) }
+        let report = Report(
+            name: peer.name.displayName, safetyNumber: number.description, verified: peer.isVerified,
+            changed: peer.offered != nil, offeredSafetyNumber: offered?.description)
+        if common.json { return try .json(report) }
+        let shown = offered ?? number
+        var lines = ["The safety number of you and \(nick)\(offered == nil ? "" : " with the keys that are new"):", ""]
+        lines += Self.rows(of: shown.description).map { "    " + $0 }
+        if !plain, let code = SafetyCode.terminal(shown, coloured: !uncoloured) { lines += ["", code] }
+        lines += ["", "If \(nick) sees the same digits: pawl sidecar verify \(nick) --matches"]
+        if offered != nil { lines += ["These keys are not used before you accept them: pawl sidecar accept \(nick)"] }
+        if peer.isVerified { lines += ["You have compared it before."] }
+        return .text(lines.joined(separator: "\n"))
+    }
+
+    /// Four groups of five digits a row.
+    private static func rows(of number: String) -> [String] {
+        let groups = number.split(separator: " ")
+        return stride(from: 0, to: groups.count, by: 4).map { start in
+            groups[start..<min(start + 4, groups.count)].joined(separator: " ")
+        }
+    }
+}
+
+/// `pawl sidecar accept`
+struct SidecarAccept: AdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "accept", abstract: "Accept the new keys of somebody who has started again.")
+    @Argument(help: "A nick or an account.") var nick: String
+    @Option(help: "The token that the sidecar gave for this.") var confirm: String?
+    @OptionGroup var common: CommonOptions
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let peer = try gateway.peer(named: nick)
+        guard let offered = peer.offered else {
+            throw AdminFailure("\(nick) has shown no other keys than those that are known. See: pawl sidecar status.")
+        }
+        let words = "accept \(peer.name.text) \(offered.root)"
+        guard gateway.confirmations.accept(confirm, for: words) else {
+            let question = """
+                From now on the new keys count as those of \(nick). If you are not sure that they are, compare first: \
+                pawl sidecar verify \(nick).
+                """
+            return gateway.question(question, words)
+        }
+        try await gateway.decide(.accept, about: peer.name)
+        return .text("The new keys of \(nick) are accepted. They are not verified: pawl sidecar verify \(nick).")
+    }
+}
+
+/// `pawl sidecar forget`
+struct SidecarForget: AdminCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "forget",
+        abstract: "Forget somebody's keys; messages to them may go in plain text until keys are exchanged again.")
+    @Argument(help: "A nick or an account.") var nick: String
+    @Option(help: "The token that the sidecar gave for this.") var confirm: String?
+    @OptionGroup var common: CommonOptions
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let peer = try gateway.peer(named: nick)
+        let words = "forget \(peer.name.text)"
+        guard gateway.confirmations.accept(confirm, for: words) else {
+            return gateway.question(
+                "The keys of \(nick) are forgotten, and messages to them go in plain text until keys are exchanged anew.",
+                words)
+        }
+        try await gateway.decide(.forget, about: peer.name)
+        try gateway.lowerLatch(ofPeer: peer.name)
+        return .text("The keys of \(nick) are forgotten.")
+    }
+}

@@ -1,0 +1,61 @@
+// A running sidecar as its commands see it.
+
+import DoubleRatchet
+import GatewayCore
+import GatewayNIO
+import NIOCore
+import NIOPosix
+
+extension Gateway {
+    /// - Throws: ``AdminFailure`` where this is no sidecar.
+    func peers() throws -> PeerTable {
+        guard let peers = environment.peers else {
+            throw AdminFailure(
+                "This is a gateway, not a sidecar: name the sidecar's directory with --data. Here: pawl devices list.")
+        }
+        return peers
+    }
+
+    /// Somebody whose keys are known.
+    func peer(named name: String) throws -> Peer {
+        let all = try peers().all
+        guard let peer = all.first(where: { $0.name.displayName.lowercased() == name.lowercased() }) else {
+            throw AdminFailure("No keys of \(name) are known. See: pawl sidecar status.")
+        }
+        return peer
+    }
+
+    /// What two people compare. The keys are those that both device lists began with.
+    func safetyNumber(with chain: DeviceChain) throws -> SafetyNumber {
+        guard let own = try peers().own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
+        return SafetyNumber(Self.party(own.chain), Self.party(chain))
+    }
+
+    private static func party(_ chain: DeviceChain) -> SafetyNumber.Party {
+        // Each side calls the other by names of its own, so the key is the name.
+        SafetyNumber.Party(identifier: chain.root.bytes, key: chain.root)
+    }
+
+    /// Carries out what a person has decided, and waits until it is stored.
+    func decide(_ decision: PeerDecision, about name: AccountID) async throws {
+        vault.submit([
+            .decide(name, decision), .record([audit("sidecar", "\(decision) \(name.displayName)")]),
+        ])
+        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+    }
+
+    func lowerLatch(ofPeer name: AccountID) throws {
+        let conversation = ConversationID(.own, name)
+        try commit([.removeConversation(conversation)])
+        environment.latches.reset(conversation)
+        vault.submit([.reset(conversation)])
+    }
+
+    /// A question that a person has to answer before something is done.
+    func question(_ text: String, _ words: String) -> AdminAnswer {
+        let token = confirmations.issue(for: words)
+        return AdminAnswer(
+            exit: ExitStatus.needsConfirmation, out: "", error: "\(text) To confirm, add: --confirm \(token)",
+            confirmation: token)
+    }
+}

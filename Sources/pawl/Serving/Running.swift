@@ -1,0 +1,87 @@
+// From a configuration to a running process, and to its end.
+
+import ArgumentParser
+import Foundation
+import Logging
+import PawlConfiguration
+import ServiceLifecycle
+import UnixSignals
+
+/// Runs a gateway or a sidecar until it is told to stop.
+struct Running {
+    let role: Assembly.Role
+    /// Reads the configuration; again for each reload.
+    let load: @Sendable () throws -> PawlConfiguration
+
+    func run() async throws {
+        let configuration: PawlConfiguration
+        do {
+            configuration = try load()
+        } catch let error as ConfigurationError {
+            FileHandle.standardError.write(Data("\(error)\n".utf8))
+            throw ExitCode(ExitStatus.configuration)
+        }
+        LoggingSystem.bootstrap { label in
+            var handler = StreamLogHandler.standardError(label: label)
+            handler.logLevel = Logger.Level(rawValue: configuration.log.level.rawValue) ?? .info
+            return handler
+        }
+        let logger = Logger(label: "pawl")
+        let stop = StopSignal()
+        let assembled: Assembly.Assembled
+        do {
+            assembled = try Assembly.assemble(
+                configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
+        } catch {
+            FileHandle.standardError.write(Data("pawl does not start: \(Assembly.message(of: error))\n".utf8))
+            throw ExitCode(ExitStatus.failed)
+        }
+        let service = GatewayService(assembled: assembled) { line in
+            print(line)
+            fflush(nil)
+        }
+        let group = ServiceGroup(
+            configuration: .init(
+                services: [
+                    .init(service: service, successTerminationBehavior: .gracefullyShutdownGroup),
+                    .init(service: HangupService(gateway: assembled.gateway), successTerminationBehavior: .ignore),
+                    .init(service: stop, successTerminationBehavior: .gracefullyShutdownGroup),
+                ], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
+        do {
+            try await group.run()
+        } catch {
+            FileHandle.standardError.write(Data("pawl stopped: \(Assembly.message(of: error))\n".utf8))
+            throw ExitCode(ExitStatus.failed)
+        }
+    }
+}
+
+/// Reads the configuration again when the process is told to (SIGHUP).
+private struct HangupService: Service {
+    let gateway: Gateway
+
+    func run() async throws {
+        await withGracefulShutdownHandler {
+            for await _ in await UnixSignalsSequence(trapping: .sighup).cancelOnGracefulShutdown() {
+                do {
+                    _ = try gateway.reload()
+                } catch {
+                    gateway.logger.error(
+                        "configuration not reloaded, the old one stays: \(Assembly.message(of: error))")
+                }
+            }
+        } onGracefulShutdown: {
+        }
+    }
+}
+
+/// Ends the group when a command asks for it (`pawl drain`).
+private final class StopSignal: Service, Sendable {
+    private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
+
+    func send() { continuation.finish() }
+
+    func run() async throws {
+        for await _ in stream.cancelOnGracefulShutdown() {}
+    }
+}

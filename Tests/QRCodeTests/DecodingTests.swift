@@ -1,0 +1,97 @@
+import Testing
+
+@testable import QRCode
+
+/// Codes as a decoder reads them that knows nothing of ours.
+@Suite struct DecodingTests {
+    /// Around every limit of a version, and between.
+    static let lengths = Set(Version.all.flatMap { [$0.byteCapacity - 1, $0.byteCapacity, $0.byteCapacity + 1] })
+        .union([1, 2, 3, 32, 33, 64, 65, 66, 100, 200]).filter { $0 <= QRCode.capacity }.sorted()
+
+    static func randomBytes(_ count: Int) -> [UInt8] {
+        (0..<count).map { _ in UInt8.random(in: 0...255) }
+    }
+
+    static func picture(_ code: QRCode) -> Picture {
+        let indices = -QRCode.quietZone..<code.size + QRCode.quietZone
+        return Picture(rows: indices.map { row in indices.map { code.isDark(row: row, column: $0) } })
+    }
+
+    @Test(arguments: lengths) func anyLengthIsRead(_ length: Int) throws {
+        for bytes in [Self.randomBytes(length), [UInt8](repeating: 0, count: length)] {
+            let code = try #require(QRCode(bytes))
+            #expect(try Self.picture(code).decoded() == bytes)
+        }
+    }
+
+    /// What is used most: keys.
+    @Test func manyOf65BytesAreRead() throws {
+        for _ in 0..<50 {
+            let bytes = Self.randomBytes(65)
+            let code = try #require(QRCode(bytes))
+            #expect(code.size == 37)
+            #expect(try Self.picture(code).decoded() == bytes)
+        }
+    }
+
+    @Test(arguments: ["irc://127.0.0.1:6667/#pawl", "Grüße, 世界 🔑", "line\nline\n", "\0\0", "\u{FEFF}x", "0123456789"])
+    func textIsRead(_ text: String) throws {
+        let code = try #require(QRCode([UInt8](text.utf8)))
+        #expect(try Self.picture(code).decoded() == [UInt8](text.utf8))
+    }
+
+    @Test(arguments: Version.all, Mask.all) func everyMaskIsRead(_ version: Version, _ mask: Mask) throws {
+        let bytes = Self.randomBytes(version.byteCapacity)
+        let code = QRCode(Codewords(bytes, version).interleaved, version, mask)
+        #expect(try Self.picture(code).decoded() == bytes)
+    }
+
+    /// A block is repaired as long as the wrong codewords are no more than half of its correction, so a single wrong
+    /// module of ours would show. Version 1 keeps two codewords for noticing more errors than that.
+    @Test(arguments: Version.all) func allTheDamageThatMayBeRepairedIs(_ version: Version) throws {
+        let bytes = Self.randomBytes(version.byteCapacity)
+        var codewords = Codewords(bytes, version).interleaved
+        let repairable = version.number == 1 ? 4 : version.correction / 2
+        for block in 0..<version.blocks {
+            // blocks take turns, except for the last codewords of the longer ones
+            let data = Array(stride(from: block, to: version.dataCodewords - version.blocks, by: version.blocks))
+            let correction = stride(from: version.dataCodewords + block, to: version.codewords, by: version.blocks)
+            for index in (data + correction).shuffled().prefix(repairable) {
+                codewords[index] ^= UInt8.random(in: 1...255)
+            }
+        }
+        let code = QRCode(codewords, version, Mask(number: 3))
+        #expect(try Self.picture(code).decoded() == bytes)
+    }
+
+    @Test(arguments: [1, 14, 65, 213]) func textForATerminalIsRead(_ length: Int) throws {
+        let bytes = Self.randomBytes(length)
+        let code = try #require(QRCode(bytes))
+        let begin = "\u{1B}[38;5;16;48;5;231m"
+        let end = "\u{1B}[0m"
+        let lines = code.terminal.split(separator: "\n", omittingEmptySubsequences: false)
+        // each line carries its colours, so that nothing beside it is coloured
+        #expect(lines.allSatisfy { $0.hasPrefix(begin) && $0.hasSuffix(end) })
+        let inner = lines.map { $0.dropFirst(begin.count).dropLast(end.count) }
+        #expect(inner.allSatisfy { $0.count == code.size + 8 })
+        #expect(inner.count == (code.size + 9) / 2)
+        #expect(try Self.picture(inner, ink: true).decoded() == bytes)
+    }
+
+    @Test(arguments: [1, 14, 65, 213]) func plainTextIsRead(_ length: Int) throws {
+        let bytes = Self.randomBytes(length)
+        let code = try #require(QRCode(bytes))
+        #expect(!code.plain.unicodeScalars.contains("\u{1B}"))
+        let lines = code.plain.split(separator: "\n", omittingEmptySubsequences: false)
+        #expect(lines.count == (code.size + 9) / 2)
+        #expect(try Self.picture(lines, ink: false).decoded() == bytes)
+    }
+
+    /// As a terminal draws half blocks; `ink` says whether what is drawn is dark.
+    private static func picture(_ lines: [Substring], ink: Bool) -> Picture {
+        let rows = lines.flatMap { line in
+            [line.map { "█▀".contains($0) == ink }, line.map { "█▄".contains($0) == ink }]
+        }
+        return Picture(rows: rows)
+    }
+}
