@@ -29,6 +29,9 @@ package struct Body: Equatable, Sendable {
         (self.kind, self.tags, self.text) = (kind, tags, text)
     }
 
+    /// What people see nothing of.
+    package static let noText = Body(kind: .control, text: [])
+
     /// The length without padding, in bytes.
     package var length: Int { Self.overhead + tags.count + text.count }
 

@@ -26,7 +26,7 @@ import Testing
     {
         let world = try World(.hosted, offers: offers)
         let members = people(size, in: world)
-        world.send(members[0], "PRIVMSG #room :warm")
+        world.send(members[0], "PRIVMSG #room :warming up")
         let before = world.backend.seen.count
         world.send(members[0], "PRIVMSG #room :\(String(repeating: "a", count: 100))")
         // One envelope, and where there are no labels the PING that asks for it.
@@ -35,11 +35,11 @@ import Testing
         for number in 1..<max(size, 1) where number < size {
             world.send(members[number], "PRIVMSG #room :from \(number)")
         }
-        let expected = ["warm", String(repeating: "a", count: 100)] + (1..<max(size, 1)).map { "from \($0)" }
+        let expected = ["warming up", String(repeating: "a", count: 100)] + (1..<max(size, 1)).map { "from \($0)" }
         for (number, member) in members.enumerated() where number > 0 {
             #expect(texts(member) == expected.filter { $0 != "from \(number)" })
         }
-        #expect(!world.canary.contains("warm") && !world.canary.contains("aaaa") && !world.canary.contains("from "))
+        #expect(!world.canary.contains("warming up") && !world.canary.contains("aaaaaaaaaa") && !world.canary.contains("from "))
         #expect(try world.store.requestCounts() == [.done: size + 1])
     }
 

@@ -86,7 +86,8 @@ package final class PawlProcess: Sendable {
                     options.isSidecar ? "sidecar" : "serve",
                     "--listen", "\(options.listenScheme)://127.0.0.1:\(port)",
                     "--upstream", "\(options.upstreamScheme)://127.0.0.1:\(upstream)", "--data", dataDirectory,
-                ] + (options.isSidecar ? [] : ["--policy", options.policy]) + options.arguments, environment: options.environment, workingDirectory: scratch.path)
+                ] + (options.isSidecar ? [] : ["--policy", options.policy]) + options.arguments,
+                environment: options.environment, workingDirectory: scratch.path)
             try child.waitForOutput("ready")
             current = child
         }

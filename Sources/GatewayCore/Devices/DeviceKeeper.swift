@@ -11,6 +11,7 @@ struct DeviceKeeper {
     let device: HostedDevice
     var chain: DeviceChain
     var shelf: PreKeyShelf
+    var roomKeys: RoomKeys
     private(set) var peers: [AccountID: Peer] = [:]
     private var owners: [DeviceID: AccountID] = [:]
     private let sealer: StorageSealer
@@ -22,6 +23,7 @@ struct DeviceKeeper {
         self.device = device
         self.sealer = sealer
         shelf = try PreKeyShelf(sealer: sealer, rows: try store.records(.preKey))
+        roomKeys = try RoomKeys(sealer: sealer, rows: try store.records(.senderKey))
         do {
             if let row = try store.record(.ownDevices, name: "") {
                 chain = try DeviceChain(row.value)

@@ -93,6 +93,11 @@ extension IRCSession {
             // Whoever has left a room reads nothing of it, whatever the backend delivers.
             return report(.notAuthentic, from: line.string(line.sourceNick), out)
         }
+        if environment.peers != nil, let room,
+            !roomMembers.contains(line.folded(line.sourceNick, support.caseMapping), in: room.name)
+        {
+            return report(.notInRoom, from: line.string(line.sourceNick), out)
+        }
         let ticket = inbound.reserve()
         let name = line.folded(line.sourceNick, support.caseMapping)
         opens[ticket] = PendingOpen(
@@ -195,6 +200,7 @@ extension IRCSession {
         var verdict = policy.inbound(fromExempt: exempt, latch: latch)
         // A room is as it is until rooms are protected: marked, and never withheld.
         if !isPrivate, verdict == .withhold { verdict = .mark }
+        if environment.peers != nil, !isPrivate, let inRoom = peerVerdict(forPlaintext: line) { verdict = inRoom }
         switch verdict {
         case .deliver:
             environment.tally.add(.deliveredPlaintext)

@@ -12,18 +12,24 @@ extension IRCSession {
 
     // MARK: Answers of the vault
 
-    func sealed(_ ticket: UInt64, _ request: Request, _ first: Bool, _ now: Moment, _ out: SessionOutput) {
+    func sealed(
+        _ ticket: UInt64, _ request: Request, _ first: Bool, _ keys: [Request], _ now: Moment, _ out: SessionOutput
+    ) {
         guard let seal = seals.removeValue(forKey: ticket) else { return }
         if seal.body.kind != .control { environment.tally.add(environment.peers == nil ? .sentGateway : .sentDevice) }
         let outboundRequest = OutboundRequest(
             request: request, body: seal.body, clientLabel: seal.clientLabel,
             announces: first && environment.peers == nil)
+        if first, environment.peers != nil, let room = AccountID(text: request.peer).roomName {
+            notify(Remarks.roomProtected(request.target, readers: readers(in: room).count), out)
+        }
         let isHeld = held.contains { $0.request.peer == request.peer }
         if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
             outbound.resolve(ticket, with: [])
             hold(outboundRequest, now)
         } else {
-            outbound.resolve(ticket, with: [.request(outboundRequest)])
+            let letters = keys.map { OutboundRequest(request: $0, body: .noText, clientLabel: nil) }
+            outbound.resolve(ticket, with: (letters + [outboundRequest]).map { .request($0) })
         }
     }
 

@@ -152,6 +152,9 @@ extension IRCSession {
 
     /// A room has a policy and a latch of its own, whoever speaks in it.
     private func verdict(_ name: String, _ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        if environment.peers != nil, case .room(let readers) = recipient {
+            return refine(peerVerdict(inRoom: name, readers), message)
+        }
         let room = AccountID.room(name)
         let demanded = Policy.ofConversation(policy, policies.policy(of: room))
         let latch = environment.latches.latch(of: ConversationID(room, room))
@@ -204,13 +207,16 @@ extension IRCSession {
             target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
         )
         let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
-        out.jobs.append(
-            .seal(
-                SealJob(
-                    connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
-                    senderName: support.caseMapping.fold(nick ?? ""),
-                    recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
-                    capacity: lineCapacity(verb: verb, target: message.target))))
+        var job = SealJob(
+            connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
+            senderName: support.caseMapping.fold(nick ?? ""),
+            recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
+            capacity: lineCapacity(verb: verb, target: message.target))
+        if environment.peers != nil, let room = peer.roomName {
+            job.members = readers(in: room)
+            tellOutsiders(in: room, message.target, out)
+        }
+        out.jobs.append(.seal(job))
     }
 
     private func carriesContent(_ message: OutboundMessage) -> Bool {

@@ -24,6 +24,10 @@ struct KeyExchange {
     /// Messages that wait for keys.
     var waiting: [(message: OutboundMessage, peer: AccountID)] = []
     var deadline: Int64?
+    /// In protected rooms, who cannot read, as far as the person has been told.
+    var outsiders: [String: Set<String>] = [:]
+    /// When keys of rooms were asked for, by nick and room.
+    var asked: [String: Int64] = [:]
 
     /// Whether keys may go to a nick now; if so, it is noted.
     mutating func mayIntroduce(to nick: String, now: Int64) -> Bool {
@@ -61,7 +65,9 @@ extension IRCSession {
 
     /// A first line of plain text, with the announcement.
     func withHello(_ message: OutboundMessage, to recipient: Recipient) -> OutboundMessage {
-        guard environment.peers != nil, recipient == .outsider, message.verb == "PRIVMSG",
+        var isUnknown = recipient == .outsider
+        if case .room = recipient { isUnknown = true }
+        guard environment.peers != nil, isUnknown, message.verb == "PRIVMSG",
             message.body.kind == .text, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
@@ -94,7 +100,12 @@ extension IRCSession {
         let tags = line.tags.isEmpty ? [] : line.tagList
         let isTagged = tags.contains { $0.key == Hello.tag }
         guard isTagged || Hello.stripped(text) != nil, line.sourceIsPerson else { return nil }
-        if line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold), line.key == .privmsg {
+        let source = line.folded(line.sourceNick, support.caseMapping)
+        let target = line.text(0).map(support.caseMapping.fold) ?? ""
+        let isHere = target == nick.map(support.caseMapping.fold) || roomMembers.contains(source, in: target)
+        if isHere, line.key == .privmsg, source != nick.map(support.caseMapping.fold),
+            room(target) == nil || !isKnownPeer(source)
+        {
             introduce(to: line.string(line.sourceNick), now, out)
         }
         let bare = Hello.stripped(text) ?? text
@@ -138,38 +149,44 @@ extension IRCSession {
     ///
     /// - Returns: what the person is told.
     func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
-        if let answer = opened.answer { control(answer, to: nick, now, out) }
+        if let answer = opened.answer { control(answer.body, to: nick, device: answer.device, now, out) }
         guard let event = opened.event else { return [] }
         switch event {
         case .met(let name), .renewed(let name):
             release(name, now, out)
             if case .met = event { return [Remarks.met(nick)] }
             return []
+        case .roomProtected(let room): return [Remarks.roomProtected(room, readers: readers(in: room).count)]
         case .changed: return [Remarks.changedKeys(nick)]
         case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]
         }
     }
 
-    /// Sends a control message to one device.
-    private func control(_ answer: Opened.Answer, to nick: String, _ now: Moment, _ out: SessionOutput) {
+    /// Sends a control message to one device, or to all of a person's.
+    func control(_ body: Body, to nick: String, device: DeviceID?, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(nick)
         let peer = environment.peers.map { person(folded, $0) }
         var name = AccountID.nick(folded)
         if case .capable(let known) = peer { name = known }
         let ticket = outbound.reserve()
-        seals[ticket] = PendingSeal(target: nick, clientLabel: nil, body: answer.body, peer: name, verb: "NOTICE")
+        seals[ticket] = PendingSeal(target: nick, clientLabel: nil, body: body, peer: name, verb: "NOTICE")
         out.jobs.append(
             .seal(
                 SealJob(
                     connection: id, ticket: ticket, sender: account, recipient: name, target: nick,
                     senderName: support.caseMapping.fold(self.nick ?? ""), recipientName: folded, verb: "NOTICE",
-                    body: answer.body, capacity: lineCapacity(verb: "NOTICE", target: nick), device: answer.device)))
+                    body: body, capacity: lineCapacity(verb: "NOTICE", target: nick), device: device)))
     }
 
     /// An envelope could not be opened. Its sender may not know that our keys are new.
     func notOpened(_ failure: OpenFailure, _ open: PendingOpen, _ now: Moment, _ out: SessionOutput) {
-        guard failure == .unknownSender || failure == .notAuthentic, room(open.target) == nil else { return }
-        introduce(to: open.sourceNick, now, out)
+        if let room = room(open.target) {
+            guard roomMembers.contains(support.caseMapping.fold(open.sourceNick), in: room.name) else { return }
+            if failure == .unknownSender { introduce(to: open.sourceNick, now, out) }
+            if failure == .keyMissing { askForKey(of: room.name, from: open.sourceNick, now, out) }
+        } else if failure == .unknownSender || failure == .notAuthentic {
+            introduce(to: open.sourceNick, now, out)
+        }
     }
 
     // MARK: Waiting for keys

@@ -15,7 +15,10 @@ extension IRCSession {
         }
         if outage != nil { return resumptionLine(line, raw, now, out) }
         if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
-        if environment.peers != nil { nameBook.learn(line, tagsAccounts: capabilities.has("account-tag"), support) }
+        if environment.peers != nil {
+            nameBook.learn(line, tagsAccounts: capabilities.has("account-tag"), support)
+            trackMembers(line)
+        }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
         case .kill:

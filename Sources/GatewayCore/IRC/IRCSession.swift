@@ -69,6 +69,7 @@ package final class IRCSession {
     /// Of a sidecar: how people are called, and whom keys are being exchanged with.
     var nameBook = NameBook()
     var exchange = KeyExchange()
+    var roomMembers = RoomMembers()
     var isUpstreamClosed = false
 
     /// - Parameters:
@@ -153,7 +154,7 @@ package final class IRCSession {
     /// Answers of the vault.
     package func answered(_ reply: VaultReply, at now: Moment, _ out: SessionOutput) {
         switch reply {
-        case .sealed(let ticket, let request, let first): sealed(ticket, request, first, now, out)
+        case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)
         case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
         case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)

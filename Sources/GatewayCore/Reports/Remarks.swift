@@ -62,6 +62,10 @@ package enum Remarks {
             "An encrypted message from \(source) could not be opened: it was cut, or made by another version."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
+        case .keyMissing:
+            "An encrypted message from \(source) could not be opened: the key for this room has not come. It is asked for."
+        case .beforeJoining: "An encrypted message from \(source) was sent before you could read here."
+        case .notInRoom: "An encrypted message was withheld: \(source) is not in the room that it came in."
         case .store:
             "A message from \(source) could not be shown: the gateway's store did not take it. Ask the operator."
         }
@@ -137,6 +141,16 @@ package enum Remarks {
     static func met(_ nick: String) -> String {
         "Keys were exchanged with \(nick). From now on your messages to each other are end-to-end encrypted. To be sure "
             + "that nobody stands between, compare: pawl sidecar verify \(nick)"
+    }
+
+    static func roomProtected(_ room: String, readers: Int) -> String {
+        "What you say in \(room) is end-to-end encrypted from now on, for \(readers) others. Who joins without a sidecar "
+            + "cannot read it."
+    }
+
+    static func roomOutsiders(_ room: String, _ nicks: [String]) -> String {
+        "In \(room) these cannot read what you say: \(nicks.prefix(10).joined(separator: ", "))"
+            + (nicks.count > 10 ? " and \(nicks.count - 10) more." : ".")
     }
 
     static func changedKeys(_ nick: String) -> String {

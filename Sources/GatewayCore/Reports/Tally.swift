@@ -11,7 +11,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case failed
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
-    case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openStore
+    case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
+        openBeforeJoining, openNotInRoom, openStore
     case fragmentsLost, gaps
     // Facts about lines.
     case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend
@@ -44,6 +45,9 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .openMalformed: "open_failed_malformed"
         case .openUnknownSender: "open_failed_unknown_sender"
         case .openWrongSource: "open_failed_wrong_source"
+        case .openKeyMissing: "open_failed_key_missing"
+        case .openBeforeJoining: "open_failed_before_joining"
+        case .openNotInRoom: "open_failed_not_in_room"
         case .openStore: "open_failed_store"
         case .fragmentsLost: "fragments_lost"
         case .gaps: "gaps"
@@ -80,6 +84,9 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .malformed: .openMalformed
             case .unknownSender: .openUnknownSender
             case .wrongSource: .openWrongSource
+            case .keyMissing: .openKeyMissing
+            case .beforeJoining: .openBeforeJoining
+            case .notInRoom: .openNotInRoom
             case .store: .openStore
             }
     }

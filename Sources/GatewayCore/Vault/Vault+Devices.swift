@@ -50,7 +50,7 @@ extension Vault {
         let boxes = try recipients(job, devices)
         guard let first = boxes.first else { throw SealRefusal.keysMissing }
         let sessions = boxes.compactMap { session(with: $0.device) }
-        step.sessions = sessions
+        step.sessions += sessions
         for id in sessions { keeper.markDirty(id) }
         let own = devices.device.id
         if boxes.count == 1 {

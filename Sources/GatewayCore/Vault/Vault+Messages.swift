@@ -16,21 +16,21 @@ extension Vault {
             return
         }
         do {
-            let id = nextRequest(now)
-            let envelope =
-                devices == nil
-                ? try hostedEnvelope(job, MessageID(id), now, &changes, &step)
-                : try deviceEnvelope(job, MessageID(id), &step)
-            guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
-            else { throw EnvelopeError.malformed }
-            let request = Request(
-                id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
-                bodies: bodies, acceptedAt: now.wall)
-            changes.append(.insertRequest(request))
-            step.request = id
+            let keys = devices == nil ? [] : try distributions(job, now, &changes, &step)
+            let id = MessageID(nextRequest(now))
+            let envelope: Envelope
+            if devices == nil {
+                envelope = try hostedEnvelope(job, id, now, &changes, &step)
+            } else if let room = job.recipient.roomName {
+                envelope = try roomEnvelope(job, room, id, &changes, &step)
+            } else {
+                envelope = try deviceEnvelope(job, id, &step)
+            }
+            let request = try insert(envelope, job, now, &changes, &step)
             let isFirst = latch(job, now, &changes, &step)
-            track(id, InFlight(connection: job.connection, account: job.sender, request: request))
-            step.reply = (job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst))
+            step.reply = (
+                job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys)
+            )
         } catch {
             changes.removeAll()
             switch error as? SealRefusal {
@@ -42,10 +42,29 @@ extension Vault {
             case nil: break
             }
             step.reply = step.failure
+            for request in step.requests { untrack(request) }
+            step.requests = []
             keeper.drop(step.sessions)
             for account in step.madeDevices { keeper.drop(device: account) }
             step.madeDevices = []
         }
+    }
+
+    /// Makes an envelope a request.
+    mutating func insert(
+        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Request {
+        let id = envelope.messageID.value
+        guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
+        else { throw EnvelopeError.malformed }
+        let request = Request(
+            id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
+            bodies: bodies, acceptedAt: now.wall)
+        changes.append(.insertRequest(request))
+        step.requests.append(id)
+        track(id, InFlight(connection: job.connection, account: job.sender, request: request))
+        return request
     }
 
     /// Why a message is not sealed although nothing has failed.

@@ -18,7 +18,7 @@ extension Vault {
             switch envelope.kind {
             case .introduction: return .success(try introduced(job, envelope, now, &changes, &step))
             case .direct, .several: return .success(try opened(job, envelope, now, &changes, &step))
-            case .room: return .failure(.init(reason: .unknownSender))
+            case .room: return .success(try openedInRoom(job, envelope, now, &changes, &step))
             }
         } catch {
             // What was authentic has moved its session on; everything else is as it was.
@@ -56,7 +56,7 @@ extension Vault {
         if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
         peer?.introduced[envelope.sender] = introduction.time
         var opened = Opened(
-            body: Body(kind: .control, text: []), sender: peer?.name ?? .own, gap: 0, protection: .plaintext)
+            body: .noText, sender: peer?.name ?? .own, gap: 0, protection: .plaintext)
         if event == nil { event = peer.map { .renewed($0.name) } }
         opened.event = event
         if let peer { put(peer, &changes, &step) }
@@ -132,14 +132,19 @@ extension Vault {
     }
 
     /// A known device may write under the names of its owner, and under a name that nobody known has.
-    private func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
+    func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
         guard let devices, let owner = devices.owner(of: device), owner != .own else { return }
         guard job.senders.contains(owner) || job.senders.allSatisfy({ devices.peers[$0] == nil }) else {
             throw OpenError(reason: .wrongSource)
         }
     }
 
-    private func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
+    func owner(_ envelope: Envelope) throws(OpenError) -> AccountID {
+        guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        return owner
+    }
+
+    func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
         sender == .own || job.senders.contains(sender) ? nil : .otherName(sender)
     }
 
@@ -202,7 +207,7 @@ extension Vault {
         _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ now: Moment,
         _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) throws -> Opened {
-        var opened = Opened(body: Body(kind: .control, text: []), sender: .own, gap: 0)
+        var opened = Opened(body: .noText, sender: .own, gap: 0)
         switch message {
         case .ready(let chain), .acknowledge(let chain):
             // A list proves nothing about a session whose key it does not hold.
@@ -219,7 +224,13 @@ extension Vault {
             if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
             }
-        case .senderKey, .senderKeyWanted, .adopted:
+        case .senderKey(let room, let distribution):
+            opened.sender = try owner(envelope)
+            take(distribution, of: envelope.sender, in: room, &changes, &step)
+        case .senderKeyWanted(let room):
+            opened.sender = try owner(envelope)
+            devices?.roomKeys.forget(reader: envelope.sender, in: room)
+        case .adopted:
             throw OpenError(reason: .malformed)
         }
         return opened

@@ -13,8 +13,8 @@ package struct VaultBatch: Sendable {
         var reply: (connection: ConnectionID, reply: VaultReply)?
         var failure: (connection: ConnectionID, reply: VaultReply)?
         var latched: Latched?
-        /// The request that the step has inserted.
-        var request: UInt64?
+        /// The requests that the step has inserted.
+        var requests: [UInt64] = []
         /// Peers that have changed, and prekeys that were used.
         var peers: Set<AccountID> = []
         var touchesDevices = false
@@ -257,7 +257,7 @@ package struct Vault<Random: RandomSource> {
             let store = store
             devices?.reload(store)
         }
-        if let request = step.request {
+        for request in step.requests {
             untrack(request)
             // The connection may have ended in the same batch.
             for account in waiting.keys { waiting[account]?.removeAll { $0.id == request } }

@@ -20,6 +20,17 @@ package struct SealJob: Sendable {
     package var capacity: Int
     /// Only this device of the recipient is meant; nothing where all are.
     package var device: DeviceID?
+    /// Who reads in a room whose members hold keys of their own.
+    package var members: [Member] = []
+
+    /// Somebody in a room whose keys are known.
+    package struct Member: Sendable, Equatable {
+        package var account: AccountID
+        /// The nick to write to, as the backend folds it.
+        package var nick: String
+        /// Characters that one line to them has room for.
+        package var capacity: Int
+    }
 
     package init(
         connection: ConnectionID, ticket: UInt64, sender: AccountID, recipient: AccountID, target: String,
@@ -116,6 +127,12 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case unknownSender = "unknown_sender"
     /// The source of the line is not the account that the envelope names.
     case wrongSource = "wrong_source"
+    /// It is sealed under a key for the room that has not come, or was never meant for this device.
+    case keyMissing = "key_missing"
+    /// It was said before this device became a reader.
+    case beforeJoining = "before_joining"
+    /// Its sender is not in the room that it stands in.
+    case notInRoom = "not_in_room"
     /// The store did not take the change.
     case store
 }
@@ -151,6 +168,8 @@ package enum PeerEvent: Sendable, Equatable {
     case renewed(AccountID)
     /// Somebody shows keys that are not those of the person known by this name.
     case changed(AccountID)
+    /// Somebody speaks end to end in the room of this folded name, and so will the person.
+    case roomProtected(String)
     /// A known person writes under a name that is new.
     case otherName(AccountID)
 }
@@ -167,7 +186,8 @@ package enum PeerDecision: Sendable, Equatable {
 
 /// What the vault answers, always after the commit.
 package enum VaultReply: Sendable {
-    case sealed(ticket: UInt64, Request, firstOfConversation: Bool)
+    /// - Parameter keys: requests that bring the room's readers the key, and go before it.
+    case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)

@@ -1,0 +1,31 @@
+// Who is in the rooms of a connection, as its own lines say. A sidecar gives keys to these and to nobody else.
+
+/// Folded nicks by folded room, without the connection's own.
+struct RoomMembers {
+    private var rooms: [String: Set<String>] = [:]
+
+    func others(in room: String) -> Set<String> { rooms[room] ?? [] }
+
+    func contains(_ nick: String, in room: String) -> Bool { rooms[room]?.contains(nick) == true }
+
+    /// The connection itself has been let in; who else is there comes with the list of names.
+    mutating func begin(_ room: String) { rooms[room] = [] }
+
+    mutating func end(_ room: String) { rooms[room] = nil }
+
+    mutating func add(_ nicks: some Sequence<String>, to room: String, besides own: String) {
+        guard rooms[room] != nil else { return }
+        rooms[room]?.formUnion(nicks)
+        rooms[room]?.remove(own)
+    }
+
+    mutating func remove(_ nick: String, from room: String) { rooms[room]?.remove(nick) }
+
+    mutating func removeEverywhere(_ nick: String) {
+        for room in rooms.keys { rooms[room]?.remove(nick) }
+    }
+
+    mutating func rename(_ nick: String, to new: String) {
+        for room in rooms.keys where rooms[room]?.remove(nick) != nil { rooms[room]?.insert(new) }
+    }
+}

@@ -1,0 +1,141 @@
+// Rooms whose members hold keys of their own: one seal under the speaker's key, which each reader has got in a message of
+// its own.
+
+import DoubleRatchet
+import Envelope
+import RequestQueue
+
+extension Vault {
+    // MARK: Speaking
+
+    /// The requests that bring the key for a room to those who do not have it; none for a message to one person.
+    mutating func distributions(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> [Request] {
+        guard let room = job.recipient.roomName, devices != nil else { return [] }
+        step.touchesDevices = true
+        let readers = try readers(of: job.members)
+        let all = Set(readers.flatMap(\.devices))
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
+        var requests: [Request] = []
+        let message = ControlMessage.senderKey(room: room, key.key.distribution)
+        for (member, owned) in readers where !Set(owned).isSubset(of: key.readers) {
+            let letter = SealJob(
+                connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
+                target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
+                body: message.body, capacity: member.capacity)
+            let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
+            requests.append(try insert(envelope, letter, now, &changes, &step))
+        }
+        key.readers = all
+        return requests
+    }
+
+    /// The members that can be given the key, with those of their devices that there is a session with.
+    private mutating func readers(
+        of members: [SealJob.Member]
+    ) throws -> [(member: SealJob.Member, devices: [DeviceID])] {
+        var readers: [(SealJob.Member, [DeviceID])] = []
+        for member in members {
+            guard let peer = devices?.peers[member.account], peer.offered == nil else { continue }
+            var found: [DeviceID] = []
+            for listed in peer.chain.current {
+                if let id = session(with: listed.id), try keeper.session(id) != nil { found.append(listed.id) }
+            }
+            if !found.isEmpty { readers.append((member, found)) }
+        }
+        return readers
+    }
+
+    mutating func roomEnvelope(
+        _ job: SealJob, _ room: String, _ id: MessageID, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        guard let own = devices?.device.id else { throw SealRefusal.keysMissing }
+        let all = Set(try readers(of: job.members).flatMap(\.devices))
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else {
+            throw SealRefusal.keysMissing
+        }
+        step.touchesDevices = true
+        let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
+        let associated = associatedData(from: own, to: DeviceID(0), room: job.recipient, id)
+        var message: [UInt8] = []
+        try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
+        if let row = try devices?.roomKeys.row(own: key, room: room, random: &keeper.random) { changes.append(row) }
+        return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
+    }
+
+    // MARK: Hearing
+
+    mutating func take(
+        _ distribution: SenderKeyDistribution, of sender: DeviceID, in room: String,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard devices?.roomKeys.take(distribution, from: sender, in: room) == true else { return }
+        step.touchesDevices = true
+        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &keeper.random) { changes.append(row) }
+    }
+
+    mutating func openedInRoom(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        guard let recipient = job.recipients.first, let room = recipient.roomName else {
+            throw OpenError(reason: .notAuthentic)
+        }
+        let sender = try owner(envelope)
+        try checkSource(job, envelope.sender)
+        let associated = associatedData(
+            from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
+        let (plaintext, skipped) = try decrypt(envelope, associated, room)
+        step.touchesDevices = true
+        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+            changes.append(row)
+        }
+        var body = try Body(plaintext)
+        guard body.kind != .control else { throw OpenError(reason: .malformed) }
+        let isVerified = devices?.peers[sender]?.isVerified ?? false
+        if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
+        var opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes).get()
+        opened.isVerified = isVerified
+        opened.event = otherName(sender, job)
+        opened.protection = .device
+        if raise(room: room, now, &changes, &step) { opened.event = .roomProtected(room) }
+        return opened
+    }
+
+    private func decrypt(_ envelope: Envelope, _ associated: [UInt8], _ room: String) throws -> ([UInt8], Int) {
+        var reason = OpenFailure.keyMissing
+        for key in devices?.roomKeys.received(from: envelope.sender, in: room) ?? [] {
+            var plaintext: [UInt8] = []
+            do throws(RatchetError) {
+                let received = try key.receiver.decrypt(
+                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                return (plaintext, received.skipped)
+            } catch {
+                switch error {
+                case .unknownSenderKey: continue
+                case .duplicate: throw OpenError(reason: .copy)
+                case .tooFarAhead: reason = .tooFarAhead
+                case .beforeDistribution: reason = .beforeJoining
+                case .malformed, .unsupportedVersion: reason = .malformed
+                default: reason = .notAuthentic
+                }
+            }
+        }
+        throw OpenError(reason: reason)
+    }
+
+    /// A room in which somebody speaks end to end stays so.
+    private mutating func raise(
+        room: String, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        let account = AccountID.room(room)
+        guard conversations.insert(ConversationID(account, account)).inserted else { return false }
+        latch(
+            .init(
+                conversation: ConversationID(account, account), account: account, peer: account, peerName: "",
+                accountName: "", protection: .device), now, &changes, &step)
+        return true
+    }
+}
