@@ -39,7 +39,9 @@ import Testing
         for (number, member) in members.enumerated() where number > 0 {
             #expect(texts(member) == expected.filter { $0 != "from \(number)" })
         }
-        #expect(!world.canary.contains("warming up") && !world.canary.contains("aaaaaaaaaa") && !world.canary.contains("from "))
+        #expect(
+            !world.canary.contains("warming up") && !world.canary.contains("aaaaaaaaaa")
+                && !world.canary.contains("from "))
         #expect(try world.store.requestCounts() == [.done: size + 1])
     }
 

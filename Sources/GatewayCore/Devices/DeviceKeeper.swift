@@ -12,6 +12,8 @@ struct DeviceKeeper {
     var chain: DeviceChain
     var shelf: PreKeyShelf
     var roomKeys: RoomKeys
+    /// Whose list this device is to be taken into, as the person has said.
+    var joining: AccountID?
     private(set) var peers: [AccountID: Peer] = [:]
     private var owners: [DeviceID: AccountID] = [:]
     private let sealer: StorageSealer

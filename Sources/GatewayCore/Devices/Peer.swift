@@ -16,6 +16,8 @@ package struct Peer: Equatable, Sendable {
     package var isVerified = false
     /// When ``chain`` was pinned, in milliseconds since 1970.
     package var since: Int64
+    /// How many versions the person's own list had when this peer was last told.
+    package var told = 0
     /// The time of the last introduction of each device, by the peer's clock.
     package var introduced: [DeviceID: Int64] = [:]
 
@@ -26,7 +28,7 @@ package struct Peer: Equatable, Sendable {
     // MARK: Bytes
 
     package var bytes: [UInt8] {
-        var output: [UInt8] = [1, isVerified ? 1 : 0]
+        var output: [UInt8] = [1, isVerified ? 1 : 0, UInt8(clamping: told)]
         output.append(bigEndian: UInt64(bitPattern: since))
         output.append(field: chain.bytes)
         output.append(field: offered?.bytes ?? [])
@@ -45,6 +47,7 @@ package struct Peer: Equatable, Sendable {
         guard form == 1 else { throw .unsupportedVersion(form) }
         self.name = name
         isVerified = try cursor.byte() == 1
+        told = Int(try cursor.byte())
         since = Int64(bitPattern: try cursor.uint64())
         chain = try DeviceChain(try cursor.field())
         let other = try cursor.field()

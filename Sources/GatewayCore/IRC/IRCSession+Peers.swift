@@ -157,6 +157,8 @@ extension IRCSession {
             if case .met = event { return [Remarks.met(nick)] }
             return []
         case .roomProtected(let room): return [Remarks.roomProtected(room, readers: readers(in: room).count)]
+        case .adopted: return [Remarks.adopted]
+        case .revoked: return [Remarks.revoked]
         case .changed: return [Remarks.changedKeys(nick)]
         case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]
         }

@@ -161,6 +161,7 @@ package final class IRCSession {
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
+        case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
         }

@@ -153,6 +153,10 @@ package enum Remarks {
             + (nicks.count > 10 ? " and \(nicks.count - 10) more." : ".")
     }
 
+    static let adopted = "Your devices have a new list. See: pawl sidecar status."
+    static let revoked =
+        "This device has been removed by another one of yours. It can read no new messages; people no longer accept its."
+
     static func changedKeys(_ nick: String) -> String {
         "\(nick) shows keys that are not the ones you know. Either they have started again, or somebody else writes in "
             + "their name. Nothing is sent until you accept: pawl sidecar verify \(nick), pawl sidecar accept \(nick)"

@@ -2,6 +2,7 @@
 
 import DoubleRatchet
 import Envelope
+import RequestQueue
 
 extension Vault {
     /// Bytes that a message is longer while its session has not been answered: the prekey part.
@@ -82,7 +83,7 @@ extension Vault {
             ids = [device]
         } else {
             guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
-            ids = peer.chain.current.map(\.id)
+            ids = peer.chain.current.map(\.id).filter { $0 != devices.device.id }
         }
         var found: [Recipient] = []
         for id in ids {
@@ -90,7 +91,7 @@ extension Vault {
         }
         // The other devices of the person's own read along; alone they are no recipients.
         guard job.device == nil, !found.isEmpty else { return found }
-        for listed in devices.chain.current where listed.id != devices.device.id {
+        for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
             if let session = session(with: listed.id), let box = try keeper.session(session) {
                 found.append((listed.id, box))
             }
@@ -159,7 +160,69 @@ extension Vault {
         case .forget:
             endSessions(peer.chain, &changes)
             devices?.forget(name, &changes)
+        case .adopt: adopt(&peer, &changes)
+        case .join: devices?.joining = name
         }
+    }
+
+    // MARK: Several devices of one person
+
+    private mutating func adopt(_ peer: inout Peer, _ changes: inout [StoreChange]) {
+        guard let own = devices?.device, let chain = devices?.chain, let theirs = peer.chain.current.first,
+            peer.offered == nil
+        else { return }
+        // Said again, where the letter was lost: the list has it already.
+        if chain.identity(of: theirs.id) == nil {
+            guard peer.chain.current.count == 1, let longer = chain.adding(theirs, by: own.id, own.identity) else {
+                return
+            }
+            devices?.put(chain: longer, &changes)
+        }
+        peer.chain = devices?.chain ?? chain
+        peer.isVerified = true
+        devices?.put(peer, &changes)
+    }
+
+    mutating func revoke(_ device: DeviceID, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        guard let own = devices?.device, let chain = devices?.chain,
+            let shorter = chain.removing(device, by: own.id, own.identity)
+        else { return }
+        step.touchesDevices = true
+        take(shorter, &changes, &step)
+        keeper.drop([session(with: device)].compactMap { $0 })
+        changes.append(.removeSessions(device: device))
+    }
+
+    /// Takes another version of the own list, and gives it to those that stand for the person's other devices.
+    mutating func take(_ chain: DeviceChain, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        step.touchesDevices = true
+        let names = (devices?.peers ?? [:]).values.filter { chain.continues($0.chain) }.map(\.name)
+        devices?.put(chain: chain, &changes)
+        for name in names {
+            guard var peer = devices?.peers[name] else { continue }
+            peer.chain = chain
+            devices?.put(peer, &changes)
+            step.peers.insert(name)
+        }
+    }
+
+    /// Our list, for those who have an older version of it; sent before the next message to them.
+    mutating func news(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> [Request] {
+        guard job.body.kind != .control, let chain = devices?.chain, var peer = devices?.peers[job.recipient],
+            peer.told != chain.lists.count, !peer.chain.continues(chain)
+        else { return [] }
+        let isFirst = peer.told == 0 && chain.lists.count == 1
+        peer.told = chain.lists.count
+        devices?.put(peer, &changes)
+        step.touchesDevices = true
+        guard !isFirst else { return [] }
+        var letter = job
+        letter.verb = "NOTICE"
+        letter.body = ControlMessage.acknowledge(chain).body
+        let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
+        return [try insert(envelope, letter, now, &changes, &step)]
     }
 
     private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {

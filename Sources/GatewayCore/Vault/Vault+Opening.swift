@@ -59,7 +59,10 @@ extension Vault {
             body: .noText, sender: peer?.name ?? .own, gap: 0, protection: .plaintext)
         if event == nil { event = peer.map { .renewed($0.name) } }
         opened.event = event
-        if let peer { put(peer, &changes, &step) }
+        if let peer {
+            put(peer, &changes, &step)
+            if !job.senders.contains(peer.name) { step.alias = (job.sourceName, peer.name) }
+        }
         if case .changed = event { return opened }
         guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
         let session = try Session.initiate(
@@ -82,9 +85,15 @@ extension Vault {
         case .new(let peer): return (peer, .met(peer.name))
         case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
         case .changed(let peer): return (peer, .changed(peer.name))
-        case .own: return (nil, nil)
+        case .own(let chain): return try meetOwn(chain)
         case .refused(let reason): throw OpenError(reason: reason)
         }
+    }
+
+    /// Another of the person's own devices shows its list, which may be a later one.
+    private func meetOwn(_ shown: DeviceChain) throws(OpenError) -> (Peer?, PeerEvent?) {
+        guard let devices, shown.continues(devices.chain), shown != devices.chain else { return (nil, nil) }
+        return (nil, shown.identity(of: devices.device.id) == nil ? .revoked : .adopted(.own))
     }
 
     private mutating func put(_ peer: Peer, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
@@ -125,6 +134,7 @@ extension Vault {
             opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes).get()
             opened.isVerified = isVerified
             opened.event = otherName(sender, job)
+            if opened.event != nil { step.alias = (job.sourceName, sender) }
         }
         opened.protection = .device
         raise(opened.sender, job, now, &changes, &step)
@@ -220,6 +230,8 @@ extension Vault {
             if let peer {
                 put(peer, &changes, &step)
                 opened.sender = peer.name
+            } else if event != nil {
+                take(chain, &changes, &step)
             }
             if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
@@ -230,8 +242,18 @@ extension Vault {
         case .senderKeyWanted(let room):
             opened.sender = try owner(envelope)
             devices?.roomKeys.forget(reader: envelope.sender, in: room)
-        case .adopted:
-            throw OpenError(reason: .malformed)
+        case .adopted(let chain):
+            opened.sender = try owner(envelope)
+            guard let own = devices?.device, opened.sender == devices?.joining,
+                var peer = devices?.peers[opened.sender],
+                chain.continues(peer.chain), chain.identity(of: own.id) == own.identity.publicKey
+            else { throw OpenError(reason: .unknownSender) }
+            devices?.joining = nil
+            devices?.put(chain: chain, &changes)
+            peer.chain = chain
+            peer.isVerified = true
+            put(peer, &changes, &step)
+            opened.event = .adopted(peer.name)
         }
         return opened
     }

@@ -12,7 +12,7 @@ extension Vault {
     mutating func distributions(
         _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) throws -> [Request] {
-        guard let room = job.recipient.roomName, devices != nil else { return [] }
+        guard let room = job.recipient.roomName else { return try news(job, now, &changes, &step) }
         step.touchesDevices = true
         let readers = try readers(of: job.members)
         let all = Set(readers.flatMap(\.devices))

@@ -18,6 +18,8 @@ package struct VaultBatch: Sendable {
         /// Peers that have changed, and prekeys that were used.
         var peers: Set<AccountID> = []
         var touchesDevices = false
+        /// The folded nick that somebody known has been seen under.
+        var alias: (nick: String, peer: AccountID)?
     }
 
     /// A conversation that is protected once the step is committed.
@@ -197,6 +199,7 @@ package struct Vault<Random: RandomSource> {
             case .introduce(let connection, let ticket, let capacity):
                 introduce(connection, ticket, capacity, now, &changes, &step)
             case .decide(let name, let decision): decide(name, decision, &changes, &step)
+            case .revoke(let device): revoke(device, &changes, &step)
             case .record(let records): changes = records
             case .tick:
                 for (connection, reply) in expire(now, &changes) {
@@ -245,6 +248,8 @@ package struct Vault<Random: RandomSource> {
                 latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
             }
             for name in step.peers { peerTable[name] = devices?.peers[name] }
+            if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
+            if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
             return step.reply.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
         }
     }

@@ -107,6 +107,8 @@ package enum VaultJob: Sendable {
     case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
     /// A person has decided something about somebody's devices.
     case decide(AccountID, PeerDecision)
+    /// A person has lost one of their own devices.
+    case revoke(DeviceID)
     /// Changes that need no answer.
     case record([StoreChange])
     /// Time has passed.
@@ -170,6 +172,10 @@ package enum PeerEvent: Sendable, Equatable {
     case changed(AccountID)
     /// Somebody speaks end to end in the room of this folded name, and so will the person.
     case roomProtected(String)
+    /// The device belongs to the person's list from now on.
+    case adopted(AccountID)
+    /// Another of the person's own devices has removed this one.
+    case revoked
     /// A known person writes under a name that is new.
     case otherName(AccountID)
 }
@@ -182,6 +188,10 @@ package enum PeerDecision: Sendable, Equatable {
     case verify
     /// They are to be met anew.
     case forget
+    /// They are the person's own: this device takes theirs into its list.
+    case adopt
+    /// They are the person's own: this device is to be taken into their list.
+    case join
 }
 
 /// What the vault answers, always after the commit.
@@ -199,6 +209,8 @@ package enum VaultReply: Sendable {
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.
     case keysMissing(ticket: UInt64)
+    /// A control message for somebody, under the name that they are known by.
+    case letter(AccountID, Body)
     /// Something that the person behind the connection is to read.
     case remark(String)
 }

@@ -19,7 +19,9 @@ struct Sidecar: AsyncParsableCommand {
 
     /// What a running sidecar answers.
     static let asking: [any ParsableCommand.Type] = [
-        SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self,
+        SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self, SidecarAdopt.self,
+        SidecarJoin.self,
+        SidecarRevoke.self,
     ]
 
     /// `pawl sidecar run`, or nothing behind `sidecar`

@@ -1,6 +1,7 @@
 // A running sidecar as its commands see it.
 
 import DoubleRatchet
+import Envelope
 import GatewayCore
 import GatewayNIO
 import NIOCore
@@ -42,6 +43,27 @@ extension Gateway {
             .decide(name, decision), .record([audit("sidecar", "\(decision) \(name.displayName)")]),
         ])
         try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+    }
+
+    /// Sends control messages over one of the connections.
+    ///
+    /// - Throws: ``AdminFailure`` where no client is connected.
+    func write(_ letters: [(to: AccountID, message: ControlMessage)]) throws {
+        guard let connection = environment.roster.entries.first?.connection else {
+            throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
+        }
+        vault.send(
+            letters.map { AddressedReply(connection: connection, reply: .letter($0.to, $0.message.body)) })
+    }
+
+    /// Takes a device out of the person's list, and tells everybody.
+    func revoke(_ device: DeviceID) async throws {
+        vault.submit([.revoke(device), .record([audit("sidecar", "revoke \(device.value)")])])
+        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+        guard let own = try peers().own, own.chain.identity(of: device) == nil else {
+            throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
+        }
+        try? write(try peers().all.map { ($0.name, .acknowledge(own.chain)) })
     }
 
     func lowerLatch(ofPeer name: AccountID) throws {
