@@ -1,0 +1,91 @@
+import Envelope
+import GatewayCore
+import Testing
+
+/// Two sidecars of one person, and somebody who writes to both.
+@Suite struct OwnDevicesTests {
+    let desk: World
+    let phone: World
+    let bob: World
+    let people: (desk: World.Client, phone: World.Client, bob: World.Client)
+
+    init() throws {
+        desk = try World(.opportunistic, seed: 1, sidecar: true)
+        phone = try World(.opportunistic, seed: 2, beside: desk, sidecar: true)
+        bob = try World(.opportunistic, seed: 3, beside: phone, sidecar: true)
+        people = (desk.connect("alice"), phone.connect("phone"), bob.connect("bob"))
+        desk.send(people.desk, "PRIVMSG bob :hello")
+        desk.send(people.desk, "PRIVMSG phone :hello")
+    }
+
+    /// The phone is taken into the list of the desk.
+    private func adopt() throws {
+        phone.pendingJobs.append(.decide(.nick("alice"), .join))
+        desk.pendingJobs.append(.decide(.nick("phone"), .adopt))
+        desk.settle()
+        let own = try #require(desk.environment.peers?.own)
+        desk.run(people.desk) {
+            people.desk.session.answered(
+                .letter(.nick("phone"), ControlMessage.adopted(own.chain).body), at: desk.now, $0)
+        }
+        desk.settle()
+    }
+
+    private func texts(_ client: World.Client) -> [String] {
+        client.read.filter { $0.contains(" PRIVMSG ") }
+            .map { String($0.split(separator: ":", maxSplits: 2).last ?? "") }.filter { $0.hasPrefix("[e2e") }
+    }
+
+    @Test func bothDevicesAreOnePerson() throws {
+        try adopt()
+        #expect(phone.environment.peers?.own?.chain.current.count == 2)
+        #expect(phone.environment.peers?.own?.chain == desk.environment.peers?.own?.chain)
+        desk.send(people.desk, "PRIVMSG bob :from the desk")
+        #expect(bob.environment.peers?[.nick("alice")]?.chain.current.count == 2)
+        phone.send(people.phone, "PRIVMSG bob :hello from the phone")
+        phone.send(people.phone, "PRIVMSG bob :secret from the phone")
+        bob.send(people.bob, "PRIVMSG phone :secret for the phone")
+        bob.send(people.bob, "PRIVMSG alice :secret for the desk")
+        #expect(texts(people.bob) == ["[e2e] from the desk", "[e2e] secret from the phone"])
+        #expect(people.bob.read.contains { $0.contains("phone writes with the keys of alice") })
+        #expect(texts(people.phone) == ["[e2e] secret for the phone"])
+        #expect(texts(people.desk) == ["[e2e] secret for the desk"])
+        // Between themselves as well.
+        phone.send(people.phone, "PRIVMSG alice :note to myself")
+        #expect(texts(people.desk).last == "[e2e verified] note to myself")
+        #expect(!desk.canary.contains("secret") && !desk.canary.contains("note to myself"))
+    }
+
+    @Test func aLostDeviceIsRemovedFromTheOther() throws {
+        try adopt()
+        desk.send(people.desk, "PRIVMSG bob :before")
+        phone.send(people.phone, "PRIVMSG bob :hello from the phone")
+        let lost = try #require(desk.environment.peers?.own?.device)
+        phone.pendingJobs.append(.revoke(lost))
+        phone.settle()
+        #expect(phone.environment.peers?.own?.chain.current.count == 1)
+        phone.send(people.phone, "PRIVMSG bob :the desk is lost")
+        #expect(
+            bob.environment.peers?[.nick("alice")]?.chain.current.map(\.id) == [
+                try #require(phone.environment.peers?.own?.device)
+            ])
+        // The thief writes on; nobody believes it, and nothing reaches it.
+        desk.send(people.desk, "PRIVMSG bob :secret of a thief")
+        #expect(!people.bob.read.contains { $0.contains("secret of a thief") })
+        bob.send(people.bob, "PRIVMSG alice :secret for whoever has the phone")
+        #expect(!people.desk.read.contains { $0.contains("secret for whoever") })
+        #expect(texts(people.bob) == ["[e2e] before", "[e2e] the desk is lost"])
+    }
+
+    @Test func nobodyIsAdoptedWithoutHavingAsked() throws {
+        desk.pendingJobs.append(.decide(.nick("phone"), .adopt))
+        desk.settle()
+        let own = try #require(desk.environment.peers?.own)
+        desk.run(people.desk) {
+            people.desk.session.answered(
+                .letter(.nick("phone"), ControlMessage.adopted(own.chain).body), at: desk.now, $0)
+        }
+        desk.settle()
+        #expect(phone.environment.peers?.own?.chain.current.count == 1)
+    }
+}
