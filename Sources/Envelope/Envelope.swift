@@ -86,6 +86,14 @@ package struct Envelope: Equatable, Sendable {
         ratchetMessage = Array(bytes.dropFirst(Self.headerLength))
     }
 
+    /// What the first bytes of an envelope claim; nothing where they are no envelope of this version.
+    package static func claim(of bytes: [UInt8]) -> (kind: Kind, sender: DeviceID)? {
+        guard bytes.count >= headerLength, bytes[0] >> 4 == version, let kind = Kind(rawValue: bytes[0] & 0x0F) else {
+            return nil
+        }
+        return (kind, DeviceID(bytes[1..<9].reduce(0) { $0 << 8 | UInt64($1) }))
+    }
+
     /// The bytes that the armour carries.
     package var bytes: [UInt8] {
         var output: [UInt8] = []

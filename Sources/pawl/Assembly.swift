@@ -35,6 +35,7 @@ enum Assembly {
         let store = try openStore(configuration)
         try RoleRecord.check(role, network: configuration.upstream.network, store)
         let peers = role == .sidecar ? PeerTable() : nil
+        let directory = role == .front ? DirectoryTable() : nil
         let journal = try DeliveryJournal(directory: configuration.data)
         if let warning = journal.warning { logger.warning("\(warning)") }
         let latches = LatchTable()
@@ -44,13 +45,14 @@ enum Assembly {
             network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
             store: store, latches: latches, rooms: rooms,
             requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
-            random: SystemRandomSource(), peers: peers, wasDelivered: { journal.contains($0) }, changes: &changes)
+            random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
+            changes: &changes)
         vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
         if !changes.isEmpty { _ = try store.commit([changes]) }
         let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,
-            peers: peers)
+            peers: peers, directory: directory)
         let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
             logger.error("the store did not take a batch: \(failure.message)")
         }

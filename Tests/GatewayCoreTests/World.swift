@@ -72,13 +72,15 @@ final class World {
         for (account, policy) in try store.load().policies { if let account { snapshot.accounts[account] = policy } }
         let latches = LatchTable()
         let peers = sidecar ? PeerTable() : nil
+        let directory = sidecar ? nil : DirectoryTable()
         environment = IRCEnvironment(
-            settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers)
+            settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers,
+            directory: directory)
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, rooms: environment.rooms, requestAge: 300_000, now: now,
-            random: SeededSource(seed: seed), peers: peers,
+            random: SeededSource(seed: seed), peers: peers, directory: directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
         guard let beside else { return }

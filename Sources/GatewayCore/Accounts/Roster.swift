@@ -1,5 +1,6 @@
 // Who is behind this gateway right now, by nick. Shared by all connections.
 
+package import Envelope
 import Synchronization
 
 /// The identity of one client's socket while this process lives.
@@ -20,11 +21,14 @@ package struct RosterEntry: Equatable, Sendable {
     package var participates: Bool
     /// Whether the client has asked for the capability; recorded, not yet believed.
     package var askedForCapability: Bool
+    /// The device that this connection has proven to have.
+    package var device: DeviceID?
 
     package init(
         connection: ConnectionID, account: AccountID, nick: String, isPresent: Bool = true, participates: Bool,
-        askedForCapability: Bool
+        askedForCapability: Bool, device: DeviceID? = nil
     ) {
+        self.device = device
         self.connection = connection
         self.account = account
         self.nick = nick
@@ -90,6 +94,11 @@ package final class Roster: Sendable {
         state.withLock { state in
             state.entries(of: account).filter(\.isPresent).map(\.nick).sorted()
         }
+    }
+
+    /// The connections of an account.
+    package func connections(of account: AccountID) -> [ConnectionID] {
+        state.withLock { $0.entries(of: account).map(\.connection) }
     }
 
     package func isPresent(_ account: AccountID) -> Bool {

@@ -35,6 +35,8 @@ package struct CapabilityNegotiation: Sendable {
     }
 
     package var visibility = Visibility()
+    /// Whether this program can encrypt by itself, and says so to a gateway in front of the backend.
+    package var isCapable = false
     /// What the client has.
     package private(set) var client: Set<String> = [] {
         didSet { isTranslating = upstream != client }
@@ -318,7 +320,7 @@ package struct CapabilityNegotiation: Sendable {
     }
 
     private mutating func requestWanted(_ requests: inout [String]) {
-        let all = Self.wanted + alsoWanted.subtracting(Self.wanted).sorted()
+        let all = Self.wanted + (isCapable ? [PawlCapability.name] : []) + alsoWanted.subtracting(Self.wanted).sorted()
         var names = all.filter { offered.contains($0) && !upstream.contains($0) }
         // Echoes can only be told from messages to oneself where they carry a label.
         if !offered.contains("labeled-response") || !offered.contains("batch") {

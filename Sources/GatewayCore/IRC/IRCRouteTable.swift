@@ -148,6 +148,7 @@ extension VerbKey {
     package static let starttls = VerbKey("STARTTLS")
     package static let authenticate = VerbKey("AUTHENTICATE")
     package static let fail = VerbKey("FAIL")
+    package static let pawl = VerbKey(ControlFrames.verb)
     package static let account = VerbKey("ACCOUNT")
     package static let away = VerbKey("AWAY")
 

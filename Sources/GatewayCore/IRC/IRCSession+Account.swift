@@ -29,11 +29,13 @@ extension IRCSession {
             }
         }
         account = new
+        clientDevice = ClientDevice()
         applyPolicy(now, out)
         guard isRegistered else { return }
         updateRoster(now)
         recordEvidence(now, out, registrations: 1)
         recover(out)
+        challenge(out)
     }
 
     /// The backend has accepted the registration under this nick.
@@ -46,6 +48,7 @@ extension IRCSession {
         guard policy > .off else { return }
         recordEvidence(now, out, registrations: 1)
         recover(out)
+        challenge(out)
         if settings.asksForVersion, let nick = self.nick {
             out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
         }
@@ -55,7 +58,7 @@ extension IRCSession {
         guard let nick, !isUpstreamClosed else { return }
         let entry = RosterEntry(
             connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy > .off,
-            askedForCapability: capabilities.clientAsked)
+            askedForCapability: capabilities.clientAsked, device: clientDevice.id)
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
         updateRooms()
     }

@@ -13,6 +13,7 @@ extension IRCSession {
         if answeredInOutage(line, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
+        case .pawl where capabilities.clientAsked && environment.directory != nil: return controlLine(line, now, out)
         case .cap: return clientCAP(line, raw, now, out)
         case .starttls: return startTLS(raw, now, out)
         case .authenticate where isExternal(line): return refuseExternal(out)
@@ -125,6 +126,7 @@ extension IRCSession {
         if capabilities.clientAsked != asked, isRegistered {
             updateRoster(now)
             recordEvidence(now, out, registrations: 0)
+            challenge(out)
         }
     }
 

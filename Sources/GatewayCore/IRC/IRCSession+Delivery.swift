@@ -47,9 +47,10 @@ extension IRCSession {
         _ armour: Armour.Line, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput
     ) {
         switch armour {
-        case .whole(let bytes): open(bytes, line, now, out)
+        case .whole(let bytes):
+            if !deliversToDevice(bytes, line, [raw], now, out) { open(bytes, line, [raw], now, out) }
         case .fragment(let id, let index, let count, let bytes):
-            collect(id, index, count, bytes, line, now, out)
+            collect(id, index, count, bytes, line, raw, now, out)
         case .remark where environment.peers != nil: pass(line, raw, out)
         case .remark:
             // Words for people without a gateway; of no use to anybody behind one.
@@ -62,29 +63,40 @@ extension IRCSession {
     }
 
     private func collect(
-        _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine, _ now: Moment,
-        _ out: SessionOutput
+        _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine,
+        _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput
     ) {
+        let name = "\(line.string(line.source)) \(id)"
+        if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
         if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
         let outcome = assembler?.add(
             source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
             bytes: bytes, now: now.monotonic)
         switch outcome {
-        case .complete(let envelope): open(envelope, line, now, out)
-        case .contradiction, .overflow: report(.malformed, from: line.string(line.sourceNick), out)
+        case .complete(let envelope):
+            let raws = clientDevice.raw.removeValue(forKey: name) ?? []
+            if !deliversToDevice(envelope, line, raws, now, out) { open(envelope, line, raws, now, out) }
+        case .contradiction, .overflow:
+            clientDevice.raw[name] = nil
+            report(.malformed, from: line.string(line.sourceNick), out)
         case .waiting, .duplicate, nil: break
         }
         scheduleWake(now, out)
     }
 
     func expireFragments(_ now: Moment, _ out: SessionOutput) {
-        for source in assembler?.expire(now: now.monotonic) ?? [] {
+        let expired = assembler?.expire(now: now.monotonic) ?? []
+        if assembler?.isEmpty == true { clientDevice.raw = [:] }
+        for source in expired {
             environment.tally.add(.fragmentsLost)
             notify(Remarks.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
         }
     }
 
-    private func open(_ bytes: [UInt8], _ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+    /// - Parameter raws: the lines as they came, in case a device of the client's own is to open it.
+    private func open(
+        _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
+    ) {
         let source = line.string(line.source)
         let target = line.text(0) ?? ""
         let verb = line.string(line.verbSpan)
@@ -102,7 +114,8 @@ extension IRCSession {
         let name = line.folded(line.sourceNick, support.caseMapping)
         opens[ticket] = PendingOpen(
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
-            sourceNick: line.string(line.sourceNick), verb: verb, target: target)
+            sourceNick: line.string(line.sourceNick), verb: verb, target: target,
+            raws: clientDevice.id == nil ? [] : raws)
         var job = OpenJob(
             connection: id, ticket: ticket, account: account,
             recipients: room.map { [.room($0.name, status: $0.status)] } ?? [account] + previousAccounts.reversed(),
@@ -119,6 +132,7 @@ extension IRCSession {
             environment.tally.add(opened.protection == .device ? .openedDevice : .openedGateway)
         }
         var entries: [InboundEntry] = []
+        if clientDevice.id != nil { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
         if environment.peers != nil {
             entries += learnt(opened, from: open.sourceNick, now, out).map { InboundEntry(line: remark($0)) }
             if settings.marks != .off {
@@ -140,12 +154,17 @@ extension IRCSession {
     func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Moment, _ out: SessionOutput) {
         guard let open = opens.removeValue(forKey: ticket) else { return }
         if environment.peers != nil { notOpened(failure, open, now, out) }
+        if failure == .unknownSender, !open.raws.isEmpty {
+            // Somebody elsewhere has sealed it, for the device behind this connection.
+            environment.tally.add(.openedDevice)
+            return inbound.resolve(ticket, with: open.raws.compactMap(translatedLine).map { InboundEntry(line: $0) })
+        }
         environment.tally.add(TallyKind(failure))
         let text = Remarks.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
         inbound.resolve(ticket, with: text.map { [InboundEntry(line: remark($0))] } ?? [])
     }
 
-    private func report(_ failure: OpenFailure, from source: String, _ out: SessionOutput) {
+    func report(_ failure: OpenFailure, from source: String, _ out: SessionOutput) {
         environment.tally.add(TallyKind(failure))
         if let text = Remarks.failure(failure, from: source, inSidecar: environment.peers != nil) { notify(text, out) }
     }

@@ -38,6 +38,7 @@ extension IRCSession {
             return reply(451, [], "You have not registered", out)
         }
         guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
+        if passesEnvelope(line, raw, now, out) { return }
         guard isGuarded else { return unguarded(line, raw, targets, now, out) }
         guard !line.containsNUL else {
             environment.tally.add(.badLines)
@@ -115,7 +116,9 @@ extension IRCSession {
         let folded = support.caseMapping.fold(target)
         if let peers = environment.peers { return .known(person(folded, peers)) }
         if let entry = environment.roster.owner(ofFoldedNick: folded) {
-            return .known(entry.participates ? .legacy(entry.account) : .outsider)
+            guard entry.participates else { return .known(.outsider) }
+            let bothCan = entry.device != nil && clientDevice.id != nil
+            return .known(bothCan ? .capable(entry.account) : .legacy(entry.account))
         }
         let nick = String(target.prefix { $0 != "@" })
         let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
@@ -136,6 +139,10 @@ extension IRCSession {
     /// What is to be done with a message for somebody.
     func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
         if case .room(let room) = recipient, let name = room.roomName { return verdict(name, recipient, message) }
+        // Such a client seals by itself; what it has not sealed is not meant to go out.
+        if case .capable = recipient, environment.peers == nil {
+            return policy > .observe ? .refuse(.unsealed) : .plaintext
+        }
         guard case .legacy(let peer) = recipient else {
             var latch = Protection.plaintext
             if recipient == .outsider,
@@ -182,6 +189,7 @@ extension IRCSession {
 
     private func send(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment, _ out: SessionOutput) {
         note(recipient, message.target, now)
+        if asksFirst(message, recipient, now, out) { return }
         switch verdict(recipient, message) {
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)

@@ -51,6 +51,7 @@ extension IRCSession {
             outage?.isLoggedIn = false
             return
         }
+        loseFront(out)
         outage = Outage(rooms: rooms.union(rejoining))
         for room in rooms.union(rejoining) { environment.rooms.suspend(id, in: room) }
         rooms.removeAll()

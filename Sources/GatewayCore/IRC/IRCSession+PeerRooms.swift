@@ -6,7 +6,7 @@ import NIOCore
 
 extension IRCSession {
     /// Ours: a room is protected by itself while it has at most so many others; a larger one would need as many letters.
-    private static let automaticMembers = 50
+    static let automaticMembers = 50
     /// Ours: how often a missing key is asked for, in nanoseconds.
     private static let askingPause: Int64 = 15_000_000_000
 

@@ -67,7 +67,7 @@ extension IRCSession {
     func withHello(_ message: OutboundMessage, to recipient: Recipient) -> OutboundMessage {
         var isUnknown = recipient == .outsider
         if case .room = recipient { isUnknown = true }
-        guard environment.peers != nil, isUnknown, message.verb == "PRIVMSG",
+        guard environment.peers != nil, !hasFront, isUnknown, message.verb == "PRIVMSG",
             message.body.kind == .text, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
@@ -157,7 +157,9 @@ extension IRCSession {
             if case .met = event { return [Remarks.met(nick)] }
             return []
         case .roomProtected(let room): return [Remarks.roomProtected(room, readers: readers(in: room).count)]
-        case .adopted: return [Remarks.adopted]
+        case .adopted:
+            publish(out)
+            return [Remarks.adopted]
         case .revoked: return [Remarks.revoked]
         case .changed: return [Remarks.changedKeys(nick)]
         case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]

@@ -18,12 +18,14 @@ extension IRCSession {
         if environment.peers != nil {
             nameBook.learn(line, tagsAccounts: capabilities.has("account-tag"), support)
             trackMembers(line)
+            if line.key == .join || line.key.numeric == 366 { askForRooms(now, out) }
         }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
         case .kill:
             isKilled = isKilled || line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
         case .cap: return serverCAP(line, raw, now, out)
+        case .pawl where capabilities.has(PawlCapability.name): return frontLine(line, now, out)
         case .pong where pong(line, out): return
         default: break
         }

@@ -70,6 +70,9 @@ package final class IRCSession {
     var nameBook = NameBook()
     var exchange = KeyExchange()
     var roomMembers = RoomMembers()
+    var front = FrontGateway()
+    /// Of a front gateway: what the client has shown of its own device.
+    var clientDevice = ClientDevice()
     var isUpstreamClosed = false
 
     /// - Parameters:
@@ -85,6 +88,7 @@ package final class IRCSession {
         pacer = Pacer(settings.flood)
         capabilities.visibility = settings.visibility
         capabilities.visibility.onlyTranslatable = isProtecting
+        capabilities.isCapable = environment.peers != nil
     }
 
     /// Whether the gateway speaks with the backend by itself: where it seals, and in a sidecar always.
@@ -161,6 +165,10 @@ package final class IRCSession {
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
+        case .directory(let number, let message): directoryAnswer(number, message, out)
+        case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
+        case .ask(let message): ask(message, out)
+        case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
@@ -177,6 +185,7 @@ package final class IRCSession {
         expireProbes(now, out)
         releaseHeld(now, out)
         giveUpKeys(now, out)
+        giveUpQuestions(now, out)
         flushObservations(now, out, force: false)
         pump(now, out)
         flushInbound(out)
@@ -344,6 +353,7 @@ package final class IRCSession {
         if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
+        if let deadline = front.questions.values.map(\.deadline).min() { out.wake(at: deadline) }
         if let deadline = exchange.deadline { out.wake(at: deadline) }
         if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
         if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }

@@ -53,13 +53,17 @@ package final class IRCEnvironment: Sendable {
     package let tally: Tally
     /// Whose devices are known; nothing but in a sidecar.
     package let peers: PeerTable?
+    /// The public keys of people's own devices; nothing in a sidecar.
+    package let directory: DirectoryTable?
     private let current: Mutex<IRCSettings>
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
-        rooms: RoomTable = RoomTable(), tally: Tally = Tally(), peers: PeerTable? = nil
+        rooms: RoomTable = RoomTable(), tally: Tally = Tally(), peers: PeerTable? = nil,
+        directory: DirectoryTable? = nil
     ) {
         self.peers = peers
+        self.directory = directory
         current = Mutex(settings)
         self.policies = policies
         self.latches = latches

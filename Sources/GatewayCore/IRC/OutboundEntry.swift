@@ -59,6 +59,8 @@ struct PendingOpen: Sendable {
     var sourceNick: String
     var verb: String
     var target: String
+    /// The lines as they came, where a device of the client's own may have to open them.
+    var raws: [ByteBuffer] = []
 }
 
 /// A text that the vault is sealing.

@@ -8,6 +8,11 @@ struct RoomMembers {
 
     func contains(_ nick: String, in room: String) -> Bool { rooms[room]?.contains(nick) == true }
 
+    /// Everybody in rooms of no more than so many others.
+    func smallRooms(limit: Int) -> Set<String> {
+        rooms.values.filter { $0.count <= limit }.reduce(into: []) { $0.formUnion($1) }
+    }
+
     /// The connection itself has been let in; who else is there comes with the list of names.
     mutating func begin(_ room: String) { rooms[room] = [] }
 

@@ -75,6 +75,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case verb
     /// The conversation has been protected before and cannot be now.
     case latched
+    /// Both clients can encrypt by themselves, and the sender's has not.
+    case unsealed
     /// The recipient shows keys that are not the ones that were pinned.
     case changedKeys
 
@@ -88,6 +90,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .directConnection: "direct_connection"
         case .verb: "verb"
         case .latched: "latched"
+        case .unsealed: "unsealed"
         case .changedKeys: "changed_keys"
         }
     }

@@ -36,6 +36,8 @@ package enum Remarks {
         case .directConnection:
             "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
         case .verb: "Not sent: this gateway does not let this command through while messages are protected."
+        case .unsealed:
+            "Not sent: your client and that of \(target) can encrypt to each other, and yours has sent plain text."
         case .changedKeys:
             "Not sent: \(target) shows keys that are not the ones you know. Ask \(target) by another way whether they "
                 + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
@@ -135,6 +137,19 @@ package enum Remarks {
         "? This conversation is encrypted by a Pawl gateway. If you can read this line, you are connected without it "
             + "and will see letters without sense: connect through the gateway, or ask the sender."
     }
+
+    // MARK: People's own devices
+
+    static let otherDevice = "Not sent: the message was sealed by another device than the one of this connection."
+
+    static func forOtherDevice(from nick: String) -> String {
+        "\(nick) writes to a device of yours that can encrypt. This client cannot read it, and says so once."
+    }
+
+    static let frontFound =
+        "The gateway of this network has your keys: people with a device of their own are found by it."
+
+    static func frontRefused(_ reason: String) -> String { "The gateway of this network has not taken it: \(reason)." }
 
     // MARK: Sidecars
 

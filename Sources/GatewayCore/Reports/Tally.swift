@@ -7,7 +7,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // What people behind the gateway said: the sum is all that they said.
     case sentPlaintext, sentGateway, sentDevice, sentExempt
     case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
-        refusedChangedKeys
+        refusedChangedKeys, refusedUnsealed
     case failed
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
@@ -32,6 +32,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .refusedDirectConnection: "refused_direct_connection"
         case .refusedVerb: "refused_verb"
         case .refusedLatched: "refused_latched"
+        case .refusedUnsealed: "refused_unsealed"
         case .refusedChangedKeys: "refused_changed_keys"
         case .failed: "failed"
         case .openedGateway: "opened_gateway"
@@ -72,6 +73,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .verb: .refusedVerb
             case .latched: .refusedLatched
             case .changedKeys: .refusedChangedKeys
+            case .unsealed: .refusedUnsealed
             }
     }
 

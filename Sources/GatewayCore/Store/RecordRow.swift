@@ -14,8 +14,6 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case directoryAccount = 5
     /// The published prekeys of a device.
     case directoryDevice = 6
-    /// What waits for a device that is not here.
-    case directoryMail = 7
 }
 
 /// A small row with a name.

@@ -18,6 +18,8 @@ package struct VaultBatch: Sendable {
         /// Peers that have changed, and prekeys that were used.
         var peers: Set<AccountID> = []
         var touchesDevices = false
+        /// Accounts whose published devices have changed.
+        var published: Set<AccountID> = []
         /// The folded nick that somebody known has been seen under.
         var alias: (nick: String, peer: AccountID)?
     }
@@ -36,6 +38,7 @@ package struct VaultBatch: Sendable {
     package fileprivate(set) var groups: [[StoreChange]] = []
     fileprivate var sessionGroups: [SessionID] = []
     fileprivate var steps: [Step] = []
+    var also: [(connection: ConnectionID, reply: VaultReply)] = []
 }
 
 /// An answer with its address.
@@ -106,6 +109,10 @@ package struct Vault<Random: RandomSource> {
     var copyOrder: [CopyKey] = []
     /// The person's own device; nothing where the vault holds other people's.
     var devices: DeviceKeeper?
+    /// The public keys of people's own devices; nothing in a sidecar.
+    var directory: Directory?
+    /// What connections see of it.
+    let directoryTable: DirectoryTable
     /// Sessions that the present job has replaced, in case it fails.
     var replacedSessions: [(SessionID, SessionBox?)] = []
     /// What connections see of ``devices``.
@@ -117,15 +124,17 @@ package struct Vault<Random: RandomSource> {
     ///
     /// - Parameters:
     ///   - peers: given where the vault holds a person's own device, for what connections see of it.
+    ///   - directory: given in a front gateway, for what connections see of published devices.
     ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
         network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
         requestAge: Int64,
-        now: Moment, random: Random, peers: PeerTable? = nil,
+        now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         peerTable = peers ?? PeerTable()
+        directoryTable = directory ?? DirectoryTable()
         self.network = network
         self.store = store
         self.latches = latches
@@ -138,6 +147,7 @@ package struct Vault<Random: RandomSource> {
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
+        if directory != nil { try openDirectory() }
         if peers != nil { try holdOwnDevice(sealer, now, &changes) }
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
@@ -200,6 +210,13 @@ package struct Vault<Random: RandomSource> {
                 introduce(connection, ticket, capacity, now, &changes, &step)
             case .decide(let name, let decision): decide(name, decision, &changes, &step)
             case .revoke(let device): revoke(device, &changes, &step)
+            case .challenge(let connection): challenge(connection, &step)
+            case .directory(let job): directory(job, now, &changes, &batch, &step)
+            case .protect(let conversation, let names): protect(conversation, names, now, &changes, &step)
+            case .publish(let connection, let nonce, let account):
+                publish(connection, nonce, account, now, &changes, &step)
+            case .replenish(let connection): replenish(connection, now, &changes, &step)
+            case .found(let job): found(job, now, &changes, &step)
             case .record(let records): changes = records
             case .tick:
                 for (connection, reply) in expire(now, &changes) {
@@ -209,6 +226,12 @@ package struct Vault<Random: RandomSource> {
             }
             batch.steps.append(step)
             stepGroups.append(changes)
+            // Answers to others go out with the step that caused them.
+            for also in batch.also {
+                batch.steps.append(.init(reply: also))
+                stepGroups.append([])
+            }
+            batch.also = []
         }
         do {
             for (id, change) in try keeper.takeChanges() {
@@ -247,6 +270,7 @@ package struct Vault<Random: RandomSource> {
                 latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
                 latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
             }
+            for account in step.published { directoryTable.put(account, directory?.accounts[account]) }
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
@@ -258,6 +282,7 @@ package struct Vault<Random: RandomSource> {
         keeper.drop(step.sessions)
         for account in step.madeDevices { keeper.drop(device: account) }
         if let latched = step.latched { conversations.remove(latched.conversation) }
+        if !step.published.isEmpty { directory = (try? Directory(store: store)) ?? directory }
         if step.touchesDevices {
             let store = store
             devices?.reload(store)
@@ -288,6 +313,8 @@ package struct Vault<Random: RandomSource> {
         conversations = conversations.filter { $0.first != account && $0.second != account }
         for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
         changes.append(.forgetAccount(account, reason: reason, at: now.wall))
+        directory?.remove(nil, of: account, &changes)
+        directoryTable.put(account, directory?.accounts[account])
     }
 
     /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the

@@ -1,5 +1,6 @@
 // What connections ask of the vault, and what they hear back. Values only: they cross threads.
 
+package import DoubleRatchet
 package import Envelope
 package import RequestQueue
 
@@ -83,6 +84,42 @@ package struct OpenJob: Sendable {
     }
 }
 
+/// A request to the directory.
+package struct DirectoryJob: Sendable {
+    package enum Request: Sendable {
+        case publish(DeviceChain, PublishedDevice, signature: [UInt8], nonce: [UInt8])
+        case find(AccountID, connections: [ConnectionID])
+        case replenish([OneTimePreKey.Public], DeviceID)
+        case list(DeviceChain)
+        /// An operator's acts.
+        case block(AccountID, Bool)
+        case remove(AccountID, DeviceID?)
+    }
+
+    package var connection: ConnectionID
+    /// The client's number for its request.
+    package var id: UInt32
+    /// The account that the backend has let the connection in as.
+    package var account: AccountID
+    package var request: Request
+
+    package init(connection: ConnectionID, id: UInt32, account: AccountID, request: Request) {
+        (self.connection, self.id, self.account, self.request) = (connection, id, account, request)
+    }
+}
+
+/// Keys that a directory has handed out.
+package struct FoundJob: Sendable {
+    package var connection: ConnectionID
+    package var ticket: UInt64
+    /// Whom they may belong to, the best name first.
+    package var names: [AccountID]
+    /// The folded nick that was asked for.
+    package var nick: String
+    package var chain: DeviceChain
+    package var devices: [PublishedDevice]
+}
+
 /// One thing for the vault to do. The order of jobs is the order of their effects.
 package enum VaultJob: Sendable {
     case seal(SealJob)
@@ -109,6 +146,17 @@ package enum VaultJob: Sendable {
     case decide(AccountID, PeerDecision)
     /// A person has lost one of their own devices.
     case revoke(DeviceID)
+    /// A connection that may become a capable one is to prove its device.
+    case challenge(ConnectionID)
+    case directory(DirectoryJob)
+    /// A message came end to end between two accounts, or went: the conversation stays so.
+    case protect(ConversationID, names: (first: String, second: String))
+    /// The keys of the own device for a directory, as proof for an account.
+    case publish(connection: ConnectionID, nonce: [UInt8], account: String)
+    /// More one-time prekeys for a directory.
+    case replenish(ConnectionID)
+    /// What a directory has said of somebody.
+    case found(FoundJob)
     /// Changes that need no answer.
     case record([StoreChange])
     /// Time has passed.
@@ -209,6 +257,14 @@ package enum VaultReply: Sendable {
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.
     case keysMissing(ticket: UInt64)
+    /// Something for a capable client, as the answer to its request of this number.
+    case directory(id: UInt32, DirectoryMessage)
+    /// The device that this connection has proven.
+    case proven(id: UInt32, DeviceID, oneTime: Int)
+    /// Something to ask of the directory of the gateway in front.
+    case ask(DirectoryMessage)
+    /// Sessions have been begun with devices that a directory named; each is to be told. Nothing where they were not.
+    case met(ticket: UInt64, PeerEvent?, [Opened.Answer])
     /// A control message for somebody, under the name that they are known by.
     case letter(AccountID, Body)
     /// Something that the person behind the connection is to read.

@@ -1,0 +1,232 @@
+// The directory of a front gateway: the public keys of people's own devices. It belongs to the vault's thread; what
+// connections see of it is ``DirectoryTable``.
+
+import DoubleRatchet
+package import Envelope
+import Synchronization
+
+/// The published devices of one account.
+struct DirectoryAccount {
+    var chain: DeviceChain
+    var devices: [DeviceID: PublishedDevice] = [:]
+    /// An operator has taken the account's devices out of use.
+    var isBlocked = false
+    /// When somebody last proved a device, in milliseconds since 1970.
+    var provenAt: Int64
+}
+
+/// What the vault knows of published devices.
+struct Directory {
+    /// Ours: accounts with devices; some 6 KB each.
+    static let accountLimit = 50_000
+
+    private(set) var accounts: [AccountID: DirectoryAccount] = [:]
+
+    /// - Throws: ``StoreError/corrupt(_:)``.
+    init(store: any Store) throws(StoreError) {
+        do {
+            for row in try store.records(.directoryAccount) {
+                var cursor = ByteCursor(row.value)
+                let isBlocked = try cursor.byte() == 1
+                let provenAt = Int64(bitPattern: try cursor.uint64())
+                accounts[AccountID(text: row.name)] = DirectoryAccount(
+                    chain: try DeviceChain(cursor.rest()), isBlocked: isBlocked, provenAt: provenAt)
+            }
+            for row in try store.records(.directoryDevice) {
+                var cursor = ByteCursor(row.value)
+                let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
+                let device = try PublishedDevice(&cursor)
+                accounts[account]?.devices[device.id] = device
+            }
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("A published device in the store is damaged. Bring back a backup: pawl restore FILE.")
+        }
+    }
+
+    /// Why something is not taken, in words for the person.
+    struct Refusal: Error {
+        var reason: String
+        init(_ reason: String) { self.reason = reason }
+    }
+
+    /// Takes what a connection has proven.
+    ///
+    /// - Returns: whether the account's devices are not those of before: the person has started again.
+    mutating func publish(
+        _ chain: DeviceChain, _ device: PublishedDevice, of account: AccountID, now: Moment,
+        _ changes: inout [StoreChange]
+    ) throws(Refusal) -> Bool {
+        var startsAgain = false
+        var entry = accounts[account]
+        if let known = entry {
+            guard !known.isBlocked else { throw Refusal("an operator has blocked the devices of this account") }
+            if chain.continues(known.chain) {
+                entry?.chain = chain
+            } else if !known.chain.continues(chain) {
+                // Nobody but the account's login stands behind this; its peers see that the keys have changed.
+                entry = nil
+                startsAgain = true
+                for id in known.devices.keys { changes.append(.removeRecord(.directoryDevice, name: Self.name(id))) }
+            }
+        } else if accounts.count >= Self.accountLimit {
+            throw Refusal("the directory of this gateway is full")
+        }
+        var new = entry ?? DirectoryAccount(chain: chain, provenAt: now.wall)
+        guard new.chain.identity(of: device.id) != nil else {
+            throw Refusal("this device has been removed from the list of its account")
+        }
+        guard owner(of: device.id).map({ $0 == account }) ?? true else {
+            throw Refusal("this device belongs to another account")
+        }
+        new.provenAt = now.wall
+        new.devices[device.id] = device
+        put(new, account, &changes)
+        changes.append(row(device, account))
+        return startsAgain
+    }
+
+    func owner(of id: DeviceID) -> AccountID? { accounts.first { $0.value.devices[id] != nil }?.key }
+
+    /// Adds one-time prekeys.
+    ///
+    /// - Returns: how many there are then.
+    mutating func replenish(
+        _ keys: [OneTimePreKey.Public], of id: DeviceID, _ account: AccountID, _ changes: inout [StoreChange]
+    ) throws(Refusal) -> Int {
+        guard var device = accounts[account]?.devices[id] else { throw Refusal("this device is not published") }
+        let known = Set(device.oneTime)
+        device.oneTime += keys.filter { !known.contains($0) }
+        device.oneTime = Array(device.oneTime.suffix(PublishedDevice.oneTimeLimit))
+        accounts[account]?.devices[id] = device
+        changes.append(row(device, account))
+        return device.oneTime.count
+    }
+
+    /// Takes a later version of an account's list.
+    mutating func update(
+        _ chain: DeviceChain, of account: AccountID, _ changes: inout [StoreChange]
+    ) throws(Refusal) {
+        guard var entry = accounts[account], chain.continues(entry.chain) else {
+            throw Refusal("this is not a later version of the account's list")
+        }
+        entry.chain = chain
+        for id in entry.devices.keys where chain.identity(of: id) == nil {
+            entry.devices[id] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
+        }
+        put(entry, account, &changes)
+    }
+
+    /// The keys to begin sessions with; one one-time prekey of each device is used up.
+    ///
+    /// - Returns: nothing where there are none; and the devices that need more.
+    mutating func bundles(
+        of account: AccountID, _ changes: inout [StoreChange]
+    ) -> (entry: DirectoryEntry, low: [DeviceID])? {
+        guard let entry = accounts[account], !entry.isBlocked, !entry.devices.isEmpty else { return nil }
+        var handedOut: [PublishedDevice] = []
+        var low: [DeviceID] = []
+        for listed in entry.chain.current {
+            guard var device = entry.devices[listed.id] else { continue }
+            let one = device.oneTime.isEmpty ? [] : [device.oneTime.removeFirst()]
+            accounts[account]?.devices[listed.id] = device
+            changes.append(row(device, account))
+            if device.oneTime.count < PublishedDevice.lowWatermark { low.append(listed.id) }
+            handedOut.append(PublishedDevice(id: listed.id, bundle: device.bundle, oneTime: one))
+        }
+        return (.capable(account: account.text, entry.chain, handedOut), low)
+    }
+
+    // MARK: What an operator does
+
+    mutating func setBlocked(_ isBlocked: Bool, _ account: AccountID, _ changes: inout [StoreChange]) {
+        guard var entry = accounts[account] else { return }
+        entry.isBlocked = isBlocked
+        put(entry, account, &changes)
+    }
+
+    /// Takes a device, or all of an account, out of the directory. The account's own list still names it.
+    mutating func remove(_ id: DeviceID?, of account: AccountID, _ changes: inout [StoreChange]) {
+        guard var entry = accounts[account] else { return }
+        for device in entry.devices.keys where id == nil || id == device {
+            entry.devices[device] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(device)))
+        }
+        guard entry.devices.isEmpty, !entry.isBlocked else { return put(entry, account, &changes) }
+        accounts[account] = nil
+        changes.append(.removeRecord(.directoryAccount, name: account.text))
+    }
+
+    // MARK: Rows
+
+    private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {
+        accounts[account] = entry
+        var value: [UInt8] = [entry.isBlocked ? 1 : 0]
+        value.append(bigEndian: UInt64(bitPattern: entry.provenAt))
+        value += entry.chain.bytes
+        changes.append(.putRecord(RecordRow(kind: .directoryAccount, name: account.text, value: value)))
+    }
+
+    private func row(_ device: PublishedDevice, _ account: AccountID) -> StoreChange {
+        var value: [UInt8] = []
+        value.append(field: Array(account.text.utf8))
+        value += device.bytes
+        return .putRecord(RecordRow(kind: .directoryDevice, name: Self.name(device.id), value: value))
+    }
+
+    private static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
+}
+
+/// What connections see of the directory.
+package final class DirectoryTable: Sendable {
+    /// The devices of one account.
+    package struct Entry: Sendable, Equatable {
+        package var devices: [ListedDevice]
+        package var published: Set<DeviceID>
+        package var isBlocked: Bool
+        package var provenAt: Int64
+        package var oneTime: [DeviceID: Int]
+    }
+
+    private struct State {
+        var accounts: [AccountID: Entry] = [:]
+        var owners: [DeviceID: AccountID] = [:]
+    }
+
+    private let state = Mutex(State())
+    private let counter = Atomic<Int>(0)
+
+    package init() {}
+
+    /// Whether nobody has published a device; costs one load.
+    package var isEmpty: Bool { counter.load(ordering: .relaxed) == 0 }
+
+    /// Whose a published device is.
+    package func owner(of device: DeviceID) -> AccountID? {
+        guard !isEmpty else { return nil }
+        return state.withLock { $0.owners[device] }
+    }
+
+    package subscript(account: AccountID) -> Entry? { state.withLock { $0.accounts[account] } }
+
+    package var all: [(account: AccountID, entry: Entry)] {
+        state.withLock { $0.accounts.map { ($0.key, $0.value) } }.sorted { $0.0 < $1.0 }
+    }
+
+    func put(_ account: AccountID, _ known: DirectoryAccount?) {
+        state.withLock { state in
+            for id in state.accounts[account]?.published ?? [] { state.owners[id] = nil }
+            guard let known else {
+                state.accounts[account] = nil
+                return counter.store(state.accounts.count, ordering: .relaxed)
+            }
+            state.accounts[account] = Entry(
+                devices: known.chain.current, published: Set(known.devices.keys), isBlocked: known.isBlocked,
+                provenAt: known.provenAt, oneTime: known.devices.mapValues(\.oneTime.count))
+            for id in known.devices.keys { state.owners[id] = account }
+            counter.store(state.accounts.count, ordering: .relaxed)
+        }
+    }
+}

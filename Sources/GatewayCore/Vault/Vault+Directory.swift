@@ -1,0 +1,92 @@
+// The directory's side of the vault: what capable clients prove, publish and ask.
+
+import DoubleRatchet
+import Envelope
+
+extension Vault {
+    mutating func openDirectory() throws(StoreError) {
+        let opened = try Directory(store: store)
+        directory = opened
+        for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
+    }
+
+    /// Something that nobody can have signed before.
+    mutating func challenge(_ connection: ConnectionID, _ step: inout VaultBatch.Step) {
+        var nonce = [UInt8](repeating: 0, count: 32)
+        nonce.withUnsafeMutableBytes { keeper.random.fill($0) }
+        step.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
+    }
+
+    mutating func directory(
+        _ job: DirectoryJob, _ now: Moment, _ changes: inout [StoreChange], _ batch: inout VaultBatch,
+        _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (
+            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
+        )
+        do throws(Directory.Refusal) {
+            step.reply = (job.connection, try answer(job, now, &changes, &batch, &step))
+        } catch {
+            changes.removeAll()
+            step.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
+        }
+    }
+
+    private mutating func answer(
+        _ job: DirectoryJob, _ now: Moment, _ changes: inout [StoreChange], _ batch: inout VaultBatch,
+        _ step: inout VaultBatch.Step
+    ) throws(Directory.Refusal) -> VaultReply {
+        switch job.request {
+        case .publish(let chain, let device, let signature, let nonce):
+            guard
+                DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.text, chain, device)
+            else { throw .init("the proof does not hold for \(job.account.text)") }
+            step.published.insert(job.account)
+            let startsAgain =
+                try directory?.publish(chain, device, of: job.account, now: now, &changes) ?? false
+            if startsAgain {
+                changes.append(
+                    .audit(
+                        AuditRow(
+                            at: now.wall, actor: job.account.text, action: "devices",
+                            detail: "started again: the keys are not those of before")))
+            }
+            return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
+        case .find(let account, let connections):
+            step.published.insert(account)
+            guard let (entry, low) = directory?.bundles(of: account, &changes) else {
+                return .directory(id: job.id, .found(.legacy))
+            }
+            if !low.isEmpty { batch.also += connections.map { ($0, .directory(id: 0, .low)) } }
+            return .directory(id: job.id, .found(entry))
+        case .replenish(let keys, let device):
+            step.published.insert(job.account)
+            let count = try directory?.replenish(keys, of: device, job.account, &changes) ?? 0
+            return .directory(id: job.id, .done(oneTime: count))
+        case .list(let chain):
+            step.published.insert(job.account)
+            try directory?.update(chain, of: job.account, &changes)
+            return .directory(id: job.id, .done(oneTime: 0))
+        case .block(let account, let isBlocked):
+            step.published.insert(account)
+            directory?.setBlocked(isBlocked, account, &changes)
+            return .directory(id: job.id, .done(oneTime: 0))
+        case .remove(let account, let device):
+            step.published.insert(account)
+            directory?.remove(device, of: account, &changes)
+            return .directory(id: job.id, .done(oneTime: 0))
+        }
+    }
+
+    mutating func protect(
+        _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard latches.latch(of: conversation) < .device else { return }
+        conversations.insert(conversation)
+        latch(
+            .init(
+                conversation: conversation, account: conversation.first, peer: conversation.second,
+                peerName: names.second, accountName: names.first, protection: .device), now, &changes, &step)
+    }
+}
