@@ -28,6 +28,8 @@ final class World {
         let session: IRCSession
         var read: [String] = []
         var isOpen = true
+        /// Of a sidecar: its connection to the gateway in front.
+        var front: Client?
         /// Its own socket to the backend, without the gateway.
         let isDirect: Bool
 
@@ -53,16 +55,19 @@ final class World {
     private var nextID = 1
     /// Other programs in front of the same backend.
     private(set) var neighbours: [World] = []
+    /// The gateway that this sidecar's connections go to.
+    private var front: World?
 
     /// - Parameters:
     ///   - beside: another program in front of the same backend.
     ///   - sidecar: whether this one holds one person's own device.
     init(
         _ policy: Policy, offers: [String]? = nil, store: InMemoryStore = InMemoryStore(), seed: UInt64 = 1,
-        journal: Set<UInt64> = [], beside: World? = nil, sidecar: Bool = false,
+        journal: Set<UInt64> = [], beside: World? = nil, behind: World? = nil, sidecar: Bool = false,
         settings: (inout IRCSettings) -> Void = { _ in }
     ) throws {
-        backend = beside?.backend ?? SimulatedBackend(offers: offers)
+        backend = (beside ?? behind)?.backend ?? SimulatedBackend(offers: offers)
+        front = behind
         nextID = 1 + 1000 * Int(seed)
         var irc = IRCSettings(network: "lab")
         settings(&irc)
@@ -83,7 +88,7 @@ final class World {
             random: SeededSource(seed: seed), peers: peers, directory: directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
-        guard let beside else { return }
+        guard let beside = beside ?? behind else { return }
         neighbours = [beside] + beside.neighbours
         now = beside.now
         for neighbour in neighbours { neighbour.neighbours.append(self) }
@@ -98,7 +103,7 @@ final class World {
         send(client, "NICK \(nick)")
         send(client, "USER \(nick) 0 * :\(nick)")
         if let account {
-            backend.login(client.id, account)
+            backend.login(client.front?.id ?? client.id, account)
             settle()
         }
         return client
@@ -107,10 +112,11 @@ final class World {
     func open(direct: Bool = false) -> Client {
         let id = nextID
         nextID += 1
-        backend.people[id] = .init()
+        if front == nil { backend.people[id] = .init() }
         let session = IRCSession(id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment)
         let client = Client(id: id, session: session, isDirect: direct)
         clients[id] = client
+        client.front = front?.open()
         if !direct { run(client) { client.session.begin(at: self.now, $0) } }
         settle()
         return client
@@ -131,6 +137,7 @@ final class World {
         client.isOpen = false
         backend.leave(client.id)
         clients[client.id] = nil
+        if let front, let connection = client.front { front.close(connection) }
         if !client.isDirect { run(client) { client.session.finish(at: self.now, $0) } }
         settle()
     }
@@ -191,7 +198,15 @@ final class World {
         event(output)
         let upstream = lines(output.upstream)
         take(output, for: client)
-        for line in upstream { backend.take(client.id, line) }
+        for line in upstream {
+            if let front, let connection = client.front {
+                front.run(connection) {
+                    connection.session.fromDownstream(ByteBuffer(string: line + "\r\n"), at: front.now, $0)
+                }
+            } else {
+                backend.take(client.id, line)
+            }
+        }
     }
 
     private func take(_ output: SessionOutput, for client: Client) {
@@ -237,6 +252,13 @@ final class World {
                 let bytes = ByteBuffer(string: inbox.map { $0 + "\r\n" }.joined())
                 run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
             }
+        }
+        for client in clients.values.sorted(by: { $0.id < $1.id }) {
+            guard let connection = client.front, !connection.read.isEmpty else { continue }
+            let bytes = ByteBuffer(string: connection.read.map { $0 + "\r\n" }.joined())
+            connection.read = []
+            isMoving = true
+            run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
         }
         if !pendingJobs.isEmpty, !isStoreSlow {
             let jobs = pendingJobs

@@ -22,6 +22,9 @@ package struct ProtectionMark: Sendable, Equatable {
     /// Where the sender's safety number has been compared.
     package var verified: String
 
+    /// What stands before a text that was protected by the gateway in front.
+    static let gateway = "[gateway]"
+
     /// End to end.
     package static let device = ProtectionMark(plain: "[e2e]", verified: "[e2e verified]")
 }

@@ -77,8 +77,10 @@ struct Directory {
         guard new.chain.identity(of: device.id) != nil else {
             throw Refusal("this device has been removed from the list of its account")
         }
-        guard owner(of: device.id).map({ $0 == account }) ?? true else {
-            throw Refusal("this device belongs to another account")
+        if let owner = owner(of: device.id), owner != account {
+            guard !owner.isVerified else { throw Refusal("this device belongs to another account") }
+            // The same connection, before it logged in.
+            remove(nil, of: owner, &changes)
         }
         new.provenAt = now.wall
         new.devices[device.id] = device

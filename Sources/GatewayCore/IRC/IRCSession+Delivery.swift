@@ -221,12 +221,15 @@ extension IRCSession {
         if !isPrivate, verdict == .withhold { verdict = .mark }
         if environment.peers != nil, !isPrivate, let inRoom = peerVerdict(forPlaintext: line) { verdict = inRoom }
         switch verdict {
+        case .deliver where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
+            environment.tally.add(.openedGateway)
+            return marked(line, text, source, ProtectionMark.gateway)
         case .deliver:
             environment.tally.add(.deliveredPlaintext)
             return translated(line, raw).map { [$0] } ?? []
         case .mark:
             environment.tally.add(.deliveredMarked)
-            return marked(line, text, source)
+            return marked(line, text, source, Remarks.notEncrypted)
         case .withhold:
             environment.tally.add(.withheld)
             return [
@@ -251,11 +254,11 @@ extension IRCSession {
         return isProtected ? .gateway : .plaintext
     }
 
-    private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String) -> [ByteBuffer] {
+    private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String, _ mark: String) -> [ByteBuffer] {
         var before: [ByteBuffer] = []
         var body = Body(text: text)
-        body.mark(Remarks.notEncrypted)
-        if body.text == text {
+        body.mark(mark)
+        if body.text == text, mark == Remarks.notEncrypted {
             // A mark inside would break the request, so it stands before it.
             before = [remark(Remarks.markedCTCP(from: source))]
         }

@@ -115,6 +115,7 @@ extension IRCSession {
         front.lastTicket += 1
         front.meetings[front.lastTicket] = question
         let known = AccountID(text: account)
+        nameBook.note(question.nick, account: known)
         out.jobs.append(
             .found(
                 FoundJob(

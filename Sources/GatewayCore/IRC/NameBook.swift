@@ -32,6 +32,11 @@ struct NameBook {
         }
     }
 
+    /// Notes what a directory says of a folded nick.
+    mutating func note(_ nick: String, account: AccountID) {
+        if account.isVerified { note(nick, account.text) { $0 } }
+    }
+
     private mutating func note(_ nick: String, _ account: String?, _ fold: (String) -> String) {
         if accounts.count >= Self.limit { accounts.removeAll() }
         accounts[nick] = account.map(fold)

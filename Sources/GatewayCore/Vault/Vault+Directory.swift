@@ -42,6 +42,7 @@ extension Vault {
                 DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.text, chain, device)
             else { throw .init("the proof does not hold for \(job.account.text)") }
             step.published.insert(job.account)
+            if let owner = directory?.owner(of: device.id) { step.published.insert(owner) }
             let startsAgain =
                 try directory?.publish(chain, device, of: job.account, now: now, &changes) ?? false
             if startsAgain {

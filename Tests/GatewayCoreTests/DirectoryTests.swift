@@ -1,0 +1,167 @@
+import Envelope
+import GatewayCore
+import Testing
+
+/// Sidecars behind a front gateway: its directory, and everybody else behind it.
+@Suite struct DirectoryTests {
+    let front: World
+    let alice: World
+    let bob: World
+
+    init() throws { try self.init(.hosted) }
+
+    init(_ policy: Policy) throws {
+        front = try World(policy, offers: SimulatedBackend.modern, seed: 1)
+        alice = try World(.opportunistic, seed: 2, behind: front, sidecar: true)
+        bob = try World(.opportunistic, seed: 3, behind: front, sidecar: true)
+    }
+
+    private func texts(_ client: World.Client) -> [String] {
+        client.read.filter { $0.contains(" PRIVMSG ") }
+            .map { String($0.split(separator: ":", maxSplits: 2).last ?? "") }
+    }
+
+    @Test(arguments: [Policy.opportunistic, .hosted, .required]) func capablePeopleAreEndToEndFromTheFirstLine(
+        _ policy: Policy
+    ) throws {
+        let tests = try DirectoryTests(policy)
+        let (first, second) = (tests.alice.connect("alice", account: "alice"), tests.bob.connect("bob", account: "bob"))
+        #expect(first.read.contains { $0.contains("The gateway of this network has your keys") })
+        tests.alice.send(first, "PRIVMSG bob :secret one")
+        tests.bob.send(second, "PRIVMSG alice :secret two")
+        tests.alice.send(first, "PRIVMSG bob :secret three")
+        #expect(tests.texts(second) == ["[e2e] secret one", "[e2e] secret three"])
+        #expect(tests.texts(first) == ["[e2e] secret two"])
+        #expect(!tests.front.canary.contains("secret"))
+        // The gateway cannot read it either, and knows that the conversation stays so.
+        #expect(tests.front.environment.tally[.sentDevice] >= 3)
+        #expect(tests.front.environment.tally[.openedGateway] == 0)
+        #expect(
+            tests.front.environment.latches.latch(
+                of: ConversationID(.services("alice"), .services("bob"))) == .device)
+        #expect(tests.alice.environment.peers?[.services("bob")] != nil)
+    }
+
+    @Test func capableAndLegacyMeetEndToGateway() {
+        let first = alice.connect("alice", account: "alice")
+        let carol = front.connect("carol", account: "carol")
+        alice.send(first, "PRIVMSG carol :to a legacy client")
+        front.send(carol, "PRIVMSG alice :to a sidecar")
+        #expect(texts(carol) == ["to a legacy client"])
+        #expect(texts(first) == ["[gateway] to a sidecar"])
+        #expect(!front.canary.contains("legacy client") && !front.canary.contains("to a sidecar"))
+    }
+
+    @Test func requiredRefusesWhoHasNone() throws {
+        let tests = try DirectoryTests(.required)
+        let first = tests.alice.connect("alice", account: "alice")
+        let carol = tests.front.connect("carol", account: "carol")
+        tests.alice.send(first, "PRIVMSG carol :must not go")
+        tests.front.send(carol, "PRIVMSG alice :must not go")
+        #expect(first.read.contains { $0.contains(" 531 ") })
+        #expect(carol.read.contains { $0.contains(" 531 ") })
+        #expect(!tests.front.canary.contains("must not go"))
+    }
+
+    /// What a client may do follows from its login: a proof for another account does not hold.
+    @Test func aDeviceIsProvenForItsOwnLoginOnly() throws {
+        let first = alice.connect("alice", account: "alice")
+        _ = first
+        let entry = try #require(front.environment.directory?[.services("alice")])
+        #expect(entry.published.count == 1)
+        // The same device under another login belongs to somebody else already.
+        let other = try World(.opportunistic, store: alice.store, seed: 7, behind: front, sidecar: true)
+        let mallory = other.connect("mallory", account: "mallory")
+        #expect(mallory.read.contains { $0.contains("this device belongs to another account") })
+        #expect(front.environment.directory?[.services("mallory")] == nil)
+    }
+
+    @Test func aSealedLineOfAnotherDeviceDoesNotPass() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        bob.send(second, "PRIVMSG alice :secret two")
+        alice.send(first, "PRIVMSG bob :secret three")
+        let envelope = front.backend.seen.last { $0.contains("?PAWL:") && $0.contains("PRIVMSG bob") } ?? ""
+        let body = envelope.split(separator: " :").last ?? ""
+        // Bob's own connection repeats what alice's device has sealed.
+        if let connection = second.front { front.send(connection, "PRIVMSG alice :\(body)") }
+        #expect(second.read.contains { $0.contains("sealed by another device") })
+    }
+
+    @Test func aLegacyConnectionOfACapableAccountIsTold() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        bob.send(second, "PRIVMSG alice :secret two")
+        alice.send(first, "PRIVMSG bob :secret three")
+        bob.close(second)
+        let phone = front.connect("bob", account: "bob")
+        // The backend delivers to whoever has the nick.
+        let body = front.backend.seen.last { $0.contains("?PAWL:") && $0.contains("PRIVMSG bob") } ?? ""
+        front.backend.say(phone.id, ":alice!a@host.test PRIVMSG bob :" + String(body.split(separator: " :").last ?? ""))
+        front.settle()
+        #expect(phone.read.contains { $0.contains("writes to a device of yours") })
+        #expect(!phone.read.contains { $0.contains("?PAWL") })
+    }
+
+    @Test func aRoomOfSidecarsIsEndToEnd() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "JOIN #room")
+        bob.send(second, "JOIN #room")
+        alice.send(first, "PRIVMSG #room :secret one")
+        bob.send(second, "PRIVMSG #room :secret two")
+        #expect(texts(second) == ["[e2e] secret one"])
+        #expect(texts(first) == ["[e2e] secret two"])
+        #expect(front.environment.tally[.openedGateway] == 0)
+        #expect(!front.canary.contains("secret"))
+    }
+
+    @Test func aMixedRoomIsEndToGateway() {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        let carol = front.connect("carol", account: "carol")
+        alice.send(first, "JOIN #room")
+        bob.send(second, "JOIN #room")
+        front.send(carol, "JOIN #room")
+        alice.send(first, "PRIVMSG #room :secret one")
+        front.send(carol, "PRIVMSG #room :secret two")
+        #expect(texts(carol) == ["secret one"])
+        #expect(texts(second) == ["[gateway] secret one", "[gateway] secret two"])
+        #expect(texts(first) == ["[gateway] secret two"])
+        #expect(!front.canary.contains("secret"))
+    }
+
+    @Test func prekeysAreReplenished() throws {
+        let first = alice.connect("alice", account: "alice")
+        _ = first
+        for number in 0..<35 {
+            let other = try World(.opportunistic, seed: UInt64(10 + number), behind: front, sidecar: true)
+            let client = other.connect("p\(number)", account: "p\(number)")
+            other.send(client, "PRIVMSG alice :hello \(number)")
+        }
+        #expect(texts(first).count == 35)
+        let left = front.environment.directory?[.services("alice")]?.oneTime.values.first ?? 0
+        #expect(left >= PublishedDevice.lowWatermark)
+    }
+
+    /// The front gateway is not believed: it names other keys than those that are pinned.
+    @Test func substitutedKeysAreNoticed() throws {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        bob.close(second)
+        // Somebody whom the backend lets in as bob: an operator of the network, say.
+        let mallory = try World(.opportunistic, seed: 8, behind: front, sidecar: true)
+        let client = mallory.connect("bob", account: "bob")
+        alice.send(first, "PRIVMSG bob :secret two")
+        #expect(!client.read.contains { $0.contains("secret two") })
+        mallory.send(client, "PRIVMSG alice :it is me, bob")
+        #expect(first.read.contains { $0.contains("shows keys that are not the ones you know") })
+        #expect(!texts(first).contains { $0.contains("it is me") })
+        alice.send(first, "PRIVMSG bob :secret three")
+        #expect(first.read.contains { $0.contains("pawl sidecar accept bob") })
+        #expect(!client.read.contains { $0.contains("secret three") })
+    }
+}
