@@ -208,15 +208,18 @@ extension ConfigurationKey {
     static let refusalRequired = ConfigurationKey(
         "refusal.required", .sentence,
         standard: .one(
-            "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do "
-                + "it yet. Ask your operator which clients can."),
-        reason: "What a person reads under `required` when one of the two cannot encrypt."
+            "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
+                + "Run a sidecar beside it: pawl sidecar --upstream with this network's address. Your operator can help."
+        ),
+        reason:
+            "What a person reads under `required` when one of the two cannot encrypt. Say where people get a sidecar."
     ) { one($0.refusal.required) }
 
     static let refusalRoom = ConfigurationKey(
         "refusal.room", .sentence,
         standard: .one(
-            "Not sent: this network asks for encryption on people's own devices, which {target} does not have yet."),
+            "Not sent: messages must be end-to-end encrypted here, and not everybody in {target} can do it yet. Run a "
+                + "sidecar beside your client: pawl sidecar --upstream with this network's address."),
         reason: "What a person reads who writes to a room under `required`."
     ) { one($0.refusal.room) }
 

@@ -221,7 +221,8 @@ extension IRCSession {
         if !isPrivate, verdict == .withhold { verdict = .mark }
         if environment.peers != nil, !isPrivate, let inRoom = peerVerdict(forPlaintext: line) { verdict = inRoom }
         switch verdict {
-        case .deliver where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
+        case .deliver
+        where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
             environment.tally.add(.openedGateway)
             return marked(line, text, source, ProtectionMark.gateway)
         case .deliver:

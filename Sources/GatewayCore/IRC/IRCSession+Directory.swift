@@ -90,7 +90,12 @@ extension IRCSession {
     }
 
     /// The vault has answered.
-    func directoryAnswer(_ number: UInt32, _ message: DirectoryMessage, _ out: SessionOutput) {
+    func directoryAnswer(_ number: UInt32, _ message: DirectoryMessage, _ now: Moment, _ out: SessionOutput) {
+        if number == ControlFrames.unasked, case .refused = message {
+            // The directory has lost the device, whatever the connection had proven.
+            clientDevice.id = nil
+            updateRoster(now)
+        }
         guard case .challenge(let nonce, _) = message else { return tell(message, id: number, out) }
         clientDevice.nonce = nonce
         tell(.challenge(nonce: nonce, account: account.text), id: number, out)

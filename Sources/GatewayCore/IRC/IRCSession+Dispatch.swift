@@ -8,7 +8,8 @@ import RequestQueue
 
 extension IRCSession {
     /// Labels of ours begin with this; a client's own label never reaches a lookup of ours by accident.
-    static let labelPrefix = "pawl"
+    /// Those of a sidecar differ, for it may stand behind a gateway with labels of its own.
+    var labelPrefix: String { environment.peers == nil ? "pawl" : "pawls" }
 
     // MARK: Answers of the vault
 
@@ -157,7 +158,7 @@ extension IRCSession {
         _ = outbound.popFirst()
         if !isLabelled {
             pacer.charge(64, now: now.monotonic)
-            out.upstream.writeString("PING :\(Self.labelPrefix)-\(request.request.id)\r\n")
+            out.upstream.writeString("PING :\(labelPrefix)-\(request.request.id)\r\n")
         }
         return true
     }
@@ -173,7 +174,7 @@ extension IRCSession {
     private func write(_ request: Request, _ index: Int, target: String, isLabelled: Bool, _ out: SessionOutput) {
         var tags: [IRCTag] = []
         if isLabelled {
-            tags.append(IRCTag(key: "label", value: "\(Self.labelPrefix)-\(request.id)-\(index)"))
+            tags.append(IRCTag(key: "label", value: "\(labelPrefix)-\(request.id)-\(index)"))
         }
         if capabilities.has("message-tags") { tags.append(IRCTag(key: PawlCapability.tag, value: "")) }
         out.upstream.writeTags(tags)
@@ -184,7 +185,7 @@ extension IRCSession {
 
     private func announce(to target: String, _ out: SessionOutput) {
         if capabilities.has("labeled-response") {
-            out.upstream.writeString("@label=\(Self.labelPrefix)-remark ")
+            out.upstream.writeString("@label=\(labelPrefix)-remark ")
         }
         out.upstream.writeString("NOTICE \(target) :")
         out.upstream.writeBytes(Armour.marker)
@@ -233,8 +234,8 @@ extension IRCSession {
     func pong(_ line: IRCLine, _ out: SessionOutput) -> Bool {
         guard let last = line.parameters.last else { return false }
         let token = line.string(last)
-        guard token.hasPrefix(Self.labelPrefix + "-"),
-            let id = UInt64(token.dropFirst(Self.labelPrefix.utf8.count + 1))
+        guard token.hasPrefix(labelPrefix + "-"),
+            let id = UInt64(token.dropFirst(labelPrefix.utf8.count + 1))
         else { return false }
         if outstanding[id]?.failed == true {
             outstanding.end(id)

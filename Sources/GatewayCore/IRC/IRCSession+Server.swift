@@ -155,7 +155,7 @@ extension IRCSession {
     /// Whether a line answers a command of ours, by its label or by the batch that carries it.
     private func answersOurLabel(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) -> Bool {
         var request: UInt64?
-        if let label = line.tag("label"), label.hasPrefix(Self.labelPrefix + "-") {
+        if let label = line.tag("label"), label.hasPrefix(labelPrefix + "-") {
             request = UInt64(label.split(separator: "-").dropFirst().first ?? "") ?? 0
         } else if let batch = line.tag("batch") {
             request = outstanding.batches[batch]

@@ -165,7 +165,7 @@ package final class IRCSession {
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
-        case .directory(let number, let message): directoryAnswer(number, message, out)
+        case .directory(let number, let message): directoryAnswer(number, message, now, out)
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
         case .ask(let message): ask(message, out)
         case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)

@@ -5,9 +5,11 @@ package struct RemarkTexts: Sendable, Equatable {
     package var outsider =
         "Not sent: {target} is not behind this gateway, so the message would have gone out unencrypted."
     package var required =
-        "Not sent: this network asks for encryption on people's own devices, and {target} or you have none yet."
+        "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
+        + "Run a sidecar beside it: pawl sidecar --upstream with this network's address."
     package var room =
-        "Not sent: this network asks for encryption on people's own devices, which {target} does not have yet."
+        "Not sent: messages must be end-to-end encrypted here, and not everybody in {target} can do it yet. Run a "
+        + "sidecar beside your client: pawl sidecar --upstream with this network's address."
 
     package init() {}
 

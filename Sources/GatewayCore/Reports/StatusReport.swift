@@ -12,7 +12,7 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var askedForCapability: Int
         /// Hosted devices: this gateway holds the private key.
         package var custodyGateway: Int
-        /// Devices on people's own machines; this version has none.
+        /// Devices on people's own machines whose public keys the directory has.
         package var custodyDevice: Int
         package var connectedNow: Int
     }
@@ -122,7 +122,8 @@ package struct Reporter: Sendable {
             upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
             accounts: .init(
                 legacy: names.subtracting(asked).count, askedForCapability: asked.count,
-                custodyGateway: contents.devices.count { $0.account.roomName == nil }, custodyDevice: 0,
+                custodyGateway: contents.devices.count { $0.account.roomName == nil },
+                custodyDevice: environment.directory?.all.reduce(0) { $0 + $1.entry.published.count } ?? 0,
                 connectedNow: environment.roster.count),
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
@@ -140,6 +141,7 @@ package struct Reporter: Sendable {
                 switch row.kind {
                 case TallyKind.sentPlaintext.name: share.plaintext += row.count
                 case TallyKind.sentGateway.name: share.gateway += row.count
+                case TallyKind.sentDevice.name: share.device += row.count
                 case TallyKind.sentExempt.name: share.exempt += row.count
                 case let kind where kind.hasPrefix("refused_"): share.refused += row.count
                 default: break
@@ -177,7 +179,7 @@ package struct Reporter: Sendable {
         if legacy > 0 {
             warnings.append(
                 "\(legacy) people have clients that cannot encrypt by themselves; the policy required would refuse all "
-                    + "their messages. Hosted is the strictest policy that this version can serve.")
+                    + "their messages. They need a sidecar, or another client.")
         }
         if snapshot.strictest >= .hosted {
             warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")

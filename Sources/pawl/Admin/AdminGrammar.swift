@@ -42,7 +42,8 @@ struct CommonOptions: ParsableArguments {
 /// The commands that a gateway carries out.
 enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
-        Status.self, Users.self, Clients.self, ConversationsCommand.self, PolicyCommand.self, Queue.self, Audit.self,
+        Status.self, Users.self, Clients.self, DevicesCommand.self, ConversationsCommand.self, PolicyCommand.self,
+        Queue.self, Audit.self,
         Drain.self, Sidecar.self,
     ]
 

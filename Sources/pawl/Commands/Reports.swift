@@ -41,14 +41,16 @@ struct Users: AdminCommand {
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let evidence = try gateway.store.evidence(limit: 100_000)
         let devices = Set(try gateway.store.load().devices.map(\.account.text))
+        let capable = Set((gateway.environment.directory?.all ?? []).map(\.account.text))
         let present = gateway.environment.roster.entries
         let snapshot = gateway.environment.policies.snapshot
         let rows = Dictionary(grouping: evidence, by: \.name).map { name, rows in
             let verified = rows.contains(where: \.verified)
             let account = AccountID.services(name)
             return Row(
-                name: name, verified: verified, capability: rows.contains(where: \.asked) ? "asked" : "legacy",
-                custody: devices.contains(name) ? "gateway" : "none",
+                name: name, verified: verified,
+                capability: capable.contains(name) ? "capable" : rows.contains(where: \.asked) ? "asked" : "legacy",
+                custody: capable.contains(name) ? "device" : devices.contains(name) ? "gateway" : "none",
                 policy: snapshot.policy(of: verified ? account : nil).name,
                 connected: present.contains { $0.account == account || (!verified && $0.nick.lowercased() == name) },
                 firstSeen: Table.time(rows.map(\.firstSeen).min() ?? 0),

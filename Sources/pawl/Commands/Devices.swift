@@ -1,0 +1,152 @@
+// `pawl devices`: people's own devices, as the directory of a gateway has them.
+
+import ArgumentParser
+import Envelope
+import Foundation
+import GatewayCore
+import GatewayNIO
+import NIOCore
+import NIOPosix
+
+/// `pawl devices`
+struct DevicesCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "devices", abstract: "List people's own devices, remove a lost one, or block an account's.",
+        subcommands: [List.self, Revoke.self, Block.self, Unblock.self])
+
+    /// `pawl devices list`
+    struct List: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the devices whose public keys the directory has. Their private keys are with the people.")
+        @Option(help: "Only this account's.") var account: String?
+        @OptionGroup var common: CommonOptions
+
+        struct Row: Codable {
+            var account: String
+            var device: String
+            /// `published`, `listed` by the account without keys here, or `blocked`.
+            var state: String
+            var connected: Bool
+            var oneTimePrekeys: Int
+            var provenAt: String
+        }
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let present = Set(gateway.environment.roster.entries.compactMap(\.device))
+            let rows = try gateway.directory().all.filter {
+                account == nil || $0.account == gateway.account(named: account ?? "")
+            }
+            .flatMap { known, entry in
+                entry.devices.map { listed in
+                    Row(
+                        account: gateway.displayName(known), device: SidecarStatus.name(listed),
+                        state: entry.isBlocked
+                            ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
+                        connected: present.contains(listed.id), oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
+                        provenAt: Table.time(entry.provenAt))
+                }
+            }
+            if common.json { return try .json(rows) }
+            return .text(
+                Table.text(
+                    ["ACCOUNT", "DEVICE", "STATE", "HERE", "PREKEYS", "PROVEN"],
+                    rows.map {
+                        [
+                            $0.account, $0.device, $0.state, $0.connected ? "yes" : "no", "\($0.oneTimePrekeys)",
+                            $0.provenAt,
+                        ]
+                    }))
+        }
+    }
+
+    /// `pawl devices revoke`
+    struct Revoke: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Take a device out of the directory, or all of an account. Nobody finds its keys here any more.",
+            discussion: """
+                The account's own list still names it, and people who know it go on using it: a lost device is removed for \
+                good by its owner, from another one (pawl sidecar revoke). To keep an account from publishing again: \
+                pawl devices block.
+                """)
+        @Argument(help: "The account.") var account: String
+        @Argument(help: "The device, as pawl devices list shows it; without it, all of the account.") var device:
+            String?
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let known = gateway.account(named: account)
+            guard let entry = try gateway.directory()[known] else {
+                throw AdminFailure("The directory has no devices of \(account). See: pawl devices list.")
+            }
+            let id = device.flatMap { UInt64($0, radix: 16) }.map { DeviceID($0) }
+            guard device == nil || id.map(entry.published.contains) == true else {
+                throw AdminFailure("\(account) has not published a device \(device ?? ""). See: pawl devices list.")
+            }
+            let what = device.map { "the device \($0) of \(account)" } ?? "all devices of \(account)"
+            let words = "devices revoke \(known.text) \(device ?? "")"
+            guard gateway.confirmations.accept(confirm, for: words) else {
+                return gateway.question("Nobody finds \(what) in the directory any more.", words)
+            }
+            try await gateway.direct(.remove(known, id), "revoke \(what)", of: known)
+            return .text("Removed: \(what). They can publish again; to prevent that: pawl devices block \(account).")
+        }
+    }
+
+    /// `pawl devices block`
+    struct Block: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Keep an account from using devices of its own here, until it is unblocked.")
+        @Argument(help: "The account.") var account: String
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let known = gateway.account(named: account)
+            guard try gateway.directory()[known] != nil else {
+                throw AdminFailure("The directory has no devices of \(account). See: pawl devices list.")
+            }
+            try await gateway.direct(.block(known, true), "block \(account)", of: known)
+            return .text("The devices of \(account) are blocked. To undo it: pawl devices unblock \(account).")
+        }
+    }
+
+    /// `pawl devices unblock`
+    struct Unblock: AdminCommand {
+        static let configuration = CommandConfiguration(abstract: "Let an account use its devices again.")
+        @Argument(help: "The account.") var account: String
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let known = gateway.account(named: account)
+            try await gateway.direct(.block(known, false), "unblock \(account)", of: known)
+            return .text("\(account) may use devices of its own again; they publish their keys at their next login.")
+        }
+    }
+}
+
+extension Gateway {
+    /// - Throws: ``AdminFailure`` in a sidecar.
+    func directory() throws -> DirectoryTable {
+        guard let directory = environment.directory else {
+            throw AdminFailure("This is a sidecar, which has no directory. Here: pawl sidecar status.")
+        }
+        return directory
+    }
+
+    /// Changes the directory, audits it, and takes the proof of the account's connections away.
+    func direct(_ request: DirectoryJob.Request, _ detail: String, of account: AccountID) async throws {
+        _ = try directory()
+        let nobody = ConnectionID(0)
+        vault.submit([
+            .directory(DirectoryJob(connection: nobody, id: 0, account: account, request: request)),
+            .record([audit("devices", detail)]),
+        ])
+        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+        vault.send(
+            environment.roster.connections(of: account).map {
+                AddressedReply(
+                    connection: $0,
+                    reply: .directory(id: 0, .refused("an operator has changed your devices: \(detail)")))
+            })
+    }
+}
