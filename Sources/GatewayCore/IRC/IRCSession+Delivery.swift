@@ -273,7 +273,8 @@ extension IRCSession {
 
     /// The lines that show a body to the client. Long texts become several lines, so that none is cut.
     func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
-        var shown = capabilities.clientHas("message-tags") ? tags : tags.filter { $0.key != ProtectionMarks.tag }
+        // A device of the client's own understands this tag on a server that knows none.
+        var shown = capabilities.clientHas("message-tags") || clientDevice.id != nil ? tags : tags.filter { $0.key != ProtectionMarks.tag }
         if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
             shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
                 let equals = piece.firstIndex(of: "=")
