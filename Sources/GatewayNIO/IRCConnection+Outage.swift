@@ -8,6 +8,8 @@ struct Reconnection {
     /// Ours: the first pause, the longest one, and when a client is given up. In milliseconds.
     static let firstPause = 500.0
     static let longestPause = 30_000.0
+    /// Ours: the longest pause while the backend is back and its services, which come a little later, are not.
+    static let servicesPause = 3_000.0
     static let patience: Int64 = 15 * 60 * 1000
 
     var attempts = 0
@@ -15,8 +17,8 @@ struct Reconnection {
     var scheduled: Scheduled<Void>?
 
     /// The pause before the next attempt: twice as long each time, and never the same for all clients at once.
-    mutating func nextPause() -> TimeAmount {
-        let whole = min(Self.firstPause * Double(1 << min(attempts, 10)), Self.longestPause)
+    mutating func nextPause(atMost longest: Double) -> TimeAmount {
+        let whole = min(Self.firstPause * Double(1 << min(attempts, 10)), longest)
         attempts += 1
         return .milliseconds(Int64(Double.random(in: whole / 2...whole)))
     }
@@ -40,12 +42,13 @@ extension IRCConnection {
         upstreamSecured()
         isUpstreamInputOpen = true
         gone?.close(promise: nil)
+        let longest = session.awaitsServices ? Reconnection.servicesPause : Reconnection.longestPause
         session.suspend(at: now, output)
         run()
         flush()
         readDownstream()
         reconnection.scheduled?.cancel()
-        reconnection.scheduled = eventLoop.assumeIsolated().scheduleTask(in: reconnection.nextPause()) {
+        reconnection.scheduled = eventLoop.assumeIsolated().scheduleTask(in: reconnection.nextPause(atMost: longest)) {
             guard !self.isFinished, self.upstream == nil, self.session.isSuspended else { return }
             self.connectUpstream()
         }

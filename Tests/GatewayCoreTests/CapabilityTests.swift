@@ -23,6 +23,26 @@ import Testing
         #expect(client.read.contains { $0.contains(" 001 alice ") })
     }
 
+    /// A busy server answers after it was given up: it must hear the end, or it would let nobody in.
+    @Test(arguments: [[], ["multi-prefix"], SimulatedBackend.modern], [false, true])
+    func aBackendThatAnswersLate(_ offers: [String], _ asks: Bool) throws {
+        for policy in [Policy.observe, .hosted] where asks || policy == .hosted {
+            let world = try World(policy, offers: offers)
+            world.backend.isStalled = true
+            let client = world.open()
+            if asks { world.send(client, "CAP LS 302") }
+            world.send(client, "NICK alice")
+            world.send(client, "USER alice 0 * :alice")
+            world.advance(seconds: 1.5)
+            if asks { world.send(client, "CAP END") }
+            world.backend.resume()
+            world.settle()
+            #expect(client.read.contains { $0.contains(" 001 alice ") })
+            #expect(client.read.count { $0.contains(" CAP ") } == (asks ? 1 : 0))
+            #expect(world.canary.contains("CAP REQ") == (offers.count > 1 && policy == .hosted))
+        }
+    }
+
     @Test func aSilentBackendIsAnsweredFor() throws {
         let world = try World(.observe)
         world.backend.isStalled = true

@@ -210,7 +210,7 @@ import Testing
         let bob = world.connect("bob")
         let carol = world.connect("carol", direct: true)
         world.send(alice, "PRIVMSG bob :secret")
-        #expect(alice.read.last?.contains("Not sent: this network asks for encryption") == true)
+        #expect(alice.read.last?.contains("Not sent: messages must be end-to-end encrypted here") == true)
         world.send(carol, "PRIVMSG bob :hello")
         #expect(bob.messages.allSatisfy { !$0.contains("hello") })
         #expect(bob.read.last?.contains("withheld") == true)

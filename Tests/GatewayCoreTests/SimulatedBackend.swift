@@ -27,6 +27,10 @@ final class SimulatedBackend {
     var services: [String: (host: String, server: String)] = [:]
     /// A filter of the server: takes what looks like Base64 and answers with a bare ACK, or with words.
     var filter: (silently: Bool, isOn: Bool) = (true, false)
+    /// Before every JOIN: the tags that tell the time.
+    var joinTags = ""
+    /// What somebody is told who has joined: a server that plays back what was said before.
+    var greet: (Int, String) -> [String] = { _, _ in [] }
     /// Nobody is there.
     var isDown = false
     var refusesLogins = false
@@ -154,10 +158,13 @@ final class SimulatedBackend {
 
     func join(_ id: Int, _ room: String) {
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
-        for member in rooms[room.lowercased(), default: []].sorted() { say(member, ":\(source(id)) JOIN \(room)") }
+        for member in rooms[room.lowercased(), default: []].sorted() {
+            say(member, joinTags + ":\(source(id)) JOIN \(room)")
+        }
         let names = rooms[room.lowercased(), default: []].sorted().compactMap { people[$0]?.nick }
         say(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
         say(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
+        for line in greet(id, room) { say(id, line) }
     }
 
     /// Puts somebody out of a room without a word.
@@ -263,7 +270,15 @@ final class SimulatedBackend {
         say(id, (tags.isEmpty ? "" : "@" + tags.joined(separator: ";") + " ") + text)
     }
 
-    func say(_ id: Int, _ line: String) { people[id]?.inbox.append(line) }
+    /// What those who are named here are told comes when they are released.
+    var delayed: [Int: [String]] = [:]
+
+    func say(_ id: Int, _ line: String) {
+        guard delayed[id] == nil else { return delayed[id, default: []].append(line) }
+        people[id]?.inbox.append(line)
+    }
+
+    func release(_ id: Int) { people[id]?.inbox += delayed.removeValue(forKey: id) ?? [] }
 }
 
 extension String {

@@ -12,6 +12,9 @@ package final class NgIRCd: IRCServer {
         /// The default of 5 bites at the sixth client behind one gateway; 0 means no limit.
         package var connectionsPerAddress = 0
         package var maximumNickLength = 31
+        package var serverName = "ngircd.pawl.test"
+        /// Another server of the network; the one without a port waits for the other.
+        package var peer: (name: String, port: UInt16?)?
         /// Lines for the end of the configuration, with their section.
         package var extra = ""
 
@@ -21,7 +24,7 @@ package final class NgIRCd: IRCServer {
     package static let servicesName = "services.pawl.test"
     package static let servicesPassword = "linkpassword"
 
-    package let serverName = "ngircd.pawl.test"
+    package let serverName: String
     package let tlsPort: UInt16?
     package let scratch: ScratchDirectory
     private let reservation: FreePort
@@ -32,6 +35,7 @@ package final class NgIRCd: IRCServer {
 
     /// Starts it; ready when this returns.
     package init(_ options: Options = Options()) throws {
+        serverName = options.serverName
         scratch = try ScratchDirectory()
         reservation = try FreePort()
         tlsReservation = options.tls ? try FreePort() : nil
@@ -77,6 +81,7 @@ package final class NgIRCd: IRCServer {
             \(options.connectionPassword.map { "Password = \($0)" } ?? "")
             [Limits]
             MaxConnections = 0
+            ConnectRetry = 5
             MaxConnectionsIP = \(options.connectionsPerAddress)
             MaxJoins = 0
             MaxNickLength = \(options.maximumNickLength)
@@ -112,6 +117,17 @@ package final class NgIRCd: IRCServer {
                 PeerPassword = \(Self.servicesPassword)
                 Passive = yes
                 ServiceMask = *Serv
+
+                """
+        }
+        if let peer = options.peer {
+            text += """
+                [Server]
+                Name = \(peer.name)
+                Host = 127.0.0.1
+                \(peer.port.map { "Port = \($0)" } ?? "Passive = yes")
+                MyPassword = \(Self.servicesPassword)
+                PeerPassword = \(Self.servicesPassword)
 
                 """
         }

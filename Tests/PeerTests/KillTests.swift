@@ -33,8 +33,9 @@ import Testing
 
     private static let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 10 : 100
 
-    @Test func killedUnderTraffic() throws {
-        let rounds = Self.rounds
+    /// The gateway dies, or the gateway and the backend with everything that it knew.
+    @Test(arguments: [false, true]) func killedUnderTraffic(withBackend: Bool) throws {
+        let rounds = withBackend ? Self.rounds / 3 : Self.rounds
         var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the kills: \(generator.seed)")
         let accounts = try AccountLab(accounts: ["anna", "bert"])
@@ -47,10 +48,10 @@ import Testing
         var toAnna = Stream()
         var accepted: Set<String> = []
         for round in 0...rounds {
-            let anna = try AccountLab.login(lab.gateway.port, nick: "anna\(round)", account: "anna")
-            let bert = try AccountLab.login(lab.gateway.port, nick: "bert\(round)", account: "bert")
+            let anna = try Self.login(lab, "anna", round)
+            let bert = try Self.login(lab, "bert", round)
             guard round < rounds else {
-                try finish(lab, anna, bert, &toBert, &toAnna, accepted)
+                try finish(lab, anna, bert, &toBert, &toAnna, accepted, rounds)
                 break
             }
             // Several writes, so that the death falls between them, too.
@@ -67,7 +68,13 @@ import Testing
             }
             // Half of the deaths come without a pause for the look into the queue.
             if Bool.random(using: &generator) { accepted.formUnion(try Self.ids(lab)) }
+            let backendDiesFirst = Bool.random(using: &generator)
+            if withBackend, backendDiesFirst { lab.server.kill() }
             lab.gateway.crash()
+            if withBackend {
+                lab.server.kill()
+                try lab.server.start()
+            }
             // All that the sockets still hold, however slow this machine is.
             try bert.expectEnd()
             try anna.expectEnd()
@@ -80,10 +87,24 @@ import Testing
         print("sent \(toBert.sent) and \(toAnna.sent), read \(toBert.read.count) and \(toAnna.read.count)")
     }
 
+    /// Services are linked again a little after their server has come back.
+    private static func login(_ lab: Lab, _ account: String, _ round: Int) throws -> IRCClient {
+        var attempts = 0
+        var found: IRCClient?
+        try eventually("a login of \(account)", timeout: .seconds(40), every: .milliseconds(200)) {
+            attempts += 1
+            let nick = "\(account)\(round)" + (attempts > 1 ? "x\(attempts)" : "")
+            found = try? AccountLab.login(lab.gateway.port, nick: nick, account: account)
+            return found != nil
+        }
+        guard let found else { throw PeerError("no login") }
+        return found
+    }
+
     /// What the killed processes had accepted comes first, then one message more in each direction.
     private func finish(
         _ lab: Lab, _ anna: IRCClient, _ bert: IRCClient, _ toBert: inout Stream, _ toAnna: inout Stream,
-        _ accepted: Set<String>
+        _ accepted: Set<String>, _ rounds: Int
     ) throws {
         func hear() {
             toBert.hear(bert, for: .milliseconds(50))
@@ -110,8 +131,8 @@ import Testing
         for line in lab.tap.lines(.fromClient) where line.command == "PRIVMSG" && line.body.hasPrefix("?PAWL:") {
             envelopes[String(line.parameters[0].prefix(4))]?.insert(line.body)
         }
-        toBert.judge(envelopes["bert"] ?? [], rounds: Self.rounds, "bert")
-        toAnna.judge(envelopes["anna"] ?? [], rounds: Self.rounds, "anna")
+        toBert.judge(envelopes["bert"] ?? [], rounds: rounds, "bert")
+        toAnna.judge(envelopes["anna"] ?? [], rounds: rounds, "anna")
         #expect(!lab.tap.shows("number "))
     }
 

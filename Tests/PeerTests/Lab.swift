@@ -72,9 +72,10 @@ final class AccountLab {
     let server: InspIRCd
     let services: Services
 
-    init(accounts: [String]) throws {
+    init(accounts: [String], _ configure: (inout InspIRCd.Options) -> Void = { _ in }) throws {
         var options = InspIRCd.Options()
         options.servicesLink = true
+        configure(&options)
         server = try InspIRCd(options)
         services = try Services(on: server)
         for account in accounts {

@@ -11,10 +11,48 @@ import Testing
         }
     }
 
-    @Test(arguments: Backend.allCases, [3, 50]) func oneEnvelopeForAll(_ backend: Backend, _ size: Int) throws {
+    /// Many people at once: a server may let each of them wait for a second.
+    private func crowd(_ count: Int, in lab: Lab) throws -> [IRCClient] {
+        var people: [IRCClient] = []
+        for batch in stride(from: 0, to: count, by: 50) {
+            let some = try (batch..<min(batch + 50, count)).map { _ in try IRCClient(port: lab.gateway.port) }
+            for (number, person) in some.enumerated() {
+                person.send("NICK p\(batch + number)")
+                person.send("USER p 0 * :p")
+            }
+            for person in some {
+                try person.expect("end of MOTD", timeout: .seconds(30)) { ["376", "422"].contains($0.command) }
+            }
+            people += some
+        }
+        return people
+    }
+
+    /// Five hundred where there is time.
+    static let sizes = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? [3, 50] : [3, 50, 500]
+
+    @Test(arguments: Backend.allCases) func aloneInARoom(_ backend: Backend) throws {
         let lab = try Lab(try backend.start(), policy: "hosted")
         defer { lab.stop() }
-        let people = try (0..<size).map { try lab.person("p\($0)") }
+        let alice = try lab.person("alice")
+        try join([alice])
+        for number in 0..<5 { alice.send("PRIVMSG #room :nobody-else \(number)") }
+        #expect(try alice.synchronize().allSatisfy { $0.command != "PRIVMSG" && $0.command != "531" })
+        try eventually("all are acknowledged") {
+            try lab.queue().count == 5 && lab.queue().allSatisfy { $0["state"] as? String == "done" }
+        }
+        let bob = try lab.person("bob")
+        try join([bob])
+        alice.send("PRIVMSG #room :nobody-else to bob")
+        try bob.expectMessage("nobody-else to bob")
+        #expect(bob.transcript.allSatisfy { !$0.body.contains("lost") })
+        #expect(!lab.tap.shows("nobody-else"))
+    }
+
+    @Test(arguments: Backend.allCases, sizes) func oneEnvelopeForAll(_ backend: Backend, _ size: Int) throws {
+        let lab = try Lab(try backend.start(), policy: "hosted")
+        defer { lab.stop() }
+        let people = try crowd(size, in: lab)
         try join(people)
         people[0].send("PRIVMSG #room :nobody-else-warm")
         for person in people.dropFirst() { try person.expectMessage("nobody-else-warm") }
@@ -108,19 +146,35 @@ import Testing
         #expect(!lab.tap.shows("nobody-else") && lab.tap.shows("open again"))
     }
 
-    @Test(arguments: Backend.allCases) func churnAtRandom(_ backend: Backend) throws {
+    /// The servers' own flood limits: everything is slower, and nobody is put out.
+    @Test(arguments: Backend.allCases) func churnAtTheServersPace(_ backend: Backend) throws {
+        try churn(backend, people: 5, steps: 20, .standard)
+    }
+
+    @Test(arguments: Backend.allCases, sizes) func churnAtRandom(_ backend: Backend, _ size: Int) throws {
+        try churn(backend, people: size == 3 ? 10 : size, steps: size == 3 ? 150 : 40, .lifted)
+    }
+
+    private func churn(_ backend: Backend, people size: Int, steps: Int, _ flood: FloodLimits) throws {
         var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
-        print("seed of the churn: \(generator.seed)")
-        let lab = try Lab(try backend.start(), policy: "hosted")
+        print("seed of the churn of \(size): \(generator.seed)")
+        let lab = try Lab(try backend.start(flood), policy: "hosted", paced: flood == .standard)
         defer { lab.stop() }
-        let people = try (0..<10).map { try lab.person("p\($0)") }
+        let people = try crowd(size, in: lab)
         var members: Set<Int> = []
         var expected = [[String]](repeating: [], count: people.count)
         var read = expected
-        func hear(_ number: Int) throws {
-            read[number] += try people[number].synchronize().filter { $0.command == "PRIVMSG" }.map(\.body)
+        // In a big room nearly everybody is there at first.
+        if size > 10 {
+            for person in people { person.send("JOIN #room") }
+            for person in people { try person.expect("366", timeout: .seconds(60)) }
+            members = Set(people.indices)
         }
-        for step in 0..<150 {
+        func hear(_ number: Int) throws {
+            read[number] += try people[number].synchronize(timeout: .seconds(60)).filter { $0.command == "PRIVMSG" }
+                .map(\.body)
+        }
+        for step in 0..<steps {
             let who = Int.random(in: people.indices, using: &generator)
             switch Int.random(in: 0..<6, using: &generator) {
             case 0, 1:
@@ -134,7 +188,7 @@ import Testing
                 // The backend must have it, and who reads must have read, before membership changes again.
                 try hear(who)
                 for other in members where other != who {
-                    try eventually("\(other) reads step \(step)") {
+                    try eventually("\(other) reads step \(step)", timeout: .seconds(60)) {
                         try hear(other)
                         return read[other].last == "nobody-else \(step)"
                     }
@@ -142,6 +196,7 @@ import Testing
             }
         }
         for number in people.indices { #expect(read[number] == expected[number], "p\(number)") }
+        #expect(people.allSatisfy { $0.ending == nil })
         #expect(!lab.tap.shows("nobody-else"))
     }
 

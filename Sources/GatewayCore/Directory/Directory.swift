@@ -219,7 +219,9 @@ package final class DirectoryTable: Sendable {
 
     func put(_ account: AccountID, _ known: DirectoryAccount?) {
         state.withLock { state in
-            for id in state.accounts[account]?.published ?? [] { state.owners[id] = nil }
+            for id in state.accounts[account]?.published ?? [] where state.owners[id] == account {
+                state.owners[id] = nil
+            }
             guard let known else {
                 state.accounts[account] = nil
                 return counter.store(state.accounts.count, ordering: .relaxed)

@@ -56,6 +56,10 @@ package struct CapabilityNegotiation: Sendable {
     /// What a backend that comes back is asked for besides: what the client has.
     private var alsoWanted: Set<String> = []
     private var offered: Set<String> = []
+    /// Questions that were given up: their answers may still come, and are nobody's any more.
+    package private(set) var lateLists = 0
+    /// Whether the backend waits for an end of the negotiation that it was not told when it was given up.
+    package var owesEnd = false
     private var pending: Deque<Pending> = []
     /// Whether the client's lines wait until the gateway's own negotiation is done.
     package var holdsClient = false
@@ -188,6 +192,12 @@ package struct CapabilityNegotiation: Sendable {
         _ list: [String], continues: Bool, _ target: String, _ answers: inout [String], _ requests: inout [String]
     ) -> Bool {
         offered.formUnion(list.map(bareName))
+        if lateLists > 0 {
+            guard !continues else { return false }
+            lateLists -= 1
+            if stage == .done, owesEnd { requestWanted(&requests) }
+            return false
+        }
         if case .gatewayLS = pending.first {
             guard !continues else { return false }
             pending.removeFirst()
@@ -280,6 +290,8 @@ package struct CapabilityNegotiation: Sendable {
         upstream = []
         offered = []
         pending = []
+        lateLists = 0
+        owesEnd = false
         stage = .notStarted
         backendKnowsCAP = nil
     }
@@ -307,7 +319,9 @@ package struct CapabilityNegotiation: Sendable {
     /// The client's questions are answered without it.
     package mutating func giveUp(answers: inout [String]) {
         if stage == .listing || stage == .requesting { stage = .done }
+        owesEnd = awaitsFirstAnswer
         while awaitsFirstAnswer {
+            if pending.first == .clientLS || pending.first == .gatewayLS { lateLists += 1 }
             switch pending.removeFirst() {
             case .clientLS: answers.append(reply("LS", [PawlCapability.name]))
             case .clientList: answers.append(reply("LIST", clientAsked ? [PawlCapability.name] : []))

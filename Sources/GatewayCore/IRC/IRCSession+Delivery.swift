@@ -13,7 +13,7 @@ extension IRCSession {
             if line.key.isText, line.sourceIsPerson { environment.tally.add(.deliveredPlaintext) }
             return deliver(raw, out)
         }
-        if isSelf(line), isEcho(line, out) { return }
+        if isSelf(line), !isReplay(line), isEcho(line, out) { return }
         guard line.sourceIsPerson, line.key.isText, let span = line.parameter(1) else {
             return pass(line, raw, out)
         }
@@ -56,7 +56,7 @@ extension IRCSession {
             // Words for people without a gateway; of no use to anybody behind one.
             let source = line.folded(line.sourceNick, support.caseMapping)
             let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
-            if owners.isEmpty { pass(line, raw, out) }
+            if owners.isEmpty, !isReplay(line) { pass(line, raw, out) }
         case .damaged:
             report(.malformed, from: line.string(line.sourceNick), out)
         }
@@ -68,6 +68,7 @@ extension IRCSession {
     ) {
         let name = "\(line.string(line.source)) \(id)"
         if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
+        if isReplay(line) { return collectReplay(id, index, count, bytes, line, now, out) }
         if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
         let outcome = assembler?.add(
             source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
@@ -85,6 +86,7 @@ extension IRCSession {
     }
 
     func expireFragments(_ now: Moment, _ out: SessionOutput) {
+        expireReplays(now.monotonic, out)
         let expired = assembler?.expire(now: now.monotonic) ?? []
         if assembler?.isEmpty == true { clientDevice.raw = [:] }
         for source in expired {
@@ -94,7 +96,7 @@ extension IRCSession {
     }
 
     /// - Parameter raws: the lines as they came, in case a device of the client's own is to open it.
-    private func open(
+    func open(
         _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
     ) {
         let source = line.string(line.source)
@@ -116,6 +118,8 @@ extension IRCSession {
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target,
             raws: clientDevice.id == nil ? [] : raws)
+        opens[ticket]?.room = room?.name
+        opens[ticket]?.isReplay = room != nil && isReplay(line)
         var job = OpenJob(
             connection: id, ticket: ticket, account: account,
             recipients: room.map { [.room($0.name, status: $0.status)] } ?? [account] + previousAccounts.reversed(),
@@ -123,7 +127,7 @@ extension IRCSession {
                 ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic) : accountNames(name),
             envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name)
         if environment.peers != nil, settings.marks == .text { job.mark = .device }
-        out.jobs.append(.open(job))
+        out.jobs.append(.open(placed(job)))
     }
 
     func opened(_ ticket: UInt64, _ opened: Opened, _ now: Moment, _ out: SessionOutput) {
@@ -160,8 +164,10 @@ extension IRCSession {
             return inbound.resolve(ticket, with: open.raws.compactMap(translatedLine).map { InboundEntry(line: $0) })
         }
         environment.tally.add(TallyKind(failure))
-        let text = Remarks.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
-        inbound.resolve(ticket, with: text.map { [InboundEntry(line: remark($0))] } ?? [])
+        let text =
+            historyRemark(failure, open)
+            ?? Remarks.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
+        inbound.resolve(ticket, with: text.flatMap { $0.isEmpty ? nil : [InboundEntry(line: remark($0))] } ?? [])
     }
 
     func report(_ failure: OpenFailure, from source: String, _ out: SessionOutput) {
@@ -274,7 +280,9 @@ extension IRCSession {
     /// The lines that show a body to the client. Long texts become several lines, so that none is cut.
     func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
         // A device of the client's own understands this tag on a server that knows none.
-        var shown = capabilities.clientHas("message-tags") || clientDevice.id != nil ? tags : tags.filter { $0.key != ProtectionMarks.tag }
+        var shown =
+            capabilities.clientHas("message-tags") || clientDevice.id != nil
+            ? tags : tags.filter { $0.key != ProtectionMarks.tag }
         if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
             shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
                 let equals = piece.firstIndex(of: "=")

@@ -21,6 +21,9 @@ struct Outage {
     var ticket: UInt64?
     var nickAttempts = 0
     var loginRefusals = 0
+    /// How often the backend was there without its services, and whether it is so now.
+    var absences = 0
+    var awaitsServices = false
     var isLoggedIn = false
 }
 
@@ -39,10 +42,14 @@ extension IRCSession {
     /// Whether the backend is gone, or has not yet taken this connection back.
     package var isSuspended: Bool { outage != nil }
 
+    /// Whether the backend is back, and the services that take logins are not yet.
+    package var awaitsServices: Bool { outage?.awaitsServices == true }
+
     /// The backend has gone, or an attempt to reach it again has failed.
     package func suspend(at now: Moment, _ out: SessionOutput) {
         upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
         assembler = nil
+        history.suspended()
         capabilities.restart()
         negotiationDeadline = nil
         guard outage == nil else {
@@ -84,6 +91,7 @@ extension IRCSession {
     /// The backend has been reached again: says once more what the client has said.
     func resume(_ now: Moment, _ out: SessionOutput) {
         outage?.stage = .negotiating
+        outage?.awaitsServices = false
         pacer = Pacer(settings.flood)
         if let password = registration.password { out.upstream.writeImmutableBuffer(password) }
         if let line = capabilities.begin() { out.upstream.writeString(line + "\r\n") }
@@ -147,7 +155,7 @@ extension IRCSession {
         guard outage?.stage == .negotiating, capabilities.stage == .done else { return }
         negotiationDeadline = nil
         if case .plain = registration.login, account.isVerified {
-            guard capabilities.has("sasl") else { return tryLoginLater(out) }
+            guard capabilities.has("sasl") else { return awaitServices(out) }
             outage?.stage = .loggingIn
             out.upstream.writeString("AUTHENTICATE PLAIN\r\n")
         } else {
@@ -155,8 +163,19 @@ extension IRCSession {
         }
     }
 
-    /// Ours: how often a login is refused before it is believed. Services come back later than their server.
+    /// Ours: how often a login is refused before it is believed.
     private static let loginRefusals = 8
+
+    /// Ours: how often a backend is found without its services. With pauses of some seconds that is more than a minute.
+    private static let absences = 40
+
+    private func awaitServices(_ out: SessionOutput) {
+        let absences = (outage?.absences ?? 0) + 1
+        outage?.absences = absences
+        guard absences < Self.absences else { return endForGood(Remarks.loginRefused, out) }
+        outage?.awaitsServices = true
+        out.closesUpstream = true
+    }
 
     private func tryLoginLater(_ out: SessionOutput) {
         let refusals = (outage?.loginRefusals ?? 0) + 1
@@ -258,7 +277,7 @@ extension IRCSession {
             return true
         case 403, 405, 471, 473, 474, 475, 476, 477, 489:
             rejoining.remove(folded)
-            environment.rooms.remove(id, from: folded)
+            environment.rooms.remove(id, as: foldedNick, from: folded)
             deliver(":\(capabilities.serverName) KICK \(room) \(nick ?? "*") :The server did not let you in again", out)
             return false
         default: return false

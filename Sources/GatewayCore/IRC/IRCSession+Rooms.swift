@@ -29,6 +29,7 @@ extension IRCSession {
         switch line.key {
         case .join:
             for room in names(line, 0) {
+                if isSelf(line) { history.joined(room, at: line.tag("time")) }
                 if isSelf(line) { joined(room, now, out) } else { environment.rooms.saw([source(line)], in: room) }
             }
         case .part: for room in names(line, 0) { gone(source(line), from: room) }
@@ -38,6 +39,8 @@ extension IRCSession {
         default: if line.key.numeric == 353 { listed(line) }
         }
     }
+
+    var foldedNick: String { nick.map(support.caseMapping.fold) ?? "" }
 
     private func source(_ line: IRCLine) -> String { line.folded(line.sourceNick, support.caseMapping) }
 
@@ -66,7 +69,7 @@ extension IRCSession {
 
     private func joined(_ room: String, _ now: Moment, _ out: SessionOutput) {
         rooms.insert(room)
-        if policy > .off { environment.rooms.put(id, of: account, into: room) }
+        if policy > .off { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
         let recovered = roomLines.filter { $0.room == room }
         if !recovered.isEmpty {
             roomLines.removeAll { $0.room == room }
@@ -78,23 +81,26 @@ extension IRCSession {
     private func left(_ room: String) {
         rooms.remove(room)
         rejoining.remove(room)
-        environment.rooms.remove(id, from: room)
+        environment.rooms.remove(id, as: foldedNick, from: room)
+        history.left(room)
     }
 
     /// Renews whose connection is in the rooms, after a login or another policy.
     func updateRooms() {
         for room in rooms {
             if policy > .off {
-                environment.rooms.put(id, of: account, into: room)
+                environment.rooms.put(id, of: account, as: foldedNick, into: room)
             } else {
-                environment.rooms.remove(id, from: room)
+                environment.rooms.remove(id, as: foldedNick, from: room)
             }
         }
     }
 
     /// The connection is in no room any more.
     func leaveRooms() {
-        for room in rooms.union(rejoining).union(outage?.rooms ?? []) { environment.rooms.remove(id, from: room) }
+        for room in rooms.union(rejoining).union(outage?.rooms ?? []) {
+            environment.rooms.remove(id, as: foldedNick, from: room)
+        }
         rooms.removeAll()
     }
 }

@@ -27,6 +27,7 @@ extension IRCSession {
         case .cap: return serverCAP(line, raw, now, out)
         case .pawl where capabilities.has(PawlCapability.name): return frontLine(line, now, out)
         case .pong where pong(line, out): return
+        case .batch: trackHistory(line, now, out)
         default: break
         }
         if let numeric = line.key.numeric {
@@ -105,6 +106,11 @@ extension IRCSession {
         for answer in answers { deliver(answer, out) }
         for request in requests { out.upstream.writeString(request + "\r\n") }
         if capabilities.stage == .done { finishNegotiation(now, out) }
+        let isOver = capabilities.stage == .done || capabilities.stage == .notStarted
+        guard isOver, capabilities.owesEnd, capabilities.lateLists == 0 else { return }
+        // It was given up and has answered late: it lets nobody in before it has heard the end.
+        capabilities.owesEnd = false
+        if !isRegistered || outage != nil { out.upstream.writeString("CAP END\r\n") }
     }
 
     func refusesCAP(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {

@@ -65,6 +65,7 @@ package final class IRCSession {
     var rooms: Set<String> = []
     /// Lines of before a restart for rooms that the client has not joined again.
     var roomLines: [RecoveredLine] = []
+    var history = RoomHistory()
     var strippedVerbs: Set<VerbKey> = []
     /// Of a sidecar: how people are called, and whom keys are being exchanged with.
     var nameBook = NameBook()
@@ -351,6 +352,7 @@ package final class IRCSession {
     func scheduleWake(_ now: Moment, _ out: SessionOutput) {
         if let negotiationDeadline { out.wake(at: negotiationDeadline) }
         if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
+        if let deadline = history.assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
         if let deadline = front.questions.values.map(\.deadline).min() { out.wake(at: deadline) }

@@ -54,6 +54,9 @@ package struct InboundEntry: Sendable {
 
 /// An envelope that the vault is opening.
 struct PendingOpen: Sendable {
+    /// The folded room that it was said in, if it was in one, and whether that was before.
+    var room: String?
+    var isReplay = false
     var tags: [IRCTag]
     var source: String
     var sourceNick: String

@@ -54,7 +54,7 @@ package enum Remarks {
         case .unknownSender where inSidecar:
             "An encrypted message from \(source) could not be opened: your devices have no keys in common. New ones are "
                 + "being offered; ask \(source) to send it again."
-        case .copy: nil
+        case .copy, .notRecipient, .forgotten: nil
         case .notAuthentic:
             "An encrypted message from \(source) could not be opened: it was altered on its way, or meant for "
                 + "somebody else."
@@ -92,6 +92,18 @@ package enum Remarks {
 
     package static func fragmentsLost(from source: String) -> String {
         "Part of a message from \(source) did not arrive, so it could not be opened."
+    }
+
+    static func truncated(from source: String) -> String {
+        "An earlier message from \(source) was truncated: the server has kept only part of it, so it cannot be opened."
+    }
+
+    static func beforeJoining(_ room: String) -> String {
+        "Earlier messages in \(room) were encrypted before you came, for those who were there. This is said once."
+    }
+
+    static func notKept(_ room: String) -> String {
+        "Earlier messages in \(room) were encrypted, and the gateway does not keep what opens them. This is said once."
     }
 
     package static func notSeen(target: String) -> String {

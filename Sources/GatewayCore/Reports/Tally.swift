@@ -13,6 +13,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
         openBeforeJoining, openNotInRoom, openStore
+    case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Facts about lines.
     case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend
@@ -50,6 +51,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .openBeforeJoining: "open_failed_before_joining"
         case .openNotInRoom: "open_failed_not_in_room"
         case .openStore: "open_failed_store"
+        case .openNotRecipient: "open_failed_not_recipient"
+        case .openForgotten: "open_failed_forgotten"
         case .fragmentsLost: "fragments_lost"
         case .gaps: "gaps"
         case .strippedText: "stripped_text"
@@ -90,6 +93,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .beforeJoining: .openBeforeJoining
             case .notInRoom: .openNotInRoom
             case .store: .openStore
+            case .notRecipient: .openNotRecipient
+            case .forgotten: .openForgotten
             }
     }
 }

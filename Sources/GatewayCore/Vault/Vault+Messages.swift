@@ -194,6 +194,7 @@ extension Vault {
         _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ sessions: inout [SessionID]
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
+        if let outcome = known(job, envelope, now, &changes) { return outcome }
         guard let sender = keeper.owner(of: envelope.sender) else { return .failure(.init(reason: .unknownSender)) }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
@@ -237,13 +238,18 @@ extension Vault {
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
         _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
     ) -> Result<Opened, OpenError> {
+        guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
+            return .failure(.init(reason: .forgotten))
+        }
         var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
         if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
         var sequences: [AccountID: UInt64] = [:]
-        if body.kind == .text, let room = recipient.roomName {
-            guard let made = deliver(job.lineHead + body.text, from: sender, to: recipient, named: room, now, &changes)
+        if body.kind == .text, recipient.roomName != nil {
+            guard
+                let made = deliver(
+                    job.lineHead + body.text, from: sender, to: recipient, job, by: saidAt, now, &changes)
             else {
                 return .failure(.init(reason: .store))
             }
@@ -259,6 +265,7 @@ extension Vault {
             opened.sequence = sequence
         }
         remember(job, envelope, recipient, opened, sequences)
+        noteReaders(job, envelope, sender, recipient, saidAt)
         markOpened(envelope.messageID, from: sender, now, &changes)
         return .success(opened)
     }
@@ -298,9 +305,9 @@ extension Vault {
     ) -> Result<Opened, OpenError> {
         markOpened(envelope.messageID, from: sender, now, &changes)
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        guard var copy = copies[key], copy.shownTo.insert(job.connection).inserted else {
-            return .failure(.init(reason: .copy))
-        }
+        guard var copy = copies[key] else { return .failure(.init(reason: .forgotten)) }
+        guard copy.shownTo.insert(job.connection).inserted else { return .failure(.init(reason: .copy)) }
+        guard mayRead(job, recipient, &copy) else { return .failure(.init(reason: .notRecipient)) }
         copies[key] = copy
         var opened = copy.opened
         opened.sequence = copy.sequences[job.account]

@@ -88,12 +88,16 @@ extension Vault {
 
     /// Stores a line for the members of a room that outlive their connections.
     ///
+    /// - Parameter time: who had come by then.
     /// - Returns: the delivery number of each; nothing where the line could not be sealed.
     mutating func deliver(
-        _ line: [UInt8], from sender: AccountID, to recipient: AccountID, named room: String, _ now: Moment,
-        _ changes: inout [StoreChange]
+        _ line: [UInt8], from sender: AccountID, to recipient: AccountID, _ job: OpenJob, by time: UInt64,
+        _ now: Moment, _ changes: inout [StoreChange]
     ) -> [AccountID: UInt64]? {
-        let members = rooms.verifiedAccounts(in: room).filter { $0 != sender }.prefix(Self.memberLimit)
+        guard let room = recipient.roomName else { return [:] }
+        // Who has a status is known to the backend only: of them nobody but the one who has opened it is sure.
+        let all = recipient.isPartOfRoom ? [job.account] : rooms.verifiedAccounts(in: room, by: time)
+        let members = all.filter { $0 != sender && $0.isVerified }.prefix(Self.memberLimit)
         guard !members.isEmpty else { return [:] }
         let first = lastDelivery + 1
         lastDelivery += UInt64(members.count)

@@ -67,6 +67,9 @@ package struct Vault<Random: RandomSource> {
         var acknowledgedAt: Int64?
         var remoteID: String?
         var isOpened = false
+        /// For a message to a room, in the count of ``RoomTable``: when it was sealed, and by when the backend had it.
+        var sealedAt: UInt64 = 0
+        var saidAt: UInt64?
     }
 
     struct CopyKey: Hashable {
@@ -82,6 +85,11 @@ package struct Vault<Random: RandomSource> {
         var shownTo: Set<ConnectionID>
         /// The deliveries of a message to a room, by account.
         var sequences: [AccountID: UInt64] = [:]
+        /// Of a message to a room: by when it had been said, and accounts besides those above that were there.
+        var saidAt: UInt64 = 0
+        var readers: Set<AccountID> = []
+        /// The nick under which it came.
+        var source: [UInt8] = []
     }
 
     let network: String
@@ -119,6 +127,7 @@ package struct Vault<Random: RandomSource> {
     let peerTable: PeerTable
     var roomDeliveries = RoomDeliveries()
     var unheard = UnheardCounts()
+    var said = SaidTimes()
 
     /// Takes over a store.
     ///
@@ -295,123 +304,14 @@ package struct Vault<Random: RandomSource> {
     }
 
     mutating func track(_ id: UInt64, _ entry: InFlight) {
+        var entry = entry
+        entry.sealedAt = rooms.time
         if inFlight.updateValue(entry, forKey: id) == nil { pendingCounts[entry.account, default: 0] += 1 }
     }
 
     mutating func untrack(_ id: UInt64) {
         guard let entry = inFlight.removeValue(forKey: id), let count = pendingCounts[entry.account] else { return }
+        if entry.request.isForRoom { said.note(id, entry.saidAt ?? rooms.time) }
         pendingCounts[entry.account] = count > 1 ? count - 1 : nil
-    }
-
-    // MARK: Ends of accounts and requests
-
-    private mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange])
-    {
-        keeper.forget(account)
-        unheard.forget(account)
-        latches.forget(account)
-        conversations = conversations.filter { $0.first != account && $0.second != account }
-        for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
-        changes.append(.forgetAccount(account, reason: reason, at: now.wall))
-        directory?.remove(nil, of: account, &changes)
-        directoryTable.put(account, directory?.accounts[account])
-    }
-
-    /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
-    /// recipient's ratchet drops copies.
-    private mutating func left(
-        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment, _ changes: inout [StoreChange]
-    ) {
-        let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
-        for id in ids {
-            guard let entry = inFlight[id] else { continue }
-            inFlight[id]?.connection = nil
-            if entry.acknowledgedAt != nil, keepsAcknowledged { continue }
-            if entry.isOpened {
-                acknowledged(id, nil, now, &changes)
-            } else {
-                untrack(id)
-                waiting[entry.account, default: []].append(entry.request)
-            }
-        }
-    }
-
-    private mutating func acknowledged(
-        _ id: UInt64, _ remoteID: String?, _ now: Moment, _ changes: inout [StoreChange]
-    ) {
-        guard var entry = inFlight[id] else { return }
-        entry.acknowledgedAt = now.wall
-        entry.remoteID = remoteID
-        if devices != nil {
-            // Its readers open it elsewhere.
-            entry.isOpened = true
-        } else if isReadByNobody(entry) {
-            if !entry.isOpened { unheard.note(entry.request) }
-            entry.isOpened = true
-        }
-        inFlight[id] = entry
-        finishIfDone(id, now, &changes)
-    }
-
-    /// A request is done when the backend is known to have it and the recipient's device has opened it.
-    mutating func finishIfDone(_ id: UInt64, _ now: Moment, _ changes: inout [StoreChange]) {
-        guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
-        untrack(id)
-        changes.append(.updateRequest(id: id, state: .done, remoteID: entry.remoteID, reason: nil, at: now.wall))
-    }
-
-    private mutating func expire(_ now: Moment, _ changes: inout [StoreChange]) -> [(ConnectionID, VaultReply)] {
-        var replies: [(ConnectionID, VaultReply)] = []
-        for (id, entry) in inFlight {
-            guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
-            untrack(id)
-            changes.append(
-                .updateRequest(
-                    id: id, state: .done, remoteID: entry.remoteID, reason: "the recipient has not opened it",
-                    at: now.wall))
-            if let connection = entry.connection {
-                replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
-            }
-        }
-        changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
-        for (account, requests) in waiting {
-            let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge }
-            guard !overdue.isEmpty else { continue }
-            for request in overdue {
-                changes.append(
-                    .updateRequest(
-                        id: request.id, state: .dead, remoteID: nil, reason: "its sender did not come back in time",
-                        at: now.wall))
-            }
-            let rest = requests.filter { now.wall - $0.acceptedAt <= requestAge }
-            waiting[account] = rest.isEmpty ? nil : rest
-        }
-        return replies
-    }
-
-    private mutating func recover(
-        _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
-    ) {
-        let requests = (waiting.removeValue(forKey: account) ?? []).sorted { $0.id < $1.id }
-        for request in requests {
-            track(
-                request.id,
-                InFlight(connection: connection, account: account, request: request))
-        }
-        var lines: [RecoveredLine] = []
-        if recoveredAccounts.insert(account).inserted {
-            for row in (try? store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
-                if wasDelivered(row.sequence) {
-                    changes.append(.removeDelivery(sequence: row.sequence))
-                } else if let line = keeper.open(line: row.sealedLine, sequence: row.sequence) {
-                    lines.append(RecoveredLine(sequence: row.sequence, line: line))
-                }
-            }
-        }
-        lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
-        step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
-        // What is sent again was committed long ago; that marks of deliveries stay is no reason to hold it back.
-        step.failure = step.reply
     }
 }

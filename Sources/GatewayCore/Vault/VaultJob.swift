@@ -68,6 +68,10 @@ package struct OpenJob: Sendable {
     package var sourceName: String
     /// What the text is marked with once it has been opened end to end.
     package var mark: ProtectionMark?
+    /// Where the connection stands in the room that the line was said in.
+    package var standing: RoomStanding?
+    /// Whether the backend says that the line was said before the connection came.
+    package var isReplay = false
 
     package init(
         connection: ConnectionID, ticket: UInt64, account: AccountID, recipients: [AccountID], senders: [AccountID],
@@ -185,6 +189,10 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case notInRoom = "not_in_room"
     /// The store did not take the change.
     case store
+    /// It was said in a room before its reader came.
+    case notRecipient = "not_recipient"
+    /// It was opened before, and its text is not kept any more.
+    case forgotten
 }
 
 /// An opened message.
