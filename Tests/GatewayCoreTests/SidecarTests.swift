@@ -105,7 +105,41 @@ import Testing
         }
         let expected = (0..<4).map { "[e2e] secret \($0)" }
         #expect(texts(second) == ["one"] + expected)
-        #expect(texts(first) == ["two"] + expected)
+        // What had not gone out when the first line came has waited for the keys.
+        #expect(texts(first) == ["[e2e] two"] + expected)
+    }
+
+    /// Who has just been told our keys is written to when theirs are there, and not in the clear meanwhile.
+    @Test func anAnswerWaitsForKeysThatAreOnTheirWay() {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        // The keys take their time.
+        var stalled: [String] = []
+        alice.backend.relay = { line in
+            guard line.contains("NOTICE") else { return [line] }
+            stalled.append(line)
+            return []
+        }
+        alice.send(first, "PRIVMSG bob :hello")
+        bob.send(second, "PRIVMSG alice :secret answer")
+        #expect(!bob.canary.contains("secret answer"))
+        alice.backend.relay = { [$0] }
+        for (id, person) in alice.backend.people where person.nick == "alice" {
+            alice.backend.people[id]?.inbox += stalled
+        }
+        alice.settle()
+        #expect(texts(first) == ["[e2e] secret answer"])
+        #expect(!bob.canary.contains("secret answer"))
+    }
+
+    /// They never come: the answer goes as it would have gone.
+    @Test func anAnswerDoesNotWaitForEver() {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.backend.relay = { $0.contains("NOTICE") ? [] : [$0] }
+        alice.send(first, "PRIVMSG bob :hello")
+        bob.send(second, "PRIVMSG alice :answer")
+        #expect(texts(first).isEmpty)
+        bob.advance(seconds: 21)
+        #expect(texts(first) == ["answer"])
     }
 
     @Test func aCopiedBeginningChangesNothing() {

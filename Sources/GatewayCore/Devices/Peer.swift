@@ -16,6 +16,8 @@ package struct Peer: Equatable, Sendable {
     package var isVerified = false
     /// When ``chain`` was pinned, in milliseconds since 1970.
     package var since: Int64
+    /// Whether something has come from them end to end: from then on their plain text is not believed.
+    package var isEstablished = false
     /// How many versions the person's own list had when this peer was last told.
     package var told = 0
     /// The time of the last introduction of each device, by the peer's clock.
@@ -28,7 +30,7 @@ package struct Peer: Equatable, Sendable {
     // MARK: Bytes
 
     package var bytes: [UInt8] {
-        var output: [UInt8] = [1, isVerified ? 1 : 0, UInt8(clamping: told)]
+        var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: told)]
         output.append(bigEndian: UInt64(bitPattern: since))
         output.append(field: chain.bytes)
         output.append(field: offered?.bytes ?? [])
@@ -46,7 +48,8 @@ package struct Peer: Equatable, Sendable {
         let form = try cursor.byte()
         guard form == 1 else { throw .unsupportedVersion(form) }
         self.name = name
-        isVerified = try cursor.byte() == 1
+        let flags = try cursor.byte()
+        (isVerified, isEstablished) = (flags & 1 != 0, flags & 2 != 0)
         told = Int(try cursor.byte())
         since = Int64(bitPattern: try cursor.uint64())
         chain = try DeviceChain(try cursor.field())

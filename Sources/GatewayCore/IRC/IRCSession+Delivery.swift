@@ -257,8 +257,10 @@ extension IRCSession {
             let latch = environment.latches.latch(of: ConversationID(account, peer))
             if latch > .plaintext { return latch }
         }
-        let isProtected = environment.latches.isProtectedName(name, for: account) || isKnownPeer(name)
-        return isProtected ? .gateway : .plaintext
+        if let peers = environment.peers, person(name, peers) != .outsider {
+            return isKnownPeer(name) ? .device : .plaintext
+        }
+        return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
     }
 
     private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String, _ mark: String) -> [ByteBuffer] {

@@ -189,7 +189,7 @@ extension IRCSession {
 
     private func send(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment, _ out: SessionOutput) {
         note(recipient, message.target, now)
-        if asksFirst(message, recipient, now, out) { return }
+        if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
         switch verdict(recipient, message) {
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)

@@ -21,8 +21,8 @@ struct KeyExchange {
     /// Targets of introductions that the vault is making.
     var introductions: [UInt64: String] = [:]
     var lastTicket: UInt64 = 0
-    /// Messages that wait for keys.
-    var waiting: [(message: OutboundMessage, peer: AccountID)] = []
+    /// Messages that wait for keys: for a peer that is known, or for somebody who has just been told ours.
+    var waiting: [(message: OutboundMessage, peer: AccountID?)] = []
     var deadline: Int64?
     /// In protected rooms, who cannot read, as far as the person has been told.
     var outsiders: [String: Set<String>] = [:]
@@ -55,10 +55,13 @@ extension IRCSession {
         return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
     }
 
-    /// Whether plaintext under a folded nick would speak for somebody whose keys are known.
+    /// Whether plaintext under a folded nick would speak for somebody whose keys are known and in use.
     func isKnownPeer(_ nick: String) -> Bool {
         guard let peers = environment.peers else { return false }
-        return person(nick, peers) != .outsider
+        switch person(nick, peers) {
+        case .capable(let name), .changed(let name): return peers[name]?.isEstablished == true
+        default: return false
+        }
     }
 
     // MARK: Saying hello
@@ -209,9 +212,27 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
+    /// Whether a message waits because keys are on their way to somebody who has asked for them.
+    func waitsForKeys(_ message: OutboundMessage, _ recipient: Recipient, _ now: Moment, _ out: SessionOutput) -> Bool {
+        let nick = support.caseMapping.fold(message.target)
+        guard environment.peers != nil, recipient == .outsider, outage == nil,
+            exchange.introduced.contains(where: { $0.nick == nick && $0.at + KeyExchange.patience > now.monotonic }),
+            exchange.waiting.count < settings.heldLines, message.body.kind == .text
+        else { return false }
+        exchange.waiting.append((message, nil))
+        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
+        scheduleWake(now, out)
+        return true
+    }
+
     private func release(_ peer: AccountID, _ now: Moment, _ out: SessionOutput) {
-        let ready = exchange.waiting.filter { $0.peer == peer }
-        exchange.waiting.removeAll { $0.peer == peer }
+        func isReady(_ entry: (message: OutboundMessage, peer: AccountID?)) -> Bool {
+            if let waited = entry.peer { return waited == peer }
+            let nick = support.caseMapping.fold(entry.message.target)
+            return environment.peers.map { person(nick, $0) } == .capable(peer)
+        }
+        let ready = exchange.waiting.filter(isReady)
+        exchange.waiting.removeAll(where: isReady)
         if exchange.waiting.isEmpty { exchange.deadline = nil }
         for entry in ready { seal(entry.message, for: peer, now, out) }
     }
@@ -219,8 +240,16 @@ extension IRCSession {
     func giveUpKeys(_ now: Moment, _ out: SessionOutput) {
         guard let deadline = exchange.deadline, deadline <= now.monotonic else { return }
         exchange.deadline = nil
-        for entry in exchange.waiting { refuseForKeys(entry.message, out) }
+        let overdue = exchange.waiting
         exchange.waiting = []
+        for entry in overdue {
+            guard entry.peer == nil else {
+                refuseForKeys(entry.message, out)
+                continue
+            }
+            exchange.introduced.removeAll { $0.nick == support.caseMapping.fold(entry.message.target) }
+            send(entry.message, now, out)
+        }
     }
 
     private func refuseForKeys(_ message: OutboundMessage, _ out: SessionOutput) {

@@ -263,8 +263,12 @@ extension Vault {
         _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange],
         _ step: inout VaultBatch.Step
     ) {
-        guard peer != .own, devices?.peers[peer]?.offered == nil,
-            conversations.insert(ConversationID(.own, peer)).inserted
+        guard peer != .own, var known = devices?.peers[peer], known.offered == nil else { return }
+        if !known.isEstablished {
+            known.isEstablished = true
+            put(known, &changes, &step)
+        }
+        guard conversations.insert(ConversationID(.own, peer)).inserted
         else { return }
         latch(
             .init(
