@@ -107,7 +107,7 @@ extension IRCSession {
         let target = line.text(0).map(support.caseMapping.fold) ?? ""
         let isHere = target == nick.map(support.caseMapping.fold) || roomMembers.contains(source, in: target)
         if isHere, line.key == .privmsg, source != nick.map(support.caseMapping.fold),
-            room(target) == nil || !isKnownPeer(source)
+            room(target) == nil || environment.peers.map({ person(source, $0) }) == .outsider
         {
             introduce(to: line.string(line.sourceNick), now, out)
         }

@@ -40,6 +40,9 @@ package struct SessionKeeper<Random: RandomSource> {
     private var devices: [AccountID: HostedDevice] = [:]
     private var owners: [DeviceID: AccountID] = [:]
     private var sessions: [SessionID: SessionBox] = [:]
+    /// Ours: sessions that another has replaced, kept for what was sealed under them and is still on its way; in memory only.
+    private static var earlierLimit: Int { 2 }
+    private var earlier: [SessionID: [SessionBox]] = [:]
     /// Changed since they were last written.
     private var dirty: Set<SessionID> = []
 
@@ -171,9 +174,15 @@ package struct SessionKeeper<Random: RandomSource> {
     mutating func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
         var fence = sessions[id]?.fence
         if fence == nil { fence = try store.session(id)?.fence }
+        if let replaced = sessions[id] {
+            earlier[id] = Array(([replaced] + (earlier[id] ?? [])).prefix(Self.earlierLimit))
+        }
         keep(SessionBox(session, fence: fence ?? 0), id)
         dirty.insert(id)
     }
+
+    /// Sessions that were replaced a while ago, the newest first.
+    func earlierSessions(_ id: SessionID) -> [SessionBox] { earlier[id] ?? [] }
 
     /// Puts back what ``adopt(_:as:)`` has replaced.
     mutating func restore(_ box: SessionBox?, as id: SessionID) {

@@ -179,6 +179,15 @@ extension Vault {
                 }
             }
         }
+        for old in keeper.earlierSessions(id) {
+            do throws(RatchetError) {
+                let received = try old.session.decrypt(
+                    message.span, associatedData: associated.span, into: &plaintext)
+                return (plaintext, received.skipped)
+            } catch {
+                if error == .duplicate { throw OpenError(reason: .copy) }
+            }
+        }
         guard PreKeyMessage.isPreKeyMessage(message.span) else {
             throw OpenError(reason: box == nil ? .unknownSender : .notAuthentic)
         }
