@@ -44,6 +44,10 @@ package enum Rollback {
     ) throws {
         try database.inTransaction(.immediate) {
             try database.execute(sql: "DELETE FROM session")
+            // Prekeys may have been used since, and keys of rooms are further than here.
+            try database.execute(
+                sql: "DELETE FROM record WHERE kind IN (?, ?)",
+                arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])
             try database.execute(
                 sql: "UPDATE request SET state = 2, reason = ?, finished_at = ? WHERE state = 0",
                 arguments: [reason, now])
