@@ -21,7 +21,9 @@ extension IRCSession {
 
     /// Whether a recipient of before a restart can be written to again.
     func isReachable(_ peer: AccountID, _ now: Moment) -> Bool {
-        !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
+        // Who is there, a sidecar learns by writing to them.
+        if environment.peers != nil, peer.roomName == nil { return true }
+        return !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
     }
 
     /// Notes what a line of the backend says about the rooms of this connection.
