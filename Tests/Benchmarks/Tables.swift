@@ -10,7 +10,7 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, persistence, memory
+        case throughput, persistence, memory, sidecar
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -38,6 +38,8 @@ struct Tables: ParsableCommand {
                 try PersistenceTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .memory:
                 try MemoryTable(workbench: workbench, group: group, isQuick: self.quick).print()
+            case .sidecar:
+                try SidecarTable(workbench: workbench, isQuick: self.quick).print()
             }
         }
         try group.syncShutdownGracefully()
