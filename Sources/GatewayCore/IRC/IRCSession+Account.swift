@@ -44,6 +44,7 @@ extension IRCSession {
         capabilities.nick = nick
         guard !isRegistered else { return }
         isRegistered = true
+        awaitFront(now, out)
         updateRoster(now)
         guard policy > .off else { return }
         recordEvidence(now, out, registrations: 1)

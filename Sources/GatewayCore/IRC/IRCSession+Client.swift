@@ -32,7 +32,7 @@ extension IRCSession {
 
     /// A line for the backend, behind what already waits.
     func forward(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
-        if outbound.isEmpty, outage == nil, pacer.isUnlimited || !isProtecting {
+        if outbound.isEmpty, outage == nil, !isFrontAwaited(now), pacer.isUnlimited || !isProtecting {
             pacer.charge(64, now: now.monotonic)
             out.upstream.writeImmutableBuffer(raw)
         } else {

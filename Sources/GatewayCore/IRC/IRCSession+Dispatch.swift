@@ -49,6 +49,11 @@ extension IRCSession {
             inboundTicket,
             with: lines.filter { isShownNow($0) }.map { InboundEntry($0) })
         roomLines += lines.filter { !isShownNow($0) }
+        // What was being sealed when the backend went is in both places.
+        let again = Set(requests.map(\.id))
+        _ = outbound.removeReady { entry in
+            if case .request(let waiting) = entry { again.contains(waiting.request.id) } else { false }
+        }
         var ready: [OutboundEntry] = []
         for request in requests {
             let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
@@ -101,7 +106,7 @@ extension IRCSession {
 
     /// Sends what may be sent now.
     func pump(_ now: Moment, _ out: SessionOutput) {
-        guard !isUpstreamClosed, outage == nil else { return }
+        guard !isUpstreamClosed, outage == nil, !isFrontAwaited(now) else { return }
         while let entry = outbound.first {
             switch entry {
             case .line(let raw):

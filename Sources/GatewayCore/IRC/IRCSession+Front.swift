@@ -17,6 +17,8 @@ struct FrontGateway {
     var challenge: (nonce: [UInt8], account: String)?
     /// Whether the gateway has taken our proof.
     var isReady = false
+    /// Until when nothing goes out, because the gateway does not know our device yet.
+    var awaitedUntil: Int64?
     /// Questions under way: who was asked for, and the message that waits.
     var questions: [UInt32: Question] = [:]
     /// Sessions that the vault is beginning.
@@ -38,6 +40,16 @@ extension IRCSession {
     /// Whether keys are asked for at a gateway in front, and not in band.
     var hasFront: Bool { front.isReady }
 
+    /// The gateway in front passes envelopes only of a device that it knows: what is to go out waits for that.
+    func awaitFront(_ now: Moment, _ out: SessionOutput) {
+        guard environment.peers != nil, capabilities.has(PawlCapability.name) else { return }
+        front.awaitedUntil = now.monotonic + FrontGateway.patience
+        scheduleWake(now, out)
+    }
+
+    /// Whether lines to the backend wait for the gateway in front.
+    func isFrontAwaited(_ now: Moment) -> Bool { front.awaitedUntil.map { $0 > now.monotonic } ?? false }
+
     /// A line of the control plane from the gateway in front.
     func frontLine(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard !line.sourceIsPerson, case .whole(let number, let bytes) = front.frames.take(line, now: now.monotonic),
@@ -51,9 +63,11 @@ extension IRCSession {
         case .done:
             if !front.isReady { notify(Remarks.frontFound, out) }
             front.isReady = true
+            front.awaitedUntil = nil
             askForRooms(now, out)
         case .found(let entry): found(entry, number, now, out)
         case .refused(let reason):
+            front.awaitedUntil = nil
             if front.questions[number] != nil { return found(.legacy, number, now, out) }
             notify(Remarks.frontRefused(reason), out)
         default: break
@@ -172,6 +186,7 @@ extension IRCSession {
 
     /// Questions without an answer: what waits goes on as if there were no keys.
     func giveUpQuestions(_ now: Moment, _ out: SessionOutput) {
+        if !isFrontAwaited(now) { front.awaitedUntil = nil }
         for (number, question) in front.questions where question.deadline <= now.monotonic {
             front.questions[number] = nil
             sendPlain(question, now, out)

@@ -238,6 +238,7 @@ extension IRCSession {
             recoveries[ticket] = inbound.reserve()
             out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
         }
+        awaitFront(now, out)
         notify(Remarks.backendBack, out)
         pump(now, out)
         scheduleWake(now, out)

@@ -355,6 +355,7 @@ package final class IRCSession {
         if let deadline = history.assembler?.nextDeadline { out.wake(at: deadline) }
         if let deadline = services.nextDeadline { out.wake(at: deadline) }
         if let deadline = observations.deadline { out.wake(at: deadline) }
+        if let deadline = front.awaitedUntil { out.wake(at: deadline) }
         if let deadline = front.questions.values.map(\.deadline).min() { out.wake(at: deadline) }
         if let deadline = exchange.deadline { out.wake(at: deadline) }
         if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
