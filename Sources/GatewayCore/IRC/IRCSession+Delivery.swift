@@ -66,21 +66,21 @@ extension IRCSession {
         _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine,
         _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput
     ) {
-        let name = "\(line.string(line.source)) \(id)"
-        if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
         if isReplay(line) { return collectReplay(id, index, count, bytes, line, now, out) }
         if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
         let outcome = assembler?.add(
             source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
             bytes: bytes, now: now.monotonic)
+        let name = "\(line.string(line.source)) \(id)"
         switch outcome {
         case .complete(let envelope):
-            let raws = clientDevice.raw.removeValue(forKey: name) ?? []
+            let raws = (clientDevice.raw.removeValue(forKey: name) ?? []) + [raw]
             if !deliversToDevice(envelope, line, raws, now, out) { open(envelope, line, raws, now, out) }
         case .contradiction, .overflow:
             clientDevice.raw[name] = nil
             report(.malformed, from: line.string(line.sourceNick), out)
-        case .waiting, .duplicate, nil: break
+        case .waiting: if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
+        case .duplicate, nil: break
         }
         scheduleWake(now, out)
     }
@@ -88,8 +88,8 @@ extension IRCSession {
     func expireFragments(_ now: Moment, _ out: SessionOutput) {
         expireReplays(now.monotonic, out)
         let expired = assembler?.expire(now: now.monotonic) ?? []
-        if assembler?.isEmpty == true { clientDevice.raw = [:] }
         for source in expired {
+            clientDevice.raw = clientDevice.raw.filter { !$0.key.hasPrefix(source + " ") }
             environment.tally.add(.fragmentsLost)
             notify(Remarks.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
         }

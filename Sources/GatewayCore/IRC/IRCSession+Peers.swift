@@ -11,6 +11,7 @@ struct KeyExchange {
     static let introductionPeriod: Int64 = 60_000_000_000
     static let introductionsPerNick = 4
     static let introductionLimit = 30
+    static let answerLimit = 120
     /// Ours: how long a message waits for keys. In nanoseconds.
     static let patience: Int64 = 20_000_000_000
 
@@ -18,6 +19,8 @@ struct KeyExchange {
     var greeted: Set<String> = []
     /// To whom keys were sent, and when.
     var introduced: [(nick: String, at: Int64)] = []
+    /// When beginnings were answered.
+    var answered: [Int64] = []
     /// Targets of introductions that the vault is making.
     var introductions: [UInt64: String] = [:]
     var lastTicket: UInt64 = 0
@@ -28,6 +31,14 @@ struct KeyExchange {
     var outsiders: [String: Set<String>] = [:]
     /// When keys of rooms were asked for, by nick and room.
     var asked: [String: Int64] = [:]
+
+    /// Whether a beginning may be answered now: each answer is up to eight lines, and anybody can ask for one.
+    mutating func mayAnswer(now: Int64) -> Bool {
+        answered.removeAll { $0 + Self.introductionPeriod <= now }
+        guard answered.count < Self.answerLimit else { return false }
+        answered.append(now)
+        return true
+    }
 
     /// Whether keys may go to a nick now; if so, it is noted.
     mutating func mayIntroduce(to nick: String, now: Int64) -> Bool {
@@ -152,7 +163,7 @@ extension IRCSession {
     ///
     /// - Returns: what the person is told.
     func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
-        if let answer = opened.answer { control(answer.body, to: nick, device: answer.device, now, out) }
+        if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) { control(answer.body, to: nick, device: answer.device, now, out) }
         guard let event = opened.event else { return [] }
         switch event {
         case .met(let name), .renewed(let name):

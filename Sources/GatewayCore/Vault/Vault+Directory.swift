@@ -4,8 +4,10 @@ import DoubleRatchet
 import Envelope
 
 extension Vault {
-    mutating func openDirectory() throws(StoreError) {
-        let opened = try Directory(store: store)
+    mutating func openDirectory(_ changes: inout [StoreChange]) throws(StoreError) {
+        var opened = try Directory(store: store)
+        // Connections without a login have ended with the process before.
+        for account in opened.accounts.keys where !account.isVerified { opened.remove(nil, of: account, &changes) }
         directory = opened
         for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
     }

@@ -156,7 +156,7 @@ package struct Vault<Random: RandomSource> {
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
-        if directory != nil { try openDirectory() }
+        if directory != nil { try openDirectory(&changes) }
         if peers != nil { try holdOwnDevice(sealer, now, &changes) }
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
