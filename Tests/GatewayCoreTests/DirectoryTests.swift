@@ -66,14 +66,27 @@ import Testing
     /// What a client may do follows from its login: a proof for another account does not hold.
     @Test func aDeviceIsProvenForItsOwnLoginOnly() throws {
         let first = alice.connect("alice", account: "alice")
-        _ = first
         let entry = try #require(front.environment.directory?[.services("alice")])
         #expect(entry.published.count == 1)
+        alice.close(first)
         // The same device under another login belongs to somebody else already.
         let other = try World(.opportunistic, store: alice.store, seed: 7, behind: front, sidecar: true)
         let mallory = other.connect("mallory", account: "mallory")
         #expect(mallory.read.contains { $0.contains("this device belongs to another account") })
         #expect(front.environment.directory?[.services("mallory")] == nil)
+    }
+
+    /// A second client at the same sidecar, under another name, does not take the device away from the first.
+    @Test func oneSidecarIsOnePerson() {
+        let first = alice.connect("alice")
+        let second = bob.connect("bob")
+        alice.send(first, "PRIVMSG bob :secret one")
+        let other = alice.connect("alias")
+        #expect(other.read.contains { $0.contains("in use under another name") })
+        bob.send(second, "PRIVMSG alice :secret two")
+        alice.send(first, "PRIVMSG bob :secret three")
+        #expect(texts(first) == ["[e2e] secret two"])
+        #expect(texts(second) == ["[e2e] secret one", "[e2e] secret three"])
     }
 
     @Test func aSealedLineOfAnotherDeviceDoesNotPass() {

@@ -101,6 +101,15 @@ package final class Roster: Sendable {
         state.withLock { $0.entries(of: account).map(\.connection) }
     }
 
+    /// Whether another connection, of another account, has proven this device.
+    package func isHeldElsewhere(_ device: DeviceID, than connection: ConnectionID, of account: AccountID) -> Bool {
+        state.withLock { state in
+            state.byNick.values.contains {
+                $0.device == device && $0.connection != connection && $0.account != account
+            }
+        }
+    }
+
     package func isPresent(_ account: AccountID) -> Bool {
         state.withLock { $0.entries(of: account).contains(where: \.isPresent) }
     }

@@ -68,6 +68,10 @@ extension IRCSession {
             guard let nonce = clientDevice.nonce else {
                 return tell(.refused("wait for the challenge"), id: number, out)
             }
+            guard !environment.roster.isHeldElsewhere(device.id, than: id, of: account) else {
+                return tell(
+                    .refused("this device is in use under another name: one sidecar is one person"), id: number, out)
+            }
             submit(.publish(chain, device, signature: signature, nonce: nonce))
         case .find(let nick):
             guard clientDevice.id != nil else { return tell(.refused("prove your device first"), id: number, out) }
@@ -134,7 +138,8 @@ extension IRCSession {
                 return true
             }
             if kind != .introduction {
-                environment.tally.add(.sentDevice)
+                // What devices tell each other goes as NOTICE, and is no message.
+                if line.key == .privmsg { environment.tally.add(.sentDevice) }
                 protect(target, now, out)
             }
         }

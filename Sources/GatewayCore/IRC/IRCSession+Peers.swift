@@ -163,7 +163,9 @@ extension IRCSession {
     ///
     /// - Returns: what the person is told.
     func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
-        if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) { control(answer.body, to: nick, device: answer.device, now, out) }
+        if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) {
+            control(answer.body, to: nick, device: answer.device, now, out)
+        }
         guard let event = opened.event else { return [] }
         switch event {
         case .met(let name), .renewed(let name):

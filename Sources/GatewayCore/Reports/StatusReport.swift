@@ -178,8 +178,9 @@ package struct Reporter: Sendable {
         var warnings: [String] = []
         if legacy > 0 {
             warnings.append(
-                "\(legacy) people have clients that cannot encrypt by themselves; the policy required would refuse all "
-                    + "their messages. They need a sidecar, or another client.")
+                (legacy == 1 ? "One person has a client" : "\(legacy) people have clients")
+                    + " that cannot encrypt by themselves; the policy required would refuse all their messages. They need "
+                    + "a sidecar, or another client.")
         }
         if snapshot.strictest >= .hosted {
             warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
