@@ -4,6 +4,12 @@ import DoubleRatchet
 import Envelope
 import RequestQueue
 
+/// Why a message is not sealed although nothing has failed.
+enum SealRefusal: Error { case tooLong, keysMissing }
+
+/// Why an envelope is not opened. Outside of the vault, which is generic: the compiler stumbles over typed errors in there.
+struct OpenError: Error { var reason: OpenFailure }
+
 extension Vault {
     // MARK: Seal
 
@@ -66,9 +72,6 @@ extension Vault {
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request
     }
-
-    /// Why a message is not sealed although nothing has failed.
-    enum SealRefusal: Error { case tooLong, keysMissing }
 
     private mutating func hostedEnvelope(
         _ job: SealJob, _ id: MessageID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
@@ -187,8 +190,6 @@ extension Vault {
         case .failure(let error): step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
         }
     }
-
-    struct OpenError: Error { var reason: OpenFailure }
 
     private mutating func open(
         _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ sessions: inout [SessionID]
