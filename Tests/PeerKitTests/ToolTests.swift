@@ -43,8 +43,8 @@ import Testing
             mode: 0o755)
         let pawl = try PawlProcess(upstream: 4242, options)
         let expected =
-            "serve --listen irc://127.0.0.1:\(pawl.port) --upstream irc://127.0.0.1:4242 --policy hosted"
-            + " --data \(pawl.dataDirectory) --extra"
+            "serve --listen irc://127.0.0.1:\(pawl.port) --upstream irc://127.0.0.1:4242"
+            + " --data \(pawl.dataDirectory) --policy hosted --extra"
         #expect(pawl.output == "listening, ready: \(expected)\n")
         let answer = try pawl.admin(["policy", "get"])
         #expect(answer.status == .exited(4))
