@@ -191,9 +191,10 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         run()
     }
 
-    func answered(_ reply: VaultReply) {
+    func answered(_ replies: [VaultReply]) {
         guard !isFinished else { return }
-        session.answered(reply, at: services.clock(), output)
+        let now = services.clock()
+        for reply in replies { session.answered(reply, at: now, output) }
         run()
         flush()
         readDownstream()
@@ -244,7 +245,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         let services = services
         downstream.write(output.downstream).whenSuccess {
             for sequence in delivered { services.markDelivered(sequence) }
-            services.submit(delivered.map { .delivered(sequence: $0) })
+            services.submit([.delivered(sequences: delivered)])
         }
     }
 
@@ -319,8 +320,10 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         run()
         flush()
         endIfDone()
-        // A client that never ends its side does not keep a dead connection.
-        eventLoop.assumeIsolated().scheduleTask(in: .seconds(30)) { self.downstream.close(promise: nil) }
+        // A client that never ends its side does not keep a dead connection; nor does the timer keep what has ended.
+        eventLoop.assumeIsolated().scheduleTask(in: .seconds(30)) { [weak self] in
+            self?.downstream.close(promise: nil)
+        }
     }
 
     /// Passes the ends on when nothing waits any more.

@@ -11,7 +11,7 @@ import Synchronization
 package protocol VaultClient: AnyObject, Sendable {
     var eventLoop: any EventLoop { get }
     /// Called on ``eventLoop``.
-    func answered(_ reply: VaultReply)
+    func answered(_ replies: [VaultReply])
 }
 
 /// The thread of the vault.
@@ -135,16 +135,23 @@ package final class VaultRunner<Random: RandomSource & Sendable>: Sendable {
     /// Sends answers to connections from outside the vault.
     package func send(_ replies: [AddressedReply]) {
         guard !replies.isEmpty else { return }
-        var perLoop: [ObjectIdentifier: (loop: any EventLoop, calls: [(any VaultClient, VaultReply)])] = [:]
-        let clients = state.withLock { state in replies.map { state.clients[$0.connection] } }
-        for (client, reply) in zip(clients, replies) {
-            guard let client else { continue }
+        // A client hears all that is for it at once, so that it is written to once.
+        var order: [ConnectionID] = []
+        var perClient: [ConnectionID: [VaultReply]] = [:]
+        for reply in replies {
+            if perClient[reply.connection] == nil { order.append(reply.connection) }
+            perClient[reply.connection, default: []].append(reply.reply)
+        }
+        var perLoop: [ObjectIdentifier: (loop: any EventLoop, calls: [(any VaultClient, [VaultReply])])] = [:]
+        let clients = state.withLock { state in order.map { state.clients[$0] } }
+        for (connection, client) in zip(order, clients) {
+            guard let client, let replies = perClient[connection] else { continue }
             let loop = client.eventLoop
-            perLoop[ObjectIdentifier(loop), default: (loop, [])].calls.append((client, reply.reply))
+            perLoop[ObjectIdentifier(loop), default: (loop, [])].calls.append((client, replies))
         }
         for (loop, calls) in perLoop.values {
             loop.execute {
-                for (client, reply) in calls { client.answered(reply) }
+                for (client, replies) in calls { client.answered(replies) }
             }
         }
     }

@@ -30,9 +30,23 @@ extension IRCLine {
     }
 
     /// The value of a tag, unescaped; the last one wins, as the specification says.
+    ///
+    /// - Parameter key: in ASCII. It is compared as bytes, and only a value that is found is copied.
     package func tag(_ key: String) -> String? {
         guard !tags.isEmpty else { return nil }
-        return tagList.last { $0.key == key }?.value
+        return bytes.withUnsafeReadableBytes { raw in
+            let tags = raw[tags.range]
+            var end = tags.endIndex
+            while true {
+                let start = tags[..<end].lastIndex(of: UInt8(ascii: ";")).map { $0 + 1 } ?? tags.startIndex
+                let rest = tags[start..<end].dropFirst(key.utf8.count)
+                if tags[start..<end].starts(with: key.utf8), rest.isEmpty || rest.first == UInt8(ascii: "=") {
+                    return TagValue.unescape(String(decoding: rest.dropFirst(), as: UTF8.self)[...])
+                }
+                guard start > tags.startIndex else { return nil }
+                end = start - 1
+            }
+        }
     }
 }
 

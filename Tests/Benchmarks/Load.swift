@@ -36,6 +36,39 @@ struct Load: ParsableCommand {
     }
 }
 
+/// The load of one room alone, against whatever listens.
+struct RoomLoad: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "room-load", abstract: "Lets members of one room talk through one port.")
+
+    @Option(help: "The port on 127.0.0.1.") var port: Int
+    @Option(help: "How many members.") var members = 500
+    @Option(help: "How many of them speak.") var speakers = 16
+    @Option(help: "Messages in flight per speaker.") var window = 8
+    @Option(help: "How long it is measured.") var seconds = 3
+
+    func validate() throws {
+        guard self.members >= 2, (1...self.members).contains(self.speakers), (1...256).contains(self.window) else {
+            throw ValidationError("At least two are members, one speaks, and up to 256 messages are in flight.")
+        }
+    }
+
+    func run() throws {
+        try DescriptorLimit.raise()
+        let client = try LoadClient(
+            group: MultiThreadedEventLoopGroup(numberOfThreads: 1), target: .init(port: self.port),
+            connections: self.members, prefix: Nicks.nextPrefix(), room: "#room")
+        let plan = LoadClient.RoomPlan(
+            speakers: self.speakers, window: self.window, warmUp: .seconds(1), duration: .seconds(Int64(self.seconds)))
+        let figures = try client.measure(plan) {}
+        try client.close()
+        print(
+            "\(figures.messagesPerSecond.text()) messages/s, \(figures.deliveriesPerSecond.text()) deliveries/s, median "
+                + "\(figures.medianLatency.text()) µs, p99 \(figures.tailLatency.text()) µs"
+                + (figures.complaint.isEmpty ? "" : "; " + figures.complaint))
+    }
+}
+
 /// Silent clients alone, against whatever listens.
 struct Idle: ParsableCommand {
     static let configuration = CommandConfiguration(

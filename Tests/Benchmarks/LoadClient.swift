@@ -37,21 +37,21 @@ struct LoadClient {
     /// How long one batch of connections may take to register, before the benchmark gives up.
     private static let registrationLimit = TimeAmount.seconds(60)
     /// How long a first text may take for every pair; sessions are set up meanwhile.
-    private static let firstTextLimit = TimeAmount.seconds(60)
+    static let firstTextLimit = TimeAmount.seconds(60)
     /// How long messages in flight are waited for at the end.
-    private static let drainLimit = TimeAmount.seconds(30)
+    static let drainLimit = TimeAmount.seconds(30)
 
-    private let loop: any EventLoop
+    let loop: any EventLoop
     private let record: NIOLoopBound<LoadRecord>
     private let tls: NIOSSLContext?
 
-    /// Connects and registers this many clients, whose nicks begin with `prefix`.
+    /// Connects and registers this many clients, whose nicks begin with `prefix`, and lets them join a room.
     init(
-        group: MultiThreadedEventLoopGroup, target: Target, connections: Int, prefix: String
+        group: MultiThreadedEventLoopGroup, target: Target, connections: Int, prefix: String, room: String? = nil
     ) throws {
         let loop = group.next()
         self.loop = loop
-        self.record = try loop.submit { NIOLoopBound(LoadRecord(), eventLoop: loop) }.wait()
+        self.record = try loop.submit { NIOLoopBound(LoadRecord(room: room), eventLoop: loop) }.wait()
         if target.isTLS {
             var configuration = TLSConfiguration.makeClientConfiguration()
             configuration.certificateVerification = .none
@@ -167,11 +167,11 @@ struct LoadClient {
         pause(.milliseconds(200))
     }
 
-    private func onLoop<Value: Sendable>(_ body: @escaping @Sendable (LoadRecord) -> Value) throws -> Value {
+    func onLoop<Value: Sendable>(_ body: @escaping @Sendable (LoadRecord) -> Value) throws -> Value {
         try self.loop.submit { [record] in body(record.value) }.wait()
     }
 
-    private func wait(_ limit: TimeAmount, until isDone: @escaping @Sendable (LoadRecord) -> Bool) throws {
+    func wait(_ limit: TimeAmount, until isDone: @escaping @Sendable (LoadRecord) -> Bool) throws {
         let deadline = NIODeadline.now() + limit
         while try !self.onLoop(isDone), NIODeadline.now() < deadline {
             pause(.milliseconds(20))

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// One unmodified client: it registers, says numbered texts to its peer and times those that arrive from it.
+/// One unmodified client: it registers, says numbered texts to its peer, or in a room, and times those that arrive.
 ///
 /// Belongs to one event loop.
 final class LoadConnection: ChannelInboundHandler {
@@ -24,6 +24,8 @@ final class LoadConnection: ChannelInboundHandler {
     private var sentAt: [UInt64] = []
     private var nextSent: UInt64 = 0
     private var nextExpected: UInt64 = 0
+    /// The number of the last text of each speaker of the room.
+    var heard: [Int: UInt64] = [:]
 
     /// How many numbered texts have arrived.
     var arrived: UInt64 { self.nextExpected }
@@ -95,6 +97,17 @@ final class LoadConnection: ChannelInboundHandler {
         }
     }
 
+    /// Says a numbered text in a room, or to somebody.
+    func say(_ number: UInt64, to target: String) {
+        self.write { buffer in
+            buffer.writeString("PRIVMSG \(target) :")
+            let start = buffer.writerIndex
+            LoadText.writeFirst(to: &buffer)
+            LoadText.setNumber(number, in: &buffer, at: start)
+            buffer.writeStaticString("\r\n")
+        }
+    }
+
     /// Takes leave; the server closes.
     func quit() {
         self.write { $0.writeString("QUIT\r\n") }
@@ -132,6 +145,9 @@ final class LoadConnection: ChannelInboundHandler {
             let token = words.next()?.string ?? ""
             self.write { $0.writeString("PONG :\(token)\r\n") }
         } else if verb.equals("422") || verb.equals("376") {
+            guard let room = self.record.room else { return self.registered.succeed() }
+            self.write { $0.writeString("JOIN \(room.name)\r\n") }
+        } else if verb.equals("366") {
             self.registered.succeed()
         } else if verb.equals("ERROR") {
             if !self.record.isStopping { self.record.fault(line.string) }
@@ -141,9 +157,15 @@ final class LoadConnection: ChannelInboundHandler {
     }
 
     private func arrive(_ text: UnsafeRawBufferPointer, _ line: UnsafeRawBufferPointer, _ now: UInt64) {
-        guard let peer = self.peer, let number = LoadText.number(text) else {
-            return self.record.fault(line.string)
+        guard let number = LoadText.number(text) else { return self.record.fault(line.string) }
+        if let room = self.record.room {
+            return room.arrived(number, at: self, now, self.record)
         }
+        if self.record.isRing {
+            self.record.ringArrivals += 1
+            return
+        }
+        guard let peer = self.peer else { return self.record.fault(line.string) }
         if number != self.nextExpected {
             self.record.disordered += 1
         }

@@ -1,5 +1,10 @@
 /// What a load client's connections share: who owes a flush, and what was seen. Belongs to one event loop.
 final class LoadRecord {
+    /// The room that all join; none where they talk in pairs.
+    let room: RoomTalk?
+    /// Arrivals are only counted: nobody has one peer.
+    var isRing = false
+    var ringArrivals = 0
     /// Whether no more texts are said.
     var isStopping = false
     /// Arrivals whose number was not the next.
@@ -11,8 +16,12 @@ final class LoadRecord {
     /// Connections that are open.
     private(set) var connections: [LoadConnection] = []
     private(set) var latencies = Histogram()
-    private var isMeasuring = false
+    private(set) var isMeasuring = false
     private var unflushed: [LoadConnection] = []
+
+    init(room: String? = nil) {
+        self.room = room.map(RoomTalk.init)
+    }
 
     /// Takes part of a new connection.
     func opened(_ connection: LoadConnection) {

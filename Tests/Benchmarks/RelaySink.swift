@@ -2,14 +2,15 @@ import ArgumentParser
 import NIOCore
 import NIOPosix
 
-/// A minimal IRC server that relays private messages and does nothing else, so that a benchmark measures what stands
+/// A minimal IRC server that relays messages to people and rooms and does nothing else, so that a benchmark measures what stands
 /// in front of it.
 struct RelaySink: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "relay-sink", abstract: "An IRC server that only relays private messages.")
+        commandName: "relay-sink", abstract: "An IRC server that only relays messages.")
 
     @Option(help: "The port on 127.0.0.1.") var port: Int
     @Flag(help: "Offer no capability at all.") var bare = false
+    @Flag(help: "Log everybody in to an account named as the nick.") var login = false
     @Flag(help: "Refuse the load's texts as they are: what stands in front has to seal them.") var sealed = false
 
     func run() throws {
@@ -18,8 +19,10 @@ struct RelaySink: ParsableCommand {
         let loop = group.next()
         let capabilities: SinkCapabilities = self.bare ? [] : .all
         let isSealed = self.sealed
+        let logsIn = self.login
         let directory = try loop.submit {
-            NIOLoopBound(SinkDirectory(offered: capabilities, isSealed: isSealed), eventLoop: loop)
+            NIOLoopBound(
+                SinkDirectory(offered: capabilities, isSealed: isSealed, logsIn: logsIn), eventLoop: loop)
         }.wait()
         let server = try ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 4096)

@@ -11,19 +11,21 @@ final class SinkConnection: ChannelInboundHandler {
     private static let lineLimit = 512
     private static let nickLimit = 30
 
-    private let directory: SinkDirectory
+    let directory: SinkDirectory
     private var context: ChannelHandlerContext?
     private var reader = LineReader()
     private var outbound = ByteBuffer()
     private var owesFlush = false
     private var isClosing = false
+    /// The rooms that the client is in, folded.
+    var rooms: Set<String> = []
 
-    private var nick = ""
+    var nick = ""
     private var user = ""
-    private var prefix = ""
+    var prefix = ""
     private var isRegistered = false
     private var isNegotiating = false
-    private var capabilities: SinkCapabilities = []
+    var capabilities: SinkCapabilities = []
 
     init(directory: SinkDirectory) {
         self.directory = directory
@@ -46,6 +48,7 @@ final class SinkConnection: ChannelInboundHandler {
     }
 
     func channelInactive(context: ChannelHandlerContext) {
+        self.leaveRooms()
         let key = self.nick.lowercased()
         if self.directory[key] === self {
             self.directory[key] = nil
@@ -67,7 +70,7 @@ final class SinkConnection: ChannelInboundHandler {
         }
     }
 
-    private func write(_ body: (inout ByteBuffer) -> Void) {
+    func write(_ body: (inout ByteBuffer) -> Void) {
         body(&self.outbound)
         if !self.owesFlush {
             self.owesFlush = true
@@ -92,6 +95,9 @@ extension SinkConnection {
                 let token = words.next()?.string ?? ""
                 return self.reply("PONG relay.sink :\(token)", tags)
             }
+            if verb.equals("JOIN") {
+                return self.join(words.next()?.foldedString ?? "", tags)
+            }
         }
         if verb.equals("CAP") {
             self.negotiate(&words, tags)
@@ -115,7 +121,7 @@ extension SinkConnection {
     }
 
     /// One line of the sink's own, with the label of the command that it answers.
-    private func reply(_ text: String, _ tags: MessageTags = .none, isNamed: Bool = true) {
+    func reply(_ text: String, _ tags: MessageTags = .none, isNamed: Bool = true) {
         self.write { buffer in
             if let label = tags.label {
                 buffer.writeString("@label=")
@@ -196,7 +202,11 @@ extension SinkConnection {
         self.reply("002 \(self.nick) :Your host is relay.sink")
         self.reply("003 \(self.nick) :This server was created for a benchmark")
         self.reply("004 \(self.nick) relay.sink 1 o o")
-        self.reply("005 \(self.nick) CASEMAPPING=ascii NICKLEN=\(Self.nickLimit) :are supported by this server")
+        self.reply(
+            "005 \(self.nick) CASEMAPPING=ascii CHANTYPES=# NICKLEN=\(Self.nickLimit) :are supported by this server")
+        if self.directory.logsIn {
+            self.reply("900 \(self.nick) \(self.prefix) \(self.nick) :You are now logged in as \(self.nick)")
+        }
         self.reply("422 \(self.nick) :MOTD File is missing")
     }
 }
@@ -209,13 +219,22 @@ extension SinkConnection {
             return self.reply("411 \(self.nick) :No recipient given", tags)
         }
         let text = words.next()
-        guard let recipient = self.directory[target.foldedString], recipient.isRegistered else {
+        let isRoom = target.first == UInt8(ascii: "#")
+        let recipient = isRoom ? nil : self.directory[target.foldedString]
+        guard isRoom || recipient?.isRegistered == true else {
             return self.reply("401 \(self.nick) \(target.string) :No such nick", tags)
         }
         if self.directory.isSealed, let text, LoadText.isPlain(text) {
             return self.reply("404 \(self.nick) \(target.string) :The text was not sealed", tags)
         }
-        recipient.deliver(verb, target, text, from: self.prefix, label: nil, client: tags.client)
+        if let recipient {
+            recipient.deliver(verb, target, text, from: self.prefix, label: nil, client: tags.client)
+        } else {
+            guard self.rooms.contains(target.foldedString) else {
+                return self.reply("404 \(self.nick) \(target.string) :Cannot send to channel", tags)
+            }
+            self.fanOut(verb, target, text, client: tags.client)
+        }
         if self.capabilities.contains(.echoMessage) {
             self.deliver(verb, target, text, from: self.prefix, label: tags.label, client: tags.client)
         } else if tags.label != nil {
@@ -227,53 +246,60 @@ extension SinkConnection {
         _ verb: UnsafeRawBufferPointer, _ target: UnsafeRawBufferPointer, _ text: UnsafeRawBufferPointer?,
         from prefix: String, label: UnsafeRawBufferPointer?, client: UnsafeRawBufferPointer?
     ) {
+        self.write { self.write(verb, target, text, from: prefix, label: label, client: client, to: &$0) }
+    }
+
+    /// Writes a message as this connection's capabilities have it.
+    func write(
+        _ verb: UnsafeRawBufferPointer, _ target: UnsafeRawBufferPointer, _ text: UnsafeRawBufferPointer?,
+        from prefix: String, label: UnsafeRawBufferPointer?, client: UnsafeRawBufferPointer?,
+        to buffer: inout ByteBuffer
+    ) {
         let client = self.capabilities.contains(.messageTags) ? client : nil
         if text == nil, client == nil { return }
-        self.write { buffer in
-            var mark = UInt8(ascii: "@")
-            func separate() {
-                buffer.writeInteger(mark)
-                mark = UInt8(ascii: ";")
-            }
-            if let label {
-                separate()
-                buffer.writeStaticString("label=")
-                buffer.writeBytes(label)
-            }
-            if self.capabilities.contains(.serverTime) {
-                separate()
-                buffer.writeStaticString("time=")
-                self.directory.writeTime(to: &buffer)
-            }
-            if let client {
-                separate()
-                buffer.writeBytes(client)
-            }
-            if mark == UInt8(ascii: ";") {
-                buffer.writeStaticString(" ")
-            }
-            let start = buffer.writerIndex
-            buffer.writeStaticString(":")
-            buffer.writeString(prefix)
-            buffer.writeStaticString(" ")
-            buffer.writeBytes(verb)
-            buffer.writeStaticString(" ")
-            buffer.writeBytes(target)
-            if let text {
-                buffer.writeStaticString(" :")
-                buffer.writeBytes(text)
-            }
-            let limit = start + Self.lineLimit - 2
-            if buffer.writerIndex > limit {
-                buffer.moveWriterIndex(to: limit)
-            }
-            buffer.writeStaticString("\r\n")
+        var mark = UInt8(ascii: "@")
+        func separate() {
+            buffer.writeInteger(mark)
+            mark = UInt8(ascii: ";")
         }
+        if let label {
+            separate()
+            buffer.writeStaticString("label=")
+            buffer.writeBytes(label)
+        }
+        if self.capabilities.contains(.serverTime) {
+            separate()
+            buffer.writeStaticString("time=")
+            self.directory.writeTime(to: &buffer)
+        }
+        if let client {
+            separate()
+            buffer.writeBytes(client)
+        }
+        if mark == UInt8(ascii: ";") {
+            buffer.writeStaticString(" ")
+        }
+        let start = buffer.writerIndex
+        buffer.writeStaticString(":")
+        buffer.writeString(prefix)
+        buffer.writeStaticString(" ")
+        buffer.writeBytes(verb)
+        buffer.writeStaticString(" ")
+        buffer.writeBytes(target)
+        if let text {
+            buffer.writeStaticString(" :")
+            buffer.writeBytes(text)
+        }
+        let limit = start + Self.lineLimit - 2
+        if buffer.writerIndex > limit {
+            buffer.moveWriterIndex(to: limit)
+        }
+        buffer.writeStaticString("\r\n")
     }
 }
 
 /// Of a message's tags what the sink acts on; only what the connection negotiated.
-private struct MessageTags {
+struct MessageTags {
     static var none: MessageTags { MessageTags(nil, []) }
 
     /// The label, to be given back.

@@ -29,14 +29,19 @@ final class SinkDirectory {
     let offered: SinkCapabilities
     /// Whether a text that the load said is refused when it arrives as it was said.
     let isSealed: Bool
+    /// Whether everybody who registers is logged in to an account named as the nick.
+    let logsIn: Bool
+    /// Who is in which room, by folded name.
+    var rooms: [String: [SinkConnection]] = [:]
     private var connections: [String: SinkConnection] = [:]
     private var unflushed: [SinkConnection] = []
     private var second: time_t = 0
     private var date = ""
 
-    init(offered: SinkCapabilities, isSealed: Bool) {
+    init(offered: SinkCapabilities, isSealed: Bool, logsIn: Bool) {
         self.offered = offered
         self.isSealed = isSealed
+        self.logsIn = logsIn
     }
 
     /// The connection with this nick.

@@ -9,16 +9,22 @@ struct Stack {
     /// The process that is accounted; none where clients connect to the sink itself.
     let proxy: ChildProcess?
     private let sink: ChildProcess
+    /// Where the program's files are: its store, its configuration, what it has printed.
+    let directory: String
 
     /// Starts both and waits until they are ready.
-    init(_ variant: Variant, isTLS: Bool = false, isBare: Bool = false, on workbench: Workbench) throws {
+    init(
+        _ variant: Variant, isTLS: Bool = false, isBare: Bool = false, logsIn: Bool = false, on workbench: Workbench
+    ) throws {
         self.variant = variant
         self.isTLS = isTLS
         let upstream = try Ports.free()
         let directory = "\(workbench.directory)/\(variant.rawValue)-\(upstream)"
+        self.directory = directory
         guard mkdir(directory, 0o700) == 0 else { throw Failure("\(directory): \(lastError())") }
         // A gateway that let the texts through would be fast: the sink behind `hosted` refuses them.
-        let flags = (isBare ? ["--bare"] : []) + (variant == .hosted ? ["--sealed"] : [])
+        let flags =
+            (isBare ? ["--bare"] : []) + (variant == .hosted ? ["--sealed"] : []) + (logsIn ? ["--login"] : [])
         self.sink = try ChildProcess.again(
             ["relay-sink", "--port", "\(upstream)"] + flags, log: "\(directory)/sink.log")
         do {

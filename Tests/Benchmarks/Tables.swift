@@ -10,7 +10,7 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, persistence, memory, sidecar
+        case throughput, rooms, persistence, memory, accounts, sidecar
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -34,12 +34,16 @@ struct Tables: ParsableCommand {
             switch name {
             case .throughput:
                 try ThroughputTable(workbench: workbench, group: group, isQuick: self.quick).print()
+            case .rooms:
+                try RoomTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .persistence:
                 try PersistenceTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .memory:
                 try MemoryTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
+            case .accounts:
+                try AccountTable(workbench: workbench, group: group, isQuick: self.quick).print()
             }
         }
         try group.syncShutdownGracefully()

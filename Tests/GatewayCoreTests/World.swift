@@ -84,8 +84,8 @@ final class World {
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, rooms: environment.rooms, requestAge: 300_000, now: now,
-            random: SeededSource(seed: seed), peers: peers, directory: directory,
+            latches: latches, rooms: environment.rooms, openedMessages: environment.opened, requestAge: 300_000,
+            now: now, random: SeededSource(seed: seed), peers: peers, directory: directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])
         guard let beside = beside ?? behind else { return }
@@ -193,6 +193,10 @@ final class World {
     var pendingJobs: [VaultJob] = []
     /// While set, jobs are gathered and not performed: the commit takes its time.
     var isStoreSlow = false
+    /// Envelopes that the vault was asked to open.
+    var opens = 0
+    /// The store refuses the next batch that holds an envelope to be opened.
+    var failsNextOpen = false
 
     func run(_ client: Client, _ event: (SessionOutput) -> Void) {
         event(output)
@@ -213,7 +217,7 @@ final class World {
         client.read += lines(output.downstream)
         for sequence in output.delivered where !diesBeforeSockets {
             journal.insert(sequence)
-            pendingJobs.append(.delivered(sequence: sequence))
+            pendingJobs.append(.delivered(sequences: [sequence]))
         }
         if let wakeAt = output.wakeAt { wakes[client.id] = min(wakes[client.id] ?? wakeAt, wakeAt) }
         pendingJobs.append(contentsOf: output.jobs)
@@ -270,6 +274,14 @@ final class World {
     }
 
     private func perform(_ jobs: [VaultJob]) {
+        let opened = jobs.count {
+            if case .open = $0 { true } else { false }
+        }
+        opens += opened
+        if failsNextOpen, opened > 0 {
+            failsNextOpen = false
+            store.failNextCommit()
+        }
         let batch = vault.perform(jobs, now: now)
         let committed = try? store.commit(batch.groups)
         for reply in vault.settle(batch, committed: committed, now: now) {

@@ -141,8 +141,9 @@ struct RefusalTests {
             "refusal: {room: \"no, {nick}\"}",
             "`refusal.room` in FILE line 1 is `no, {nick}`, with the unknown placeholder `{nick}`; expected one "
                 + "line of at most "
-                + "300 bytes in which `{target}` may stand, for example `room: \"Not sent: this network asks for "
-                + "encryption on people's own devices, which {target} does not have yet.\"`"),
+                + "300 bytes in which `{target}` may stand, for example `room: \"Not sent: messages must be "
+                + "end-to-end encrypted here, and not everybody in {target} can do it yet. Run a sidecar beside your "
+                + "client: pawl sidecar --upstream with this network's address.\"`"),
     ])
     func wrongValues(_ one: Case) throws {
         #expect(try messages(one.yaml) == [one.message])

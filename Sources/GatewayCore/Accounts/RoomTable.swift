@@ -20,8 +20,36 @@ package final class RoomTable: Sendable {
         var since: UInt64
     }
 
+    /// The accounts in a room that outlive their connections, each once, in a fixed order.
+    private struct Verified {
+        private var accounts: [AccountID] = []
+        /// Since when the first connection of each is there.
+        private var since: [UInt64] = []
+        private var latest: UInt64 = 0
+
+        init(_ members: some Sequence<Member>) {
+            var first: [AccountID: UInt64] = [:]
+            for member in members where member.account.isVerified {
+                first[member.account] = min(first[member.account] ?? .max, member.since)
+            }
+            for (account, time) in first.sorted(by: { $0.key < $1.key }) {
+                accounts.append(account)
+                since.append(time)
+                latest = max(latest, time)
+            }
+        }
+
+        func accounts(by time: UInt64) -> [AccountID] {
+            time >= latest ? accounts : zip(accounts, since).filter { $0.1 <= time }.map(\.0)
+        }
+    }
+
     private struct Room {
-        var members: [ConnectionID: Member] = [:]
+        var members: [ConnectionID: Member] = [:] {
+            didSet { verified = nil }
+        }
+        /// The accounts among them that outlive their connections, once they have been asked for.
+        var verified: Verified?
         /// Members whose backend has gone and who are expected back.
         var awaited: [ConnectionID: Member] = [:]
         /// Folded nicks that somebody has seen there, and since when. Only as good as the last line that any of the
@@ -97,8 +125,10 @@ package final class RoomTable: Sendable {
     /// - Parameter time: only those who had come by then.
     package func verifiedAccounts(in room: String, by time: UInt64 = .max) -> [AccountID] {
         state.withLock { state in
-            let members = (state.rooms[room]?.members ?? [:]).values
-            return Set(members.filter { $0.account.isVerified && $0.since <= time }.map(\.account)).sorted()
+            let known = state.rooms[room]?.verified
+            let verified = known ?? Verified((state.rooms[room]?.members ?? [:]).values)
+            if known == nil { state.rooms[room]?.verified = verified }
+            return verified.accounts(by: time)
         }
     }
 

@@ -73,6 +73,10 @@ package struct CapabilityNegotiation: Sendable {
     package func has(_ capability: String) -> Bool { upstream.contains(capability) }
     package func clientHas(_ capability: String) -> Bool { client.contains(capability) }
 
+    private static let withTags: Set = ["server-time", "message-tags", "account-tag", "labeled-response", "batch"]
+    /// Whether the client can be shown any tag.
+    var clientHasTags: Bool { !client.isDisjoint(with: Self.withTags) }
+
     // MARK: From the client
 
     /// What to do with a CAP line of the client.

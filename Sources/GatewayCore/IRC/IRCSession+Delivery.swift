@@ -17,6 +17,7 @@ extension IRCSession {
         guard line.sourceIsPerson, line.key.isText, let span = line.parameter(1) else {
             return pass(line, raw, out)
         }
+        if takesCopy(line, raw, now, out) { return }
         let text = Array(line.slice(span).readableBytesView)
         let isFlagged = !line.tags.isEmpty && line.tag(PawlCapability.tag) != nil
         if let armour = Armour.parse(text[...]) {
@@ -99,10 +100,7 @@ extension IRCSession {
     func open(
         _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
     ) {
-        let source = line.string(line.source)
-        let target = line.text(0) ?? ""
-        let verb = line.string(line.verbSpan)
-        let room = room(target)
+        let room = room(line.text(0) ?? "")
         if let room, !rooms.contains(room.name) {
             // Whoever has left a room reads nothing of it, whatever the backend delivers.
             return report(.notAuthentic, from: line.string(line.sourceNick), out)
@@ -112,22 +110,42 @@ extension IRCSession {
         {
             return report(.notInRoom, from: line.string(line.sourceNick), out)
         }
-        let ticket = inbound.reserve()
+        var place = OpeningPlace(account: account)
+        if let room {
+            place.room = .room(room.name, status: room.status)
+            place.standing = environment.rooms.standing(of: id, in: room.name)
+            place.isReplay = isReplay(line)
+        }
+        let shared = announceOpening(line, at: place, now)
+        open(bytes, line, raws, at: place, inbound.reserve(), shared, now, out)
+    }
+
+    /// Asks the vault.
+    ///
+    /// - Parameter shared: what others may wait for; see ``announceOpening(_:at:_:)``.
+    func open(
+        _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], at place: OpeningPlace, _ ticket: UInt64,
+        _ shared: OpenedMessages.Line?, _ now: Moment, _ out: SessionOutput
+    ) {
+        let source = line.string(line.source)
+        let target = line.text(0) ?? ""
+        let verb = line.string(line.verbSpan)
         let name = line.folded(line.sourceNick, support.caseMapping)
         opens[ticket] = PendingOpen(
+            room: place.room?.roomName, isReplay: place.isReplay,
             tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
             sourceNick: line.string(line.sourceNick), verb: verb, target: target,
             raws: clientDevice.id == nil ? [] : raws)
-        opens[ticket]?.room = room?.name
-        opens[ticket]?.isReplay = room != nil && isReplay(line)
         var job = OpenJob(
-            connection: id, ticket: ticket, account: account,
-            recipients: room.map { [.room($0.name, status: $0.status)] } ?? [account] + previousAccounts.reversed(),
+            connection: id, ticket: ticket, account: place.account,
+            recipients: place.room.map { [$0] } ?? [account] + previousAccounts.reversed(),
             senders: environment.peers == nil
                 ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic) : accountNames(name),
-            envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name)
+            envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
         if environment.peers != nil, settings.marks == .text { job.mark = .device }
-        out.jobs.append(.open(placed(job)))
+        job.standing = place.standing
+        job.isReplay = place.isReplay
+        out.jobs.append(.open(job))
     }
 
     func opened(_ ticket: UInt64, _ opened: Opened, _ now: Moment, _ out: SessionOutput) {

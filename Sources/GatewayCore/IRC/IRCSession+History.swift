@@ -96,15 +96,6 @@ extension IRCSession {
         }
     }
 
-    /// An envelope to be opened, with what its place in a room says about who may read it.
-    func placed(_ job: OpenJob) -> OpenJob {
-        guard let open = opens[job.ticket], let room = open.room else { return job }
-        var placed = job
-        placed.standing = environment.rooms.standing(of: id, in: room)
-        placed.isReplay = open.isReplay
-        return placed
-    }
-
     /// What is said, once for each room, of messages that are not shown because they are old.
     func historyRemark(_ failure: OpenFailure, _ open: PendingOpen) -> String? {
         guard let room = open.room else { return nil }

@@ -89,8 +89,12 @@ extension IRCSession {
 
     /// Whether the source of a line is this connection's own nick.
     func isSelf(_ line: IRCLine) -> Bool {
-        guard let nick, line.sourceNick.count == nick.utf8.count else { return false }
-        return line.folded(line.sourceNick, support.caseMapping) == support.caseMapping.fold(nick)
+        let source = line.sourceNick
+        guard let nick, source.count == nick.utf8.count else { return false }
+        let mapping = support.caseMapping
+        return line.bytes.withUnsafeReadableBytes { raw in
+            zip(raw[source.range], nick.utf8).allSatisfy { mapping.fold($0) == mapping.fold($1) }
+        }
     }
 
     // MARK: CAP
@@ -249,7 +253,7 @@ extension IRCSession {
 
     /// The tags of a line that the client asked for.
     func visibleTags(_ line: IRCLine) -> [IRCTag] {
-        guard !line.tags.isEmpty else { return [] }
+        guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
         let tags = line.tagList
         guard capabilities.isTranslating else { return tags }
         return tags.filter { tag in

@@ -22,7 +22,11 @@ package final class IRCSession {
     var previousAccounts: [AccountID] = []
     var logouts = 0
     var isRegistered = false
-    var support = ServerSupport()
+    var support = ServerSupport() {
+        didSet { lastRoom = nil }
+    }
+    /// The room that the last copy was for.
+    var lastRoom: LastRoom?
     /// The longest source that the backend has shown for this connection, in bytes.
     var knownSourceLength = 0
     var software = ""
@@ -45,6 +49,7 @@ package final class IRCSession {
     var pacer: Pacer
     var seals: [UInt64: PendingSeal] = [:]
     var opens: [UInt64: PendingOpen] = [:]
+    var copies: [UInt64: PendingCopy] = [:]
     /// Places for what an account finds waiting when it comes back: the outbound ticket, with the inbound one.
     var recoveries: [UInt64: UInt64] = [:]
     var outstanding = OutstandingRequests()
@@ -163,6 +168,7 @@ package final class IRCSession {
         case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
         case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
         case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
+        case .copied(let ticket, let message): copied(ticket, message, now, out)
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)

@@ -49,6 +49,7 @@ package final class IRCEnvironment: Sendable {
     package let policies: PolicyTable
     package let roster = Roster()
     package let rooms: RoomTable
+    package let opened: OpenedMessages
     package let latches: LatchTable
     package let tally: Tally
     /// Whose devices are known; nothing but in a sidecar.
@@ -59,8 +60,8 @@ package final class IRCEnvironment: Sendable {
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
-        rooms: RoomTable = RoomTable(), tally: Tally = Tally(), peers: PeerTable? = nil,
-        directory: DirectoryTable? = nil
+        rooms: RoomTable = RoomTable(), opened: OpenedMessages = OpenedMessages(), tally: Tally = Tally(),
+        peers: PeerTable? = nil, directory: DirectoryTable? = nil
     ) {
         self.peers = peers
         self.directory = directory
@@ -68,6 +69,7 @@ package final class IRCEnvironment: Sendable {
         self.policies = policies
         self.latches = latches
         self.rooms = rooms
+        self.opened = opened
         self.tally = tally
     }
 

@@ -31,16 +31,17 @@ extension Vault {
     /// Answers for an envelope to a room without a look at its session, where it was opened before or its reader came
     /// after it had been said; nothing where it is to be opened.
     mutating func known(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange]
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError>? {
         guard let room = job.recipients.first, room.roomName != nil else { return nil }
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
         if let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage {
-            let sender = copy.opened.sender
+            let sender = copy.sender
             // Who has spoken may have gone since, or have another nick.
-            let isSame = job.isReplay && copy.source == Self.source(of: job)
+            let isSame = job.isReplay && copy.audience?.source == Self.source(of: job)
             guard isSame || job.senders.contains(sender) else { return nil }
-            return self.copy(job, envelope, sender, room, now, &changes)
+            return self.copy(job, envelope, sender, room, now, &changes, &step)
         }
         guard let said = bound(on: envelope, by: job) else { return nil }
         switch said {
@@ -73,32 +74,17 @@ extension Vault {
         return waiting[sender]?.contains { $0.id == message.value } == true ? now : nil
     }
 
-    /// Notes whom a message to a room was for, besides those whose line is stored.
-    mutating func noteReaders(
-        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ saidAt: UInt64
-    ) {
-        guard let room = recipient.roomName else { return }
-        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        guard var copy = copies[key] else { return }
-        copy.saidAt = saidAt
-        copy.source = Self.source(of: job)
-        copy.readers = [job.account, sender]
+    /// Whom a message to a room is for, besides those whose line is stored.
+    func audience(
+        _ job: OpenJob, of recipient: AccountID, _ room: String, _ sender: AccountID,
+        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+    ) -> OpenedMessage.Audience {
+        var readers: Set = [job.account, sender]
         if !recipient.isPartOfRoom {
-            copy.readers.formUnion(rooms.awaitedAccounts(in: room, by: saidAt))
-            if copy.sequences.isEmpty { copy.readers.formUnion(rooms.verifiedAccounts(in: room, by: saidAt)) }
+            readers.formUnion(rooms.awaitedAccounts(in: room, by: saidAt))
+            if sequences.isEmpty { readers.formUnion(rooms.verifiedAccounts(in: room, by: saidAt)) }
         }
-        // Whoever wrote it has it before their eyes.
-        if let writer = inFlight[envelope.messageID.value]?.connection { copy.shownTo.insert(writer) }
-        copies[key] = copy
-    }
-
-    /// Whether a text that was opened for others is for this connection as well.
-    func mayRead(_ job: OpenJob, _ recipient: AccountID, _ copy: inout Copy) -> Bool {
-        guard recipient.roomName != nil else { return true }
-        if copy.sequences[job.account] != nil || copy.readers.contains(job.account) { return true }
-        guard let standing = job.standing, standing.since <= copy.saidAt else { return false }
-        copy.readers.insert(job.account)
-        return true
+        return OpenedMessage.Audience(saidAt: saidAt, readers: readers, source: Self.source(of: job))
     }
 
     /// The nick that a line came under.

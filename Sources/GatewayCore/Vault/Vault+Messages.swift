@@ -182,27 +182,27 @@ extension Vault {
 
     mutating func open(_ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
         step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
+        step.line = job.line
         let outcome =
-            devices == nil
-            ? open(job, now, &changes, &step.sessions) : openOnDevice(job, now, &changes, &step)
+            devices == nil ? outcome(of: job, now, &changes, &step) : openOnDevice(job, now, &changes, &step)
         switch outcome {
         case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error): step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
         }
     }
 
-    private mutating func open(
-        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ sessions: inout [SessionID]
+    private mutating func outcome(
+        of job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
-        if let outcome = known(job, envelope, now, &changes) { return outcome }
+        if let outcome = known(job, envelope, now, &changes, &step) { return outcome }
         guard let sender = keeper.owner(of: envelope.sender) else { return .failure(.init(reason: .unknownSender)) }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
         for recipient in job.recipients {
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
             if copies[key]?.ratchetMessage == envelope.ratchetMessage {
-                return copy(job, envelope, sender, recipient, now, &changes)
+                return copy(job, envelope, sender, recipient, now, &changes, &step)
             }
             guard let device = keeper.device(of: recipient) else { continue }
             let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
@@ -218,13 +218,16 @@ extension Vault {
             do throws(RatchetError) {
                 let received = try box.session.decrypt(
                     envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
-                sessions.append(ends.receiving)
+                step.sessions.append(ends.receiving)
                 keeper.markDirty(ends.receiving)
                 guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-                return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes)
+                return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes, &step)
             } catch {
                 switch error {
-                case .duplicate: return copy(job, envelope, sender, recipient, now, &changes)
+                case .duplicate:
+                    // A copy of the same bytes would have been found above.
+                    guard copies[key] == nil else { continue }
+                    return copy(job, envelope, sender, recipient, now, &changes, &step)
                 case .tooFarAhead: reason = .tooFarAhead
                 case .malformed, .unsupportedVersion: reason = .malformed
                 default: continue
@@ -237,7 +240,7 @@ extension Vault {
     /// Takes a message that has been opened, and stores its line.
     mutating func accept(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
-        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange]
+        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
         guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
             return .failure(.init(reason: .forgotten))
@@ -265,8 +268,7 @@ extension Vault {
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        remember(job, envelope, recipient, opened, sequences)
-        noteReaders(job, envelope, sender, recipient, saidAt)
+        step.message = remember(job, envelope, recipient, opened, sequences, saidAt)
         markOpened(envelope.messageID, from: sender, now, &changes)
         return .success(opened)
     }
@@ -302,30 +304,44 @@ extension Vault {
     /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
     mutating func copy(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
-        _ changes: inout [StoreChange]
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
-        markOpened(envelope.messageID, from: sender, now, &changes)
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        guard var copy = copies[key] else { return .failure(.init(reason: .forgotten)) }
-        guard copy.shownTo.insert(job.connection).inserted else { return .failure(.init(reason: .copy)) }
-        guard mayRead(job, recipient, &copy) else { return .failure(.init(reason: .notRecipient)) }
-        copies[key] = copy
-        var opened = copy.opened
-        opened.sequence = copy.sequences[job.account]
-        opened.gap = 0
-        return .success(opened)
+        // With other bytes than those that were opened it is no copy of them, whatever it calls itself.
+        if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
+            return .failure(.init(reason: .notAuthentic))
+        }
+        markOpened(envelope.messageID, from: sender, now, &changes)
+        guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
+        switch message.copy(for: job.connection, of: job.account, job.standing) {
+        case .shown: return .failure(.init(reason: .copy))
+        case .notReader: return .failure(.init(reason: .notRecipient))
+        case .message(let opened):
+            step.message = message
+            return .success(opened)
+        }
     }
 
     private mutating func remember(
         _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
-        _ sequences: [AccountID: UInt64]
-    ) {
+        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+    ) -> OpenedMessage {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        copies[key] = Copy(
-            ratchetMessage: envelope.ratchetMessage, opened: opened, shownTo: [job.connection], sequences: sequences)
+        var shownTo: Set = [job.connection]
+        var audience: OpenedMessage.Audience?
+        if let room = recipient.roomName {
+            audience = self.audience(job, of: recipient, room, opened.sender, sequences, saidAt)
+            // Whoever wrote it has it before their eyes.
+            if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
+        }
+        let message = OpenedMessage(
+            ratchetMessage: envelope.ratchetMessage, opened: opened, sequences: sequences, shownTo: shownTo,
+            audience: audience)
+        copies[key] = message
         copyOrder.append(key)
-        guard copyOrder.count >= Self.copyLimit * 2 else { return }
+        guard copyOrder.count >= Self.copyLimit * 2 else { return message }
         for old in copyOrder.prefix(Self.copyLimit) { copies[old] = nil }
         copyOrder.removeFirst(Self.copyLimit)
+        return message
     }
 }

@@ -27,16 +27,17 @@ extension Vault {
             step.peers = []
             step.touchesDevices = false
             for (id, box) in replacedSessions { keeper.restore(box, as: id) }
-            return failed(error, job, envelope, now, &changes)
+            return failed(error, job, envelope, now, &changes, &step)
         }
     }
 
     private mutating func failed(
-        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange]
+        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
         switch error {
         case let error as OpenError:
-            if error.reason == .copy { return copy(job, envelope, .own, .own, now, &changes) }
+            if error.reason == .copy { return copy(job, envelope, .own, .own, now, &changes, &step) }
             return .failure(error)
         case is EnvelopeError: return .failure(.init(reason: .malformed))
         case is StoreError: return .failure(.init(reason: .store))
@@ -131,7 +132,7 @@ extension Vault {
             guard let sender = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
             let isVerified = devices?.peers[sender]?.isVerified ?? false
             if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
-            opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes).get()
+            opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes, &step).get()
             opened.isVerified = isVerified
             opened.event = otherName(sender, job)
             if opened.event != nil { step.alias = (job.sourceName, sender) }

@@ -96,7 +96,7 @@ extension Vault {
         guard body.kind != .control else { throw OpenError(reason: .malformed) }
         let isVerified = devices?.peers[sender]?.isVerified ?? false
         if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
-        var opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes).get()
+        var opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes, &step).get()
         opened.isVerified = isVerified
         opened.event = otherName(sender, job)
         opened.protection = .device

@@ -11,28 +11,57 @@ struct RoomDeliveries: Sendable {
         var line: [UInt8]
         /// In milliseconds since 1970.
         var openedAt: Int64
-        /// The numbers of those who have not had it.
-        var missing: [AccountID: UInt64]
+        /// In order.
+        var members: [AccountID]
+        /// Whether each of them has not had it.
+        var isMissing: [Bool]
+        var missing: Int
+
+        init(room: String, line: [UInt8], openedAt: Int64, members: [AccountID], isMissing: [Bool]) {
+            (self.room, self.line, self.openedAt) = (room, line, openedAt)
+            (self.members, self.isMissing) = (members, isMissing)
+            missing = isMissing.count { $0 }
+        }
     }
 
     private var rows: [UInt64: Row] = [:]
-    private var rowOfNumber: [UInt64: UInt64] = [:]
+    /// The numbers of the rows, rising.
+    private var numbers: [UInt64] = []
 
     mutating func begin(_ number: UInt64, _ row: Row) {
         rows[number] = row
-        for member in row.missing.values { rowOfNumber[member] = number }
+        numbers.insert(number, at: Self.place(of: number, in: numbers))
+    }
+
+    /// The first place in a rising list that holds nothing below a value.
+    private static func place<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
+        if let last = list.last, last < value { return list.count }
+        var (low, high) = (0, list.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if list[middle] < value { low = middle + 1 } else { high = middle }
+        }
+        return low
     }
 
     /// Notes that a line has been written.
     ///
     /// - Returns: whether the number is one of these, and the row that is done with it, if one is.
     mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
-        guard let row = rowOfNumber.removeValue(forKey: number) else { return (false, nil) }
-        if let account = rows[row]?.missing.first(where: { $0.value == number })?.key {
-            rows[row]?.missing[account] = nil
-        }
-        guard rows[row]?.missing.isEmpty != false else { return (true, nil) }
+        let place = Self.place(of: number, in: numbers)
+        guard place < numbers.count else { return (false, nil) }
+        let row = numbers[place]
+        guard let index = rows.index(forKey: row), case let count = rows.values[index].members.count,
+            row - number < count
+        else { return (false, nil) }
+        let member = count - 1 - Int(row - number)
+        // Another connection of the account may have had it before.
+        guard rows.values[index].isMissing[member] else { return (true, nil) }
+        rows.values[index].isMissing[member] = false
+        rows.values[index].missing -= 1
+        guard rows.values[index].missing == 0 else { return (true, nil) }
         rows[row] = nil
+        numbers.remove(at: place)
         return (true, row)
     }
 
@@ -40,20 +69,23 @@ struct RoomDeliveries: Sendable {
     ///
     /// - Parameter isAway: whether the account has no connection in a room, which is about to be shown the line.
     func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
-        rows.values.compactMap { row in
-            guard let number = row.missing[account], isAway(row.room) else { return nil }
-            return RecoveredLine(sequence: number, line: row.line, room: row.room)
-        }.sorted { $0.sequence < $1.sequence }
+        numbers.compactMap { number in
+            guard let row = rows[number] else { return nil }
+            let member = Self.place(of: account, in: row.members)
+            guard member < row.members.count, row.members[member] == account, row.isMissing[member], isAway(row.room)
+            else { return nil }
+            let sequence = number - UInt64(row.members.count - 1 - member)
+            return RecoveredLine(sequence: sequence, line: row.line, room: row.room)
+        }
     }
 
     /// Gives up rows whose members have not come back.
     mutating func expire(openedBefore time: Int64) -> [UInt64] {
-        let old = rows.filter { $0.value.openedAt < time }
-        for (number, row) in old {
-            rows[number] = nil
-            for member in row.missing.values { rowOfNumber[member] = nil }
-        }
-        return old.keys.sorted()
+        let old = rows.filter { $0.value.openedAt < time }.keys.sorted()
+        guard !old.isEmpty else { return [] }
+        for number in old { rows[number] = nil }
+        numbers.removeAll { rows[$0] == nil }
+        return old
     }
 }
 
@@ -105,10 +137,12 @@ extension Vault {
         guard let sealed = try? keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
         changes.append(
             .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
-        let numbers = Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
         roomDeliveries.begin(
-            lastDelivery, .init(room: room, line: line, openedAt: now.wall, missing: numbers))
-        return numbers
+            lastDelivery,
+            .init(
+                room: room, line: line, openedAt: now.wall, members: Array(members),
+                isMissing: Array(repeating: true, count: members.count)))
+        return Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
     }
 
     /// Takes a row of before this start: who has not had the line gets it on coming back.
@@ -119,11 +153,12 @@ extension Vault {
             .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }
         guard parts.count == 2, let room = row.account.roomName, members.count <= row.sequence else { return }
         let first = row.sequence - UInt64(members.count) + 1
-        let missing = Dictionary(
-            zip(members, first...).filter { !wasDelivered($0.1) }, uniquingKeysWith: { first, _ in first })
-        guard !missing.isEmpty else { return changes.append(.removeDelivery(sequence: row.sequence)) }
+        let isMissing = members.indices.map { !wasDelivered(first + UInt64($0)) }
+        guard isMissing.contains(true) else { return changes.append(.removeDelivery(sequence: row.sequence)) }
         roomDeliveries.begin(
-            row.sequence, .init(room: room, line: Array(parts[1]), openedAt: now.wall, missing: missing))
+            row.sequence,
+            .init(
+                room: room, line: Array(parts[1]), openedAt: now.wall, members: members, isMissing: isMissing))
     }
 
     /// A line has been written to a client's socket.

@@ -22,6 +22,9 @@ package struct VaultBatch: Sendable {
         var published: Set<AccountID> = []
         /// The folded nick that somebody known has been seen under.
         var alias: (nick: String, peer: AccountID)?
+        /// The line that others wait for, and what they get.
+        var line: OpenedMessages.Line?
+        var message: OpenedMessage?
     }
 
     /// A conversation that is protected once the step is committed.
@@ -78,24 +81,11 @@ package struct Vault<Random: RandomSource> {
         let recipient: AccountID
     }
 
-    struct Copy {
-        /// A copy has the same bytes; anything else is looked at as something new.
-        var ratchetMessage: [UInt8]
-        var opened: Opened
-        var shownTo: Set<ConnectionID>
-        /// The deliveries of a message to a room, by account.
-        var sequences: [AccountID: UInt64] = [:]
-        /// Of a message to a room: by when it had been said, and accounts besides those above that were there.
-        var saidAt: UInt64 = 0
-        var readers: Set<AccountID> = []
-        /// The nick under which it came.
-        var source: [UInt8] = []
-    }
-
     let network: String
     let store: any Store
     let latches: LatchTable
     let rooms: RoomTable
+    let openedMessages: OpenedMessages
     /// How long a request may wait for its recipient after a restart. In milliseconds.
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are refused.
@@ -113,7 +103,7 @@ package struct Vault<Random: RandomSource> {
     let lastOldDelivery: UInt64
     var lastRequest: UInt64
     var lastDelivery: UInt64
-    var copies: [CopyKey: Copy] = [:]
+    var copies: [CopyKey: OpenedMessage] = [:]
     var copyOrder: [CopyKey] = []
     /// The person's own device; nothing where the vault holds other people's.
     var devices: DeviceKeeper?
@@ -138,7 +128,7 @@ package struct Vault<Random: RandomSource> {
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
         network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
-        requestAge: Int64,
+        openedMessages: OpenedMessages, requestAge: Int64,
         now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
@@ -148,6 +138,7 @@ package struct Vault<Random: RandomSource> {
         self.store = store
         self.latches = latches
         self.rooms = rooms
+        self.openedMessages = openedMessages
         self.requestAge = requestAge
         self.wasDelivered = wasDelivered
         keeper = SessionKeeper(sealer: sealer, store: store, random: random)
@@ -206,7 +197,7 @@ package struct Vault<Random: RandomSource> {
                 if let entry = inFlight[id] { unheard.note(entry.request) }
                 untrack(id)
                 changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
-            case .delivered(let sequence): delivered(sequence, &changes)
+            case .delivered(let sequences): for sequence in sequences { delivered(sequence, &changes) }
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
             case .left(let connection): left(connection, keepsAcknowledged: true, now, &changes)
@@ -228,6 +219,7 @@ package struct Vault<Random: RandomSource> {
             case .found(let job): found(job, now, &changes, &step)
             case .record(let records): changes = records
             case .tick:
+                openedMessages.expire(now: now.monotonic)
                 for (connection, reply) in expire(now, &changes) {
                     batch.steps.append(.init(reply: (connection, reply)))
                     stepGroups.append([])
@@ -249,7 +241,10 @@ package struct Vault<Random: RandomSource> {
             }
         } catch {
             // Sealing under a key in memory does not fail; if it did, nothing of this batch may count.
-            for step in batch.steps.indices { batch.steps[step].reply = batch.steps[step].failure }
+            for step in batch.steps.indices {
+                batch.steps[step].reply = batch.steps[step].failure
+                batch.steps[step].message = nil
+            }
             stepGroups = stepGroups.map { _ in [] }
         }
         batch.groups += stepGroups
@@ -260,19 +255,22 @@ package struct Vault<Random: RandomSource> {
     ///
     /// - Parameter committed: what ``Store/commit(_:)`` returned, or nothing where it threw.
     package mutating func settle(_ batch: VaultBatch, committed: [StoreError?]?, now: Moment) -> [AddressedReply] {
+        var replies: [AddressedReply] = []
         guard let committed else {
-            for step in batch.steps { undo(step) }
-            return batch.steps.compactMap {
-                $0.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+            for step in batch.steps {
+                undo(step)
+                answer(step, step.failure, nil, now, &replies)
             }
+            return replies
         }
         let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
         keeper.drop(lost)
         let outcomes = committed.dropFirst(batch.sessionGroups.count)
-        return zip(batch.steps, outcomes).compactMap { step, failure in
+        for (step, failure) in zip(batch.steps, outcomes) {
             guard failure == nil, lost.isDisjoint(with: step.sessions) else {
                 undo(step)
-                return step.failure.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+                answer(step, step.failure, nil, now, &replies)
+                continue
             }
             if let latched = step.latched {
                 latches.raise(latched.conversation, to: latched.protection)
@@ -283,7 +281,21 @@ package struct Vault<Random: RandomSource> {
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
-            return step.reply.map { AddressedReply(connection: $0.connection, reply: $0.reply) }
+            answer(step, step.reply, step.message, now, &replies)
+        }
+        return replies
+    }
+
+    /// The answer to a step, and what comes of it for those who wait for the same message.
+    private func answer(
+        _ step: VaultBatch.Step, _ reply: (connection: ConnectionID, reply: VaultReply)?, _ message: OpenedMessage?,
+        _ now: Moment, _ replies: inout [AddressedReply]
+    ) {
+        if let reply { replies.append(AddressedReply(connection: reply.connection, reply: reply.reply)) }
+        guard let line = step.line else { return }
+        for waiter in openedMessages.finish(line, message, now: now.monotonic) {
+            replies.append(
+                AddressedReply(connection: waiter.connection, reply: .copied(ticket: waiter.ticket, message)))
         }
     }
 

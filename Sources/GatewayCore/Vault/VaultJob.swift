@@ -72,10 +72,12 @@ package struct OpenJob: Sendable {
     package var standing: RoomStanding?
     /// Whether the backend says that the line was said before the connection came.
     package var isReplay = false
+    /// The line that others may wait for; see ``OpenedMessages/begin(_:to:now:)``.
+    package var line: OpenedMessages.Line?
 
     package init(
         connection: ConnectionID, ticket: UInt64, account: AccountID, recipients: [AccountID], senders: [AccountID],
-        envelope: [UInt8], lineHead: [UInt8], sourceName: String = ""
+        envelope: [UInt8], lineHead: [UInt8], sourceName: String = "", line: OpenedMessages.Line? = nil
     ) {
         self.sourceName = sourceName
         self.connection = connection
@@ -85,6 +87,7 @@ package struct OpenJob: Sendable {
         self.senders = senders
         self.envelope = envelope
         self.lineHead = lineHead
+        self.line = line
     }
 }
 
@@ -132,8 +135,8 @@ package enum VaultJob: Sendable {
     case acknowledged(id: UInt64, remoteID: String?)
     /// The backend has refused the message, or it cannot be sent any more.
     case failed(id: UInt64, reason: String)
-    /// A line has been handed to the client's socket.
-    case delivered(sequence: UInt64)
+    /// Lines have been handed to the client's socket.
+    case delivered(sequences: [UInt64])
     /// An account has come back: what waits for it, and what it was sending?
     case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
     /// A connection can send nothing any more: what it has not sent waits until its account comes back.
@@ -198,7 +201,7 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
 /// An opened message.
 package struct Opened: Sendable, Equatable {
     package var body: Body
-    /// For ``VaultJob/delivered(sequence:)``; nothing where no delivery was stored.
+    /// For ``VaultJob/delivered(sequences:)``; nothing where no delivery was stored.
     package var sequence: UInt64?
     package var sender: AccountID
     /// Messages of this conversation that were lost before it.
@@ -257,6 +260,8 @@ package enum VaultReply: Sendable {
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
+    /// What another connection asked for and this one waits for; without a message it has to ask itself.
+    case copied(ticket: UInt64, OpenedMessage?)
     /// Requests that wait to be sent again, and lines that were opened and perhaps never shown; often none.
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has had a message for a while and the recipient's device has not opened it.

@@ -1,0 +1,149 @@
+// A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
+
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// Where a connection stood when an envelope came to it.
+struct OpeningPlace: Sendable {
+    /// The account of the connection.
+    var account: AccountID
+    /// The room that the line was said in, if it was in one.
+    var room: AccountID?
+    var standing: RoomStanding?
+    /// Whether the backend says that the line was said before the connection came.
+    var isReplay = false
+}
+
+/// A line that another connection has asked the vault for.
+struct PendingCopy: Sendable {
+    var line: IRCLine
+    var raw: ByteBuffer
+    var place: OpeningPlace
+}
+
+/// A target and the room that it means: most lines of a busy connection are for the same room.
+struct LastRoom: Sendable {
+    var target: [UInt8]
+    /// Folded.
+    var name: String
+    var account: AccountID
+}
+
+extension IRCSession {
+    /// Takes a line to a room that another member's connection has had opened, or is having opened.
+    ///
+    /// - Returns: whether the line is dealt with; else the vault has to judge it.
+    func takesCopy(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line) else { return false }
+        let answer = withIdentity(line) { bytes in
+            environment.opened.ask(bytes, to: room.account, by: id, now: now.monotonic) { inbound.reserve() }
+        }
+        switch answer {
+        case .unknown: return false
+        case .waits(let ticket):
+            let standing = environment.rooms.standing(of: id, in: room.name)
+            copies[ticket] = PendingCopy(
+                line: line, raw: raw, place: OpeningPlace(account: account, room: room.account, standing: standing))
+        case .opened(let message):
+            let isKnown = message.hasDelivery(for: account)
+            let standing = isKnown ? nil : environment.rooms.standing(of: id, in: room.name)
+            // What is not for this connection, or has been shown to it, is the vault's to explain.
+            guard case .message(let opened) = message.copy(for: id, of: account, standing) else { return false }
+            let entries = entries(message, opened, line)
+            if inbound.isEmpty {
+                for entry in entries {
+                    out.downstream.writeImmutableBuffer(entry.line)
+                    if let sequence = entry.sequence { out.delivered.append(sequence) }
+                }
+            } else {
+                for entry in entries { inbound.append(entry) }
+            }
+        }
+        if capabilities.has("message-tags"), line.tag(PawlCapability.tag) == nil {
+            environment.tally.add(.envelopeWithoutFlag)
+        }
+        return true
+    }
+
+    /// Whether this connection's envelopes are opened by hosted devices only, and shown as everybody's are.
+    private var sharesOpenings: Bool { environment.peers == nil && clientDevice.id == nil }
+
+    /// Announces that the vault is asked for a line to a room, so that others need not ask.
+    func announceOpening(_ line: IRCLine, at place: OpeningPlace, _ now: Moment) -> OpenedMessages.Line? {
+        guard sharesOpenings, let room = place.room, !place.isReplay, isWholeEnvelope(line) else { return nil }
+        return withIdentity(line) { environment.opened.begin($0, to: room, now: now.monotonic) }
+    }
+
+    /// What another connection had asked for has come; where there is no copy of it, this connection asks for itself.
+    func copied(_ ticket: UInt64, _ message: OpenedMessage?, _ now: Moment, _ out: SessionOutput) {
+        guard let copy = copies.removeValue(forKey: ticket) else { return }
+        if sharesOpenings, let message,
+            case .message(let opened) = message.copy(for: id, of: copy.place.account, copy.place.standing)
+        {
+            return inbound.resolve(ticket, with: entries(message, opened, copy.line))
+        }
+        let text = copy.line.parameter(1).map { Array(copy.line.slice($0).readableBytesView) } ?? []
+        guard case .whole(let bytes) = Armour.parse(text[...]) else { return inbound.resolve(ticket, with: []) }
+        open(bytes, copy.line, [copy.raw], at: copy.place, ticket, nil, now, out)
+    }
+
+    /// The lines of a copy for this client.
+    private func entries(_ message: OpenedMessage, _ opened: Opened, _ line: IRCLine) -> [InboundEntry] {
+        environment.tally.add(.openedGateway)
+        let tags = visibleTags(line).filter { $0.key != PawlCapability.tag }
+        func rendered() -> [ByteBuffer] {
+            textLines(
+                tags: tags, source: line.string(line.source), verb: line.string(line.verbSpan),
+                target: line.text(0) ?? "", body: opened.body)
+        }
+        let showsBodyTags = !opened.body.tags.isEmpty && capabilities.clientHas("message-tags")
+        guard tags.isEmpty, opened.body.kind == .text, !showsBodyTags else {
+            return entries(rendered(), opened.sequence)
+        }
+        return entries(message.lines(rendered), opened.sequence)
+    }
+
+    private func entries(_ lines: [ByteBuffer], _ sequence: UInt64?) -> [InboundEntry] {
+        guard lines.count != 1 else { return [InboundEntry(line: lines[0], sequence: sequence)] }
+        var entries = lines.map { InboundEntry(line: $0) }
+        if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
+        entries[entries.count - 1].sequence = sequence
+        return entries
+    }
+
+    /// The room that a line is for, where this connection is in it.
+    private func memberRoom(_ line: IRCLine) -> LastRoom? {
+        guard let span = line.parameter(0) else { return nil }
+        let isLast = line.bytes.withUnsafeReadableBytes { raw in
+            lastRoom.map { raw[span.range].elementsEqual($0.target) } ?? false
+        }
+        if !isLast {
+            let target = line.string(span)
+            guard let room = room(target) else { return nil }
+            lastRoom = LastRoom(
+                target: Array(target.utf8), name: room.name, account: .room(room.name, status: room.status))
+        }
+        guard let lastRoom, rooms.contains(lastRoom.name) else { return nil }
+        return lastRoom
+    }
+
+    /// The bytes by which a line is known again: all but its tags.
+    private func withIdentity<Result>(_ line: IRCLine, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
+        line.bytes.withUnsafeReadableBytes { raw in
+            body(UnsafeRawBufferPointer(rebasing: raw[max(0, Int(line.source.start) - 1)...]))
+        }
+    }
+
+    /// Whether the text looks like an envelope in one piece. A fragment has a comma behind eight digits.
+    private func isWholeEnvelope(_ line: IRCLine) -> Bool {
+        let start = Armour.marker.count
+        guard let span = line.parameter(1), span.count > start + 9 else { return false }
+        return line.bytes.withUnsafeReadableBytes { raw in
+            let text = raw[span.range]
+            return text[text.startIndex + start] == UInt8(ascii: ":")
+                && text[text.startIndex + start + 9] != UInt8(ascii: ",") && text.starts(with: Armour.marker)
+        }
+    }
+}
