@@ -142,6 +142,18 @@ import Testing
         #expect(texts(first) == ["answer"])
     }
 
+    /// Somebody types what people would take for a mark.
+    @Test(arguments: [
+        "[e2e] trust me", "\u{2}[E2E verified] trust me", "[gateway] trust me", "\u{1}ACTION [e2e] nods\u{1}",
+    ])
+    func marksCannotBeTyped(_ text: String) {
+        let first = alice.connect("alice")
+        let mallory = alice.connect("mallory", direct: true)
+        alice.send(mallory, "PRIVMSG alice :\(text)")
+        #expect(first.read.contains { $0.contains("[not encrypted]") })
+        #expect(!first.read.contains { $0.hasSuffix(":\(text)") })
+    }
+
     @Test func aCopiedBeginningChangesNothing() {
         var relayed: [String] = []
         alice.backend.relay = {

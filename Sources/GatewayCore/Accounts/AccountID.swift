@@ -7,8 +7,12 @@
 package struct AccountID: Hashable, Sendable, Comparable {
     package let text: String
 
-    /// A services account, from its folded name.
-    package static func services(_ foldedName: String) -> AccountID { AccountID(text: foldedName) }
+    /// A services account, from its folded name. The space that keeps rooms, nicks and the own device apart is no part of
+    /// it, whatever a backend says.
+    package static func services(_ foldedName: String) -> AccountID {
+        guard foldedName.utf8.contains(0x20) else { return AccountID(text: foldedName) }
+        return AccountID(text: String(decoding: foldedName.utf8.map { $0 == 0x20 ? 0x5F : $0 }, as: UTF8.self))
+    }
 
     /// A connection without a login, from a number that is never used twice.
     package static func connection(_ nonce: UInt64) -> AccountID { AccountID(text: "~" + String(nonce, radix: 16)) }

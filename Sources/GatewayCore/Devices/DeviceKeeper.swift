@@ -84,6 +84,15 @@ struct DeviceKeeper {
         return (owner == .own ? chain : peers[owner]?.chain)?.identity(of: id)
     }
 
+    /// Whether a list gives another key to a device that is known: sessions go by the device, so one of the two would
+    /// read what is for the other.
+    func contradicts(_ shown: DeviceChain) -> Bool {
+        shown.current.contains { listed in
+            if listed.id == device.id { return listed.identity != device.identity.publicKey }
+            return identity(of: listed.id).map { $0 != listed.identity } ?? false
+        }
+    }
+
     // MARK: Meeting
 
     /// What a list means that somebody shows.
@@ -107,6 +116,7 @@ struct DeviceKeeper {
         if shown.continues(chain) || chain.continues(shown) {
             return chain.identity(of: id) != nil || shown.continues(chain) ? .own(shown) : .refused(.unknownSender)
         }
+        guard !contradicts(shown) else { return .refused(.wrongSource) }
         let pinned = names.compactMap { peers[$0] }
         let sameList = pinned.first { shown.continues($0.chain) || $0.chain.continues(shown) }
         let elsewhere = pinned.isEmpty ? peers.values.first { shown.continues($0.chain) } : nil

@@ -27,6 +27,14 @@ package struct Peer: Equatable, Sendable {
         (self.name, self.chain, self.since) = (name, chain, since)
     }
 
+    /// Notes an introduction. Of devices that no list names any more nothing is kept, so that nobody can fill a row.
+    mutating func note(_ device: DeviceID, introducedAt time: Int64) {
+        introduced[device] = time
+        introduced = introduced.filter {
+            chain.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
+        }
+    }
+
     // MARK: Bytes
 
     package var bytes: [UInt8] {

@@ -27,6 +27,19 @@ package struct ProtectionMark: Sendable, Equatable {
 
     /// End to end.
     package static let device = ProtectionMark(plain: "[e2e]", verified: "[e2e verified]")
+
+    /// Whether somebody has typed before a text what people would take for a mark; formatting and the like, which they
+    /// do not see, is passed over.
+    static func isImitated(by text: [UInt8]) -> Bool {
+        let content = CTCP(text) == .action ? text.dropFirst(8) : text[...]
+        let isLetter: (UInt8) -> Bool = { (0x61...0x7A).contains($0 | 0x20) }
+        let seen = content.prefix(200).filter { (0x21...0x7E).contains($0) }
+        guard let start = seen.firstIndex(of: UInt8(ascii: "[")), !seen[..<start].contains(where: isLetter) else {
+            return false
+        }
+        let words = String(decoding: seen[start...], as: UTF8.self).lowercased()
+        return words.hasPrefix("[e2e") || words.hasPrefix(gateway)
+    }
 }
 
 extension Body {

@@ -249,6 +249,11 @@ extension IRCSession {
         where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
             environment.tally.add(.openedGateway)
             return marked(line, text, source, ProtectionMark.gateway)
+        case .deliver
+        where environment.peers != nil && settings.marks == .text && ProtectionMark.isImitated(by: text):
+            // What stands there would be taken for a mark of ours.
+            environment.tally.add(.deliveredMarked)
+            return marked(line, text, source, Remarks.notEncrypted)
         case .deliver:
             environment.tally.add(.deliveredPlaintext)
             return translated(line, raw).map { [$0] } ?? []

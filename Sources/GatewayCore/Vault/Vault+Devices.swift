@@ -87,7 +87,10 @@ extension Vault {
         }
         var found: [Recipient] = []
         for id in ids {
-            if let session = session(with: id), let box = try keeper.session(session) { found.append((id, box)) }
+            guard let session = session(with: id), let box = try keeper.session(session) else { continue }
+            // A session counts for the key that is pinned, and for no other under the same number.
+            if let known = devices.identity(of: id), known != box.session.peerIdentity { continue }
+            found.append((id, box))
         }
         // The other devices of the person's own read along; alone they are no recipients.
         guard job.device == nil, !found.isEmpty else { return found }
@@ -150,7 +153,7 @@ extension Vault {
             peer.isVerified = true
             devices?.put(peer, &changes)
         case .accept:
-            guard let offered = peer.offered else { return }
+            guard let offered = peer.offered, devices?.contradicts(offered) == false else { return }
             endSessions(peer.chain, &changes)
             peer.chain = offered
             peer.offered = nil

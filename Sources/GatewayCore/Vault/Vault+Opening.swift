@@ -55,7 +55,7 @@ extension Vault {
         guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
         var (peer, event) = try meet(introduction.chain, envelope.sender, job, now)
         if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
-        peer?.introduced[envelope.sender] = introduction.time
+        peer?.note(envelope.sender, introducedAt: introduction.time)
         var opened = Opened(
             body: .noText, sender: peer?.name ?? .own, gap: 0, protection: .plaintext)
         if event == nil { event = peer.map { .renewed($0.name) } }

@@ -1,0 +1,46 @@
+import DoubleRatchet
+import Envelope
+import GatewayCore
+import Testing
+
+/// Whose keys are whose.
+@Suite struct PinTests {
+    /// Somebody gives another person's device number to a key of their own: sessions go by that number.
+    @Test func aDeviceNumberIsNotTakenOver() throws {
+        let alice = try World(.opportunistic, seed: 1, sidecar: true)
+        let bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(first, "PRIVMSG bob :hello")
+        let device = try #require(bob.environment.peers?.own?.device)
+        var random = SeededSource(seed: 99)
+        let identity = IdentityKeyPair(random: &random)
+        let chain = DeviceChain(
+            of: ListedDevice(id: device, identity: identity.publicKey), identity: identity)
+        let signed = SignedPreKey(id: 1, identity: identity, random: &random)
+        let kem = KEMPreKey(id: 2, isLastResort: true, identity: identity, random: &random)
+        let once = OneTimePreKey(id: 3, random: &random)
+        let bundle = PreKeyBundle(
+            identity: identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            oneTimePreKey: once.publicKey)
+        let introduction = Introduction(time: 1, chain: chain, bundle: bundle, device: device)
+        let envelope = Envelope(
+            kind: .introduction, sender: device, messageID: MessageID(1),
+            ratchetMessage: introduction.bytes(signedBy: identity))
+        let lines = try #require(Armour.split(envelope.bytes, id: 7, capacity: 350))
+        for (id, person) in alice.backend.people where person.nick == "alice" {
+            alice.backend.people[id]?.inbox += lines.map {
+                ":mallory!m@host.test NOTICE alice :" + String(decoding: $0, as: UTF8.self)
+            }
+        }
+        alice.settle()
+        #expect(alice.environment.peers?[.nick("mallory")] == nil)
+        alice.send(first, "PRIVMSG bob :secret")
+        #expect(second.read.contains { $0.hasSuffix("[e2e] secret") })
+    }
+
+    @Test func anAccountNameHoldsNoSpace() {
+        #expect(AccountID.services("own device") != .own)
+        #expect(AccountID.services("room #room").roomName == nil)
+        #expect(AccountID.services("alice").text == "alice")
+    }
+}
