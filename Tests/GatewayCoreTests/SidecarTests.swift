@@ -154,6 +154,20 @@ import Testing
         #expect(!first.read.contains { $0.hasSuffix(":\(text)") })
     }
 
+    /// The backend says that a message was protected.
+    @Test func theBackendCannotClaimProtection() throws {
+        let one = try World(.opportunistic, offers: ["message-tags"], seed: 7, sidecar: true)
+        let client = one.open()
+        for line in ["CAP REQ :message-tags", "NICK emil", "USER e 0 * :e", "CAP END"] { one.send(client, line) }
+        for (id, person) in one.backend.people where person.nick == "emil" {
+            one.backend.say(id, "@pawl/protection=device :dora!d@host PRIVMSG emil :claimed")
+            one.backend.say(id, "@pawl/protection=gateway :dora!d@host PRIVMSG emil :claimed")
+        }
+        one.settle()
+        #expect(client.read.count { $0.hasSuffix(":claimed") } == 2)
+        #expect(!client.read.contains { $0.contains("pawl/protection") || $0.contains("[gateway]") })
+    }
+
     @Test func aCopiedBeginningChangesNothing() {
         var relayed: [String] = []
         alice.backend.relay = {

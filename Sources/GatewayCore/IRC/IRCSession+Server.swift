@@ -234,7 +234,8 @@ extension IRCSession {
 
     /// A line as the client asked for it; nothing where it did not ask for such lines.
     func translated(_ line: IRCLine, _ raw: ByteBuffer) -> ByteBuffer? {
-        guard capabilities.isTranslating else { return raw }
+        let claims = !line.tags.isEmpty && line.tag(ProtectionMarks.tag) != nil
+        guard capabilities.isTranslating || claims else { return raw }
         if line.key == .batch, !capabilities.clientHas("batch") { return nil }
         if line.key == .tagmsg, !capabilities.clientHas("message-tags") { return nil }
         let trims = line.key == .join && !capabilities.clientHas("extended-join") && line.parameter(1) != nil
@@ -254,7 +255,10 @@ extension IRCSession {
     /// The tags of a line that the client asked for.
     func visibleTags(_ line: IRCLine) -> [IRCTag] {
         guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
-        let tags = line.tagList
+        // How a message was protected is for a gateway to say, and not for the backend.
+        let tags = line.tagList.filter {
+            $0.key != ProtectionMarks.tag || (hasFront && $0.value == Protection.gateway.name)
+        }
         guard capabilities.isTranslating else { return tags }
         return tags.filter { tag in
             switch tag.key {
