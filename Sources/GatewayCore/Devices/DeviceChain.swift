@@ -141,7 +141,9 @@ package struct DeviceChain: Equatable, Sendable {
             let id = DeviceID(try cursor.uint64())
             let key = try cursor.take(IdentityKey.byteCount)
             guard let identity = try? IdentityKey(key.span),
-                !devices.contains(where: { $0.id == id || $0.identity == identity })
+                !devices.contains(where: { $0.id == id || $0.identity == identity }),
+                // Whatever a device has said by its number, it has said with this key.
+                !lists.contains(where: { $0.devices.contains { $0.id == id && $0.identity != identity } })
             else { throw .malformed }
             devices.append(ListedDevice(id: id, identity: identity))
         }

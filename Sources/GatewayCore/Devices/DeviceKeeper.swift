@@ -7,6 +7,8 @@ import Envelope
 struct DeviceKeeper {
     /// Ours: people whose devices are pinned; more are told that there is no room.
     static let peerLimit = 10_000
+    /// The name of the record that a gateway in front has taken our keys.
+    static let frontRecord = "front"
 
     let device: HostedDevice
     var chain: DeviceChain
@@ -15,7 +17,10 @@ struct DeviceKeeper {
     /// Whose list this device is to be taken into, as the person has said.
     var joining: AccountID?
     private(set) var peers: [AccountID: Peer] = [:]
+    /// Whose a device is, as it says itself.
     private var owners: [DeviceID: AccountID] = [:]
+    /// The keys of all devices that pinned lists name. What was known stays known until the next start.
+    private var identities: [DeviceID: IdentityKey] = [:]
     private let sealer: StorageSealer
 
     /// Reads what the store holds; makes a list of one device at the first start.
@@ -47,23 +52,32 @@ struct DeviceKeeper {
     /// Takes what the store holds in place of what memory does, after a commit that failed.
     mutating func reload(_ store: any Store) {
         var none: [StoreChange] = []
-        if let fresh = try? DeviceKeeper(device: device, sealer: sealer, store: store, &none) { self = fresh }
+        guard var fresh = try? DeviceKeeper(device: device, sealer: sealer, store: store, &none) else { return }
+        fresh.joining = joining
+        self = fresh
     }
 
     private mutating func add(_ peer: Peer) {
         peers[peer.name] = peer
-        for listed in peer.chain.current { owners[listed.id] = peer.name }
+        for listed in peer.chain.current {
+            identities[listed.id] = listed.identity
+            if peer.speaks(listed.id) { owners[listed.id] = peer.name }
+        }
+    }
+
+    private mutating func disown(_ name: AccountID) {
+        for listed in peers[name]?.chain.current ?? [] where owners[listed.id] == name { owners[listed.id] = nil }
     }
 
     /// Notes what is known of somebody now.
     mutating func put(_ peer: Peer, _ changes: inout [StoreChange]) {
-        for listed in peers[peer.name]?.chain.current ?? [] { owners[listed.id] = nil }
+        disown(peer.name)
         add(peer)
         changes.append(.putRecord(RecordRow(kind: .peer, name: peer.name.text, value: peer.bytes)))
     }
 
     mutating func forget(_ name: AccountID, _ changes: inout [StoreChange]) {
-        for listed in peers[name]?.chain.current ?? [] { owners[listed.id] = nil }
+        disown(name)
         peers[name] = nil
         changes.append(.removeRecord(.peer, name: name.text))
     }
@@ -79,17 +93,14 @@ struct DeviceKeeper {
         return id != device.id && chain.identity(of: id) != nil ? .own : nil
     }
 
-    func identity(of id: DeviceID) -> IdentityKey? {
-        guard let owner = owner(of: id) else { return nil }
-        return (owner == .own ? chain : peers[owner]?.chain)?.identity(of: id)
-    }
+    func identity(of id: DeviceID) -> IdentityKey? { chain.identity(of: id) ?? identities[id] }
 
     /// Whether a list gives another key to a device that is known: sessions go by the device, so one of the two would
     /// read what is for the other.
     func contradicts(_ shown: DeviceChain) -> Bool {
         shown.current.contains { listed in
-            if listed.id == device.id { return listed.identity != device.identity.publicKey }
-            return identity(of: listed.id).map { $0 != listed.identity } ?? false
+            let known = identity(of: listed.id)
+            return known != nil && known != listed.identity
         }
     }
 
@@ -116,7 +127,7 @@ struct DeviceKeeper {
         if shown.continues(chain) || chain.continues(shown) {
             return chain.identity(of: id) != nil || shown.continues(chain) ? .own(shown) : .refused(.unknownSender)
         }
-        guard !contradicts(shown) else { return .refused(.wrongSource) }
+        guard !contradicts(shown), shown.root != chain.root, names != [.own] else { return .refused(.wrongSource) }
         let pinned = names.compactMap { peers[$0] }
         let sameList = pinned.first { shown.continues($0.chain) || $0.chain.continues(shown) }
         let elsewhere = pinned.isEmpty ? peers.values.first { shown.continues($0.chain) } : nil
@@ -127,6 +138,8 @@ struct DeviceKeeper {
             return .known(peer, isRenewed: isNewer)
         }
         if var peer = pinned.first {
+            // A fork has the safety number of the list that it left: comparing would tell nobody anything.
+            guard shown.root != peer.chain.root else { return .refused(.wrongSource) }
             peer.offered = shown
             return .changed(peer)
         }

@@ -20,19 +20,28 @@ package struct Peer: Equatable, Sendable {
     package var isEstablished = false
     /// How many versions the person's own list had when this peer was last told.
     package var told = 0
-    /// The time of the last introduction of each device, by the peer's clock.
+    /// Devices that have shown the list by themselves, with the time of their last introduction, by the peer's clock; zero
+    /// where they have shown it inside a session.
     package var introduced: [DeviceID: Int64] = [:]
 
     package init(name: AccountID, chain: DeviceChain, since: Int64) {
         (self.name, self.chain, self.since) = (name, chain, since)
     }
 
-    /// Notes an introduction. Of devices that no list names any more nothing is kept, so that nobody can fill a row.
-    mutating func note(_ device: DeviceID, introducedAt time: Int64) {
-        introduced[device] = time
+    /// Notes that a device has shown the list, in an introduction or inside a session. Of devices that no list names any
+    /// more nothing is kept, so that nobody can fill a row.
+    mutating func note(_ device: DeviceID, introducedAt time: Int64? = nil) {
+        introduced[device] = time ?? introduced[device] ?? 0
         introduced = introduced.filter {
             chain.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
         }
+    }
+
+    /// Whether a device has said by itself that it belongs here: it has signed a version of the list, or shown it. Whoever
+    /// signs a list can name somebody else's device in it.
+    package func speaks(_ device: DeviceID) -> Bool {
+        guard chain.identity(of: device) != nil else { return false }
+        return introduced[device] != nil || chain.lists.contains { $0.signer == device }
     }
 
     // MARK: Bytes
@@ -80,6 +89,7 @@ package struct OwnDevices: Equatable, Sendable {
 package final class PeerTable: Sendable {
     private let state = Mutex<[AccountID: Peer]>([:])
     private let ownDevices = Mutex<OwnDevices?>(nil)
+    private let front = Mutex(false)
 
     package init() {}
 
@@ -87,6 +97,12 @@ package final class PeerTable: Sendable {
     package var own: OwnDevices? {
         get { ownDevices.withLock { $0 } }
         set { ownDevices.withLock { $0 = newValue } }
+    }
+
+    /// Whether a gateway in front has ever taken the person's keys.
+    package var hasHadFront: Bool {
+        get { front.withLock { $0 } }
+        set { front.withLock { $0 = newValue } }
     }
 
     package subscript(name: AccountID) -> Peer? {

@@ -13,13 +13,7 @@ struct RoomKeys {
     /// The key for what the person says in a room.
     final class Own {
         var key: SenderKey
-        /// Devices that have it.
-        var readers: Set<DeviceID>
-
-        init(_ key: consuming SenderKey, readers: Set<DeviceID>) {
-            self.key = key
-            self.readers = readers
-        }
+        init(_ key: consuming SenderKey) { self.key = key }
     }
 
     /// Somebody's key.
@@ -30,6 +24,8 @@ struct RoomKeys {
 
     private let sealer: StorageSealer
     private var own: [String: Own] = [:]
+    /// Devices that have our own keys, by room.
+    private var readers: [String: Set<DeviceID>] = [:]
     private var received: [String: [Received]] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
@@ -40,9 +36,9 @@ struct RoomKeys {
                 var cursor = ByteCursor(try sealer.open(row.value, place: Self.place(row.name)))
                 if row.name.hasPrefix("own ") {
                     let key = try cursor.field()
-                    var readers: Set<DeviceID> = []
-                    while !cursor.isAtEnd { readers.insert(DeviceID(try cursor.uint64())) }
-                    own[String(row.name.dropFirst(4))] = Own(try SenderKey(serialized: key.span), readers: readers)
+                    let room = String(row.name.dropFirst(4))
+                    while !cursor.isAtEnd { readers[room, default: []].insert(DeviceID(try cursor.uint64())) }
+                    own[room] = Own(try SenderKey(serialized: key.span))
                 } else {
                     while !cursor.isAtEnd {
                         let key = try cursor.field()
@@ -61,21 +57,29 @@ struct RoomKeys {
     mutating func key(
         for room: String, readers: Set<DeviceID>, random: inout some RandomSource
     ) -> Own {
-        if let own = own[room], own.readers.isSubset(of: readers), own.key.iteration < Self.messageLimit { return own }
-        let fresh = Own(SenderKey(random: &random), readers: [])
+        let isEnough = self.readers[room, default: []].isSubset(of: readers)
+        if let own = own[room], isEnough, own.key.iteration < Self.messageLimit { return own }
+        let fresh = Own(SenderKey(random: &random))
         own[room] = fresh
+        self.readers[room] = []
         return fresh
     }
 
+    /// Devices that have the key for a room.
+    func readers(in room: String) -> Set<DeviceID> { readers[room] ?? [] }
+
+    /// The key has been given to devices.
+    mutating func give(to readers: Set<DeviceID>, in room: String) { self.readers[room] = readers }
+
     /// A device has asked for the key again.
-    func forget(reader: DeviceID, in room: String) { own[room]?.readers.remove(reader) }
+    mutating func forget(reader: DeviceID, in room: String) { readers[room]?.remove(reader) }
 
     func row(own key: Own, room: String, random: inout some RandomSource) throws -> StoreChange {
         var bytes: [UInt8] = []
         var state: [UInt8] = []
         key.key.serialize(into: &state)
         bytes.append(field: state)
-        for reader in key.readers.sorted() { bytes.append(bigEndian: reader.value) }
+        for reader in readers(in: room).sorted() { bytes.append(bigEndian: reader.value) }
         defer { state.wipe() }
         return try row("own " + room, &bytes, &random)
     }
@@ -89,10 +93,17 @@ struct RoomKeys {
     /// The keys of a device in a room, the newest first.
     func received(from sender: DeviceID, in room: String) -> [Received] { received[Self.name(sender, room)] ?? [] }
 
+    /// Ours: rooms in which the keys of one sender are kept; more are not taken.
+    private static let roomsOfSender = 200
+
     /// Takes a key. One that is known is not taken again: an older state of it would open messages twice.
     mutating func take(_ distribution: SenderKeyDistribution, from sender: DeviceID, in room: String) -> Bool {
         let name = Self.name(sender, room)
         guard received[name]?.contains(where: { $0.receiver.id == distribution.id }) != true else { return false }
+        if received[name] == nil {
+            let prefix = Self.name(sender, "")
+            guard received.keys.count(where: { $0.hasPrefix(prefix) }) < Self.roomsOfSender else { return false }
+        }
         received[name, default: []].insert(Received(SenderKeyReceiver(distribution)), at: 0)
         if let count = received[name]?.count, count > Self.keysOfSender { received[name]?.removeLast() }
         return true

@@ -10,7 +10,8 @@ import Envelope
 ///
 ///     devices (1 B) | each: id (8 B), ratchet message (2 B length) | body under the content key
 ///
-/// AES-256-GCM-SIV with a nonce of zeros: the key is used once.
+/// AES-256-GCM-SIV with a nonce of zeros: the key is used once. Each ratchet message authenticates the SHA-256 of the body
+/// under the key as well: every recipient has the key, and could put another body in the place of the sender's.
 struct SeveralRecipients {
     /// Bytes of a content key.
     static let keyLength = 32
@@ -42,6 +43,9 @@ struct SeveralRecipients {
         sealedBody = cursor.rest()
     }
 
+    /// What each ratchet message authenticates of the body.
+    var digest: [UInt8] { Array(SHA256.hash(data: sealedBody)) }
+
     static func seal(_ body: [UInt8], key: [UInt8], associatedData: [UInt8]) throws -> [UInt8] {
         let box = try AES.GCM._SIV.seal(
             body, using: SymmetricKey(data: key), nonce: try zeros(), authenticating: associatedData)
@@ -49,7 +53,7 @@ struct SeveralRecipients {
     }
 
     static func open(_ sealed: [UInt8], key: [UInt8], associatedData: [UInt8]) throws -> [UInt8] {
-        guard sealed.count >= 16 else { throw EnvelopeError.malformed }
+        guard sealed.count >= 16, key.count == keyLength else { throw EnvelopeError.malformed }
         let box = try AES.GCM._SIV.SealedBox(
             nonce: try zeros(), ciphertext: sealed.dropLast(16), tag: sealed.suffix(16))
         return Array(try AES.GCM._SIV.open(box, using: SymmetricKey(data: key), authenticating: associatedData))

@@ -82,6 +82,10 @@ struct Directory {
             // The same connection, before it logged in.
             remove(nil, of: owner, &changes)
         }
+        for id in new.devices.keys where new.chain.identity(of: id) == nil {
+            new.devices[id] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
+        }
         new.provenAt = now.wall
         new.devices[device.id] = device
         put(new, account, &changes)

@@ -47,6 +47,9 @@ extension IRCSession {
         awaitFront(now, out)
         updateRoster(now)
         guard policy > .off else { return }
+        if environment.peers?.hasHadFront == true, !capabilities.has(PawlCapability.name) {
+            notify(Remarks.frontMissing, out)
+        }
         recordEvidence(now, out, registrations: 1)
         recover(out)
         challenge(out)

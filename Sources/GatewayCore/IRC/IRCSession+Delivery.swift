@@ -14,7 +14,7 @@ extension IRCSession {
             return deliver(raw, out)
         }
         if isSelf(line), !isReplay(line), isEcho(line, out) { return }
-        guard line.sourceIsPerson, line.key.isText, let span = line.parameter(1) else {
+        guard speaks(line), line.key.isText, let span = line.parameter(1) else {
             return pass(line, raw, out)
         }
         if takesCopy(line, raw, now, out) { return }
@@ -28,6 +28,15 @@ extension IRCSession {
         }
         if isFlagged { environment.tally.add(.flagWithoutEnvelope) }
         plaintext(line, raw, text, now, out)
+    }
+
+    /// Whether people take a line for somebody's words. Clients show a source without user and host as a nick as well,
+    /// unless it is the server's name.
+    private func speaks(_ line: IRCLine) -> Bool {
+        guard !line.sourceIsPerson, !line.source.isEmpty else { return line.sourceIsPerson }
+        let name = line.folded(line.source, support.caseMapping)
+        if environment.latches.isProtectedName(name, for: account) || isKnownPeer(name) { return true }
+        return !name.utf8.contains(UInt8(ascii: ".")) && line.string(line.source) != capabilities.serverName
     }
 
     /// Whether the text begins as an envelope does. Costs no copy.
@@ -140,7 +149,8 @@ extension IRCSession {
             connection: id, ticket: ticket, account: place.account,
             recipients: place.room.map { [$0] } ?? [account] + previousAccounts.reversed(),
             senders: environment.peers == nil
-                ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic) : accountNames(name),
+                ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic)
+                : isSelf(line) ? [.own] : accountNames(name),
             envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
         if environment.peers != nil, settings.marks == .text { job.mark = .device }
         job.standing = place.standing
@@ -204,6 +214,10 @@ extension IRCSession {
     ) {
         if environment.peers != nil, let bare = heardHello(line, text, now, out) {
             return plaintext(bare.line, bare.raw, bare.text, now, out)
+        }
+        if environment.peers != nil, settings.marks == .text, isSelf(line), ProtectionMark.isImitated(by: text) {
+            environment.tally.add(.deliveredMarked)
+            return show(marked(line, text, line.string(line.sourceNick), Remarks.notEncrypted), out)
         }
         guard isGuarded, !isSelf(line) else {
             environment.tally.add(.deliveredPlaintext)

@@ -15,6 +15,8 @@ struct FrontGateway {
     var lastID: UInt32 = 0
     /// The last challenge, for a list that changes later.
     var challenge: (nonce: [UInt8], account: String)?
+    /// When keys were made for the gateway.
+    var madeKeys: [Int64] = []
     /// Whether the gateway has taken our proof.
     var isReady = false
     /// Until when nothing goes out, because the gateway does not know our device yet.
@@ -26,6 +28,18 @@ struct FrontGateway {
     var lastTicket: UInt64 = 0
     /// Folded nicks without keys of their own, until when that holds.
     var without: [String: Int64] = [:]
+
+    /// Ours: how often keys are made for a gateway in a time in nanoseconds; each time it is some fifty.
+    static let keysLimit = 10
+    static let keysPeriod: Int64 = 60_000_000_000
+
+    /// Whether keys may be made now; if so, it is noted.
+    mutating func mayMakeKeys(now: Int64) -> Bool {
+        madeKeys.removeAll { $0 + Self.keysPeriod <= now }
+        guard madeKeys.count < Self.keysLimit else { return false }
+        madeKeys.append(now)
+        return true
+    }
 
     struct Question {
         var nick: String
@@ -57,13 +71,19 @@ extension IRCSession {
         else { return }
         switch message {
         case .challenge(let nonce, let account):
+            guard front.mayMakeKeys(now: now.monotonic) else { return }
             front.challenge = (nonce, account)
             publish(out)
-        case .low: out.jobs.append(.replenish(id))
+        case .low: if front.mayMakeKeys(now: now.monotonic) { out.jobs.append(.replenish(id)) }
         case .done:
             if !front.isReady { notify(Remarks.frontFound, out) }
             front.isReady = true
             front.awaitedUntil = nil
+            if let peers = environment.peers, !peers.hasHadFront {
+                peers.hasHadFront = true
+                out.jobs.append(
+                    .record([.putRecord(RecordRow(kind: .ownDevices, name: DeviceKeeper.frontRecord, value: []))]))
+            }
             askForRooms(now, out)
         case .found(let entry): found(entry, number, now, out)
         case .refused(let reason):
@@ -128,7 +148,7 @@ extension IRCSession {
         }
         front.lastTicket += 1
         front.meetings[front.lastTicket] = question
-        let known = AccountID(text: account)
+        let known = AccountID.services(account)
         nameBook.note(question.nick, account: known)
         out.jobs.append(
             .found(
@@ -162,6 +182,11 @@ extension IRCSession {
     /// Somebody has no keys of their own: the gateway in front does what its policy says.
     private func sendPlain(_ question: FrontGateway.Question, _ now: Moment, _ out: SessionOutput) {
         guard let message = question.message, let place = question.place else { return }
+        if case .known(let recipient) = recipient(message.target, now), recipient != .outsider {
+            // Keys have come by another way in the meantime.
+            outbound.resolve(place, with: [])
+            return send(message, now, out)
+        }
         switch verdict(.outsider, message) {
         case .refuse(let refusal):
             outbound.resolve(place, with: [])

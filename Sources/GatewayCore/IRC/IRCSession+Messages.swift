@@ -193,7 +193,7 @@ extension IRCSession {
         switch verdict(recipient, message) {
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
-            forward(withHello(message, to: recipient).line, now, out)
+            forward(withHello(message, to: recipient, now).line, now, out)
         case .refuse(let refusal):
             refuse(refusal, message, out)
         case .seal(let peer):
@@ -208,6 +208,7 @@ extension IRCSession {
             environment.tally.add(.strippedText)
             return
         }
+        tellName(of: peer, message.target, out)
         // The recipient may just have come back, and what waits for them goes first.
         releaseHeld(now, out)
         let ticket = outbound.reserve()

@@ -60,7 +60,7 @@ extension IRCSession {
             for room in rooms {
                 if source == own { roomMembers.begin(room) } else { roomMembers.add([source], to: room, besides: own) }
                 // Somebody new may have a sidecar as well.
-                exchange.greeted.remove(room)
+                exchange.greeted[room] = nil
             }
         case .part: for room in rooms { gone(source, own, room) }
         case .kick: for room in rooms { gone(fold(line.text(1) ?? ""), own, room) }
@@ -83,7 +83,8 @@ extension IRCSession {
     func askForKey(of room: String, from nick: String, _ now: Moment, _ out: SessionOutput) {
         let asked = "\(support.caseMapping.fold(nick)) \(room)"
         exchange.asked = exchange.asked.filter { $0.value + Self.askingPause > now.monotonic }
-        guard exchange.asked.updateValue(now.monotonic, forKey: asked) == nil else { return }
+        guard exchange.asked[asked] == nil else { return }
+        exchange.asked[asked] = now.monotonic
         control(ControlMessage.senderKeyWanted(room: room).body, to: nick, device: nil, now, out)
     }
 }

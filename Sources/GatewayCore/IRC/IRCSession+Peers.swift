@@ -15,8 +15,11 @@ struct KeyExchange {
     /// Ours: how long a message waits for keys. In nanoseconds.
     static let patience: Int64 = 20_000_000_000
 
-    /// Folded nicks that have been told on this connection.
-    var greeted: Set<String> = []
+    /// Folded nicks and rooms that have been told on this connection: how often, and when for the last time.
+    var greeted: [String: (times: Int, at: Int64)] = [:]
+    /// Ours: how long after a greeting there is another one, in nanoseconds; each time four times as long. A line of a key
+    /// exchange may be lost, and nobody knows.
+    static let greetingPause: Int64 = 60_000_000_000
     /// To whom keys were sent, and when.
     var introduced: [(nick: String, at: Int64)] = []
     /// When beginnings were answered.
@@ -27,6 +30,8 @@ struct KeyExchange {
     /// Messages that wait for keys: for a peer that is known, or for somebody who has just been told ours.
     var waiting: [(message: OutboundMessage, peer: AccountID?)] = []
     var deadline: Int64?
+    /// Nicks, and under which other names their keys are known, as far as the person has been told.
+    var named: Set<String> = []
     /// In protected rooms, who cannot read, as far as the person has been told.
     var outsiders: [String: Set<String>] = [:]
     /// When keys of rooms were asked for, by nick and room.
@@ -37,6 +42,16 @@ struct KeyExchange {
         answered.removeAll { $0 + Self.introductionPeriod <= now }
         guard answered.count < Self.answerLimit else { return false }
         answered.append(now)
+        return true
+    }
+
+    /// Whether a greeting is due; if so, it is noted.
+    mutating func greets(_ name: String, now: Int64) -> Bool {
+        let last = greeted[name]
+        if let last, last.at + Self.greetingPause << (2 * Int64(min(last.times - 1, 8))) > now { return false }
+        // Ours: a bot that writes to everybody must not fill memory.
+        if greeted.count >= 10_000 { greeted.removeAll() }
+        greeted[name] = ((last?.times ?? 0) + 1, now)
         return true
     }
 
@@ -59,11 +74,22 @@ extension IRCSession {
         (nameBook.account(of: nick).map { [.services($0)] } ?? []) + [.nick(nick)]
     }
 
-    /// Who a folded nick is, by the keys that are known.
+    /// Who a folded nick is, by the keys that are known: first who has written under it, then what the backend says.
     func person(_ nick: String, _ peers: PeerTable) -> Recipient {
-        let names = accountNames(nick) + [environment.latches.peer(named: nick, for: .own)].compactMap { $0 }
+        let names = [environment.latches.peer(named: nick, for: .own)].compactMap { $0 } + accountNames(nick)
         guard let peer = names.lazy.compactMap({ peers[$0] }).first else { return .outsider }
         return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
+    }
+
+    /// Tells the person, once, that what they write to a nick is for keys that they know under another name.
+    func tellName(of peer: AccountID, _ target: String, _ out: SessionOutput) {
+        let nick = support.caseMapping.fold(target)
+        guard environment.peers != nil, peer.roomName == nil, peer != .nick(nick), peer != .services(nick) else {
+            return
+        }
+        if exchange.named.count >= 10_000 { exchange.named.removeAll() }
+        guard exchange.named.insert("\(nick) \(peer.text)").inserted else { return }
+        notify(Remarks.sealedFor(target, name: peer.displayName), out)
     }
 
     /// Whether plaintext under a folded nick would speak for somebody whose keys are known and in use.
@@ -78,7 +104,7 @@ extension IRCSession {
     // MARK: Saying hello
 
     /// A first line of plain text, with the announcement.
-    func withHello(_ message: OutboundMessage, to recipient: Recipient) -> OutboundMessage {
+    func withHello(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment) -> OutboundMessage {
         var isUnknown = recipient == .outsider
         if case .room = recipient { isUnknown = true }
         guard environment.peers != nil, !hasFront, isUnknown, message.verb == "PRIVMSG",
@@ -88,20 +114,18 @@ extension IRCSession {
         // What is said to services is a command, perhaps with a password as its last word.
         let isService =
             nick.hasSuffix("serv") || nick.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, nick) }
-        guard !isService, nick != self.nick.map(support.caseMapping.fold), !exchange.greeted.contains(nick) else {
-            return message
-        }
+        let hasTags = capabilities.has("message-tags")
+        let length = message.body.text.count + Hello.marker.count
+        guard !isService, nick != self.nick.map(support.caseMapping.fold),
+            hasTags || length <= lineCapacity(verb: message.verb, target: message.target),
+            exchange.greets(nick, now: now.monotonic)
+        else { return message }
         var greeting = message
-        if capabilities.has("message-tags") {
+        if hasTags {
             greeting.tags.append(IRCTag(key: Hello.tag, value: ""))
         } else {
-            let capacity = lineCapacity(verb: message.verb, target: message.target)
-            guard message.body.text.count + Hello.marker.count <= capacity else { return message }
             greeting.body.text += Hello.marker
         }
-        // Ours: a bot that writes to everybody must not fill memory.
-        if exchange.greeted.count >= 10_000 { exchange.greeted.removeAll() }
-        exchange.greeted.insert(nick)
         return greeting
     }
 
@@ -178,6 +202,14 @@ extension IRCSession {
             return [Remarks.adopted]
         case .revoked: return [Remarks.revoked]
         case .changed: return [Remarks.changedKeys(nick)]
+        case .crossed(let isText):
+            if let own = environment.peers?.own,
+                exchange.mayIntroduce(to: support.caseMapping.fold(nick), now: now.monotonic)
+            {
+                control(ControlMessage.ready(own.chain).body, to: nick, device: nil, now, out)
+            }
+            if isText { environment.tally.add(.openUnknownSender) }
+            return isText ? [Remarks.crossed(nick)] : []
         case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]
         }
     }

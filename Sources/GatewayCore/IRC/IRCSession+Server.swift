@@ -170,7 +170,8 @@ extension IRCSession {
         } else if let batch = line.tag("batch") {
             request = outstanding.batches[batch]
         }
-        guard let id = request else { return false }
+        // What another person says answers nothing, whatever label it has.
+        guard let id = request, !line.key.isText || !line.sourceIsPerson || isSelf(line) else { return false }
         if line.key == .batch, let reference = line.text(0), reference.hasPrefix("+") {
             outstanding.batches[String(reference.dropFirst())] = id
             return true
@@ -257,7 +258,11 @@ extension IRCSession {
         guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
         // How a message was protected is for a gateway to say, and not for the backend.
         let tags = line.tagList.filter {
-            $0.key != ProtectionMarks.tag || (hasFront && $0.value == Protection.gateway.name)
+            switch $0.key {
+            case ProtectionMarks.tag: hasFront && $0.value == Protection.gateway.name
+            case "label": !$0.value.hasPrefix(labelPrefix + "-")
+            default: true
+            }
         }
         guard capabilities.isTranslating else { return tags }
         return tags.filter { tag in

@@ -2,6 +2,10 @@
 
 /// Folded nicks by folded room, without the connection's own.
 struct RoomMembers {
+    /// Ours: rooms, and people in all of them. Who is not noted gets no key, and what they seal is withheld.
+    static let roomLimit = 1000
+    static let peopleLimit = 100_000
+
     private var rooms: [String: Set<String>] = [:]
 
     func others(in room: String) -> Set<String> { rooms[room] ?? [] }
@@ -14,12 +18,14 @@ struct RoomMembers {
     }
 
     /// The connection itself has been let in; who else is there comes with the list of names.
-    mutating func begin(_ room: String) { rooms[room] = [] }
+    mutating func begin(_ room: String) {
+        if rooms.count < Self.roomLimit || rooms[room] != nil { rooms[room] = [] }
+    }
 
     mutating func end(_ room: String) { rooms[room] = nil }
 
     mutating func add(_ nicks: some Sequence<String>, to room: String, besides own: String) {
-        guard rooms[room] != nil else { return }
+        guard rooms[room] != nil, rooms.values.reduce(0, { $0 + $1.count }) < Self.peopleLimit else { return }
         rooms[room]?.formUnion(nicks)
         rooms[room]?.remove(own)
     }

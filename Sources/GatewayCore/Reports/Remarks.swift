@@ -195,6 +195,19 @@ package enum Remarks {
         "\(nick) writes with the keys of \(name)."
     }
 
+    static func crossed(_ nick: String) -> String {
+        "An encrypted message from \(nick) could not be opened: your devices were just agreeing on keys. They go on; ask "
+            + "\(nick) to send it again."
+    }
+
+    static let frontMissing =
+        "This network had a gateway that knew your keys, and it does not show itself now: it has gone, or somebody between "
+        + "hides it. Who is known stays protected; first words to others go in plain text."
+
+    static func sealedFor(_ nick: String, name: String) -> String {
+        "What you write to \(nick) is sealed for the keys of \(name), whom you know by that name."
+    }
+
     static func noKeys(_ target: String) -> String {
         "Not sent: your devices and those of \(target) have not agreed on keys yet. They are not there, or do not answer."
     }

@@ -35,6 +35,8 @@ package final class OpenedMessage: Sendable {
 
     /// A copy has the same bytes; anything else is looked at as something new.
     let ratchetMessage: [UInt8]
+    /// Where and under whose name it came to a person's own device.
+    let place: [UInt8]
     /// Nothing where the message is not for a room.
     let audience: Audience?
     private let opened: Opened
@@ -43,10 +45,12 @@ package final class OpenedMessage: Sendable {
     private let state: Mutex<State>
 
     init(
-        ratchetMessage: [UInt8], opened: Opened, sequences: [AccountID: UInt64], shownTo: Set<ConnectionID>,
+        ratchetMessage: [UInt8], place: [UInt8], opened: Opened, sequences: [AccountID: UInt64],
+        shownTo: Set<ConnectionID>,
         audience: Audience?
     ) {
         self.ratchetMessage = ratchetMessage
+        self.place = place
         self.opened = opened
         self.sequences = sequences
         self.audience = audience

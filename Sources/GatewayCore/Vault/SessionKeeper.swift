@@ -184,6 +184,15 @@ package struct SessionKeeper<Random: RandomSource> {
     /// Sessions that were replaced a while ago, the newest first.
     func earlierSessions(_ id: SessionID) -> [SessionBox] { earlier[id] ?? [] }
 
+    /// Goes back to an earlier session: the other end speaks in it, and has said nothing in the one that replaced it.
+    mutating func promote(_ box: SessionBox, as id: SessionID) {
+        guard let current = sessions[id], current !== box else { return }
+        earlier[id] = [current] + (earlier[id] ?? []).filter { $0 !== box && $0 !== current }
+        box.fence = max(box.fence, current.fence)
+        keep(box, id)
+        dirty.insert(id)
+    }
+
     /// Puts back what ``adopt(_:as:)`` has replaced.
     mutating func restore(_ box: SessionBox?, as id: SessionID) {
         sessions[id] = box

@@ -20,6 +20,7 @@ extension Vault {
         } catch {
             throw .corrupt("The device of this sidecar could not be made: \(error).")
         }
+        peerTable.hasHadFront = try store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
         peerTable.replace(devices?.peers ?? [:])
         peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
     }
@@ -67,11 +68,11 @@ extension Vault {
         key.withUnsafeMutableBytes { keeper.random.fill($0) }
         defer { key.wipe() }
         var content = SeveralRecipients()
-        for recipient in boxes {
-            content.wrapped.append((recipient.device, try encrypt(key, recipient, own, id)))
-        }
         content.sealedBody = try SeveralRecipients.seal(
             body, key: key, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id))
+        for recipient in boxes {
+            content.wrapped.append((recipient.device, try encrypt(key, recipient, own, id, with: content.digest)))
+        }
         return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: content.bytes)
     }
 
@@ -85,17 +86,22 @@ extension Vault {
             guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
             ids = peer.chain.current.map(\.id).filter { $0 != devices.device.id }
         }
+        let pinned = job.device == nil ? devices.peers[job.recipient]?.chain : nil
         var found: [Recipient] = []
         for id in ids {
             guard let session = session(with: id), let box = try keeper.session(session) else { continue }
             // A session counts for the key that is pinned, and for no other under the same number.
-            if let known = devices.identity(of: id), known != box.session.peerIdentity { continue }
+            if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.session.peerIdentity {
+                continue
+            }
             found.append((id, box))
         }
         // The other devices of the person's own read along; alone they are no recipients.
         guard job.device == nil, !found.isEmpty else { return found }
         for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
-            if let session = session(with: listed.id), let box = try keeper.session(session) {
+            if let session = session(with: listed.id), let box = try keeper.session(session),
+                box.session.peerIdentity == listed.identity
+            {
                 found.append((listed.id, box))
             }
         }
@@ -107,9 +113,9 @@ extension Vault {
     }
 
     private mutating func encrypt(
-        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
+        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID, with digest: [UInt8] = []
     ) throws -> [UInt8] {
-        let associated = associatedData(from: own, to: recipient.device, room: nil, id)
+        let associated = associatedData(from: own, to: recipient.device, room: nil, id) + digest
         var message: [UInt8] = []
         try recipient.box.session.encrypt(
             plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
@@ -182,6 +188,7 @@ extension Vault {
             devices?.put(chain: longer, &changes)
         }
         peer.chain = devices?.chain ?? chain
+        peer.note(theirs.id)
         peer.isVerified = true
         devices?.put(peer, &changes)
     }

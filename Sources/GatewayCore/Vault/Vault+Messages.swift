@@ -21,6 +21,7 @@ extension Vault {
             step.reply = step.failure
             return
         }
+        let before = devices
         do {
             let keys = devices == nil ? [] : try distributions(job, now, &changes, &step)
             let id = MessageID(nextRequest(now))
@@ -39,6 +40,7 @@ extension Vault {
             )
         } catch {
             changes.removeAll()
+            devices = before
             switch error as? SealRefusal {
             case .tooLong:
                 step.failure = (
@@ -240,7 +242,8 @@ extension Vault {
     /// Takes a message that has been opened, and stores its line.
     mutating func accept(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
-        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step,
+        protection: Protection = .gateway, isVerified: Bool = false
     ) -> Result<Opened, OpenError> {
         guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
             return .failure(.init(reason: .forgotten))
@@ -248,7 +251,8 @@ extension Vault {
         var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
         if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
-        var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap)
+        var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap, protection: protection)
+        opened.isVerified = isVerified
         var sequences: [AccountID: UInt64] = [:]
         if body.kind == .text, recipient.roomName != nil {
             guard
@@ -335,8 +339,8 @@ extension Vault {
             if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
         }
         let message = OpenedMessage(
-            ratchetMessage: envelope.ratchetMessage, opened: opened, sequences: sequences, shownTo: shownTo,
-            audience: audience)
+            ratchetMessage: envelope.ratchetMessage, place: devices == nil ? [] : Self.place(of: job), opened: opened,
+            sequences: sequences, shownTo: shownTo, audience: audience)
         copies[key] = message
         copyOrder.append(key)
         guard copyOrder.count >= Self.copyLimit * 2 else { return message }

@@ -26,6 +26,7 @@ extension Vault {
             devices = before
             step.peers = []
             step.touchesDevices = false
+            (step.alias, step.latched) = (nil, nil)
             for (id, box) in replacedSessions { keeper.restore(box, as: id) }
             return failed(error, job, envelope, now, &changes, &step)
         }
@@ -36,14 +37,26 @@ extension Vault {
         _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
         switch error {
+        case let crossing as Crossing:
+            return .success(
+                Opened(
+                    body: .noText, sender: .own, gap: 0, protection: .device, event: .crossed(isText: crossing.isText)))
         case let error as OpenError:
-            if error.reason == .copy { return copy(job, envelope, .own, .own, now, &changes, &step) }
-            return .failure(error)
+            guard error.reason == .copy else { return .failure(error) }
+            // A copy has the same bytes and stands in the same place: nobody has looked at its seal.
+            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: .own)
+            guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
+                copy.place == Self.place(of: job)
+            else { return .failure(.init(reason: .forgotten)) }
+            return self.copy(job, envelope, .own, .own, now, &changes, &step)
         case is EnvelopeError: return .failure(.init(reason: .malformed))
         case is StoreError: return .failure(.init(reason: .store))
         default: return .failure(.init(reason: .notAuthentic))
         }
     }
+
+    /// Something authentic came in a session that does not count.
+    private struct Crossing: Error { var isText: Bool }
 
     // MARK: Meeting
 
@@ -54,15 +67,18 @@ extension Vault {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
         guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
         var (peer, event) = try meet(introduction.chain, envelope.sender, job, now)
+        // A device of the person's own is known under a name as well.
+        let isOwn = peer == nil
+        if isOwn { peer = devices?.owner(of: envelope.sender).flatMap { devices?.peers[$0] } }
         if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
         peer?.note(envelope.sender, introducedAt: introduction.time)
         var opened = Opened(
-            body: .noText, sender: peer?.name ?? .own, gap: 0, protection: .plaintext)
-        if event == nil { event = peer.map { .renewed($0.name) } }
+            body: .noText, sender: isOwn ? .own : peer?.name ?? .own, gap: 0, protection: .plaintext)
+        if event == nil, !isOwn { event = peer.map { .renewed($0.name) } }
         opened.event = event
         if let peer {
             put(peer, &changes, &step)
-            if !job.senders.contains(peer.name) { step.alias = (job.sourceName, peer.name) }
+            if !isOwn, !job.senders.contains(peer.name) { step.alias = (job.sourceName, peer.name) }
         }
         if case .changed = event { return opened }
         guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
@@ -112,12 +128,15 @@ extension Vault {
         guard let own = devices?.device.id, let id = session(with: envelope.sender) else {
             throw OpenError(reason: .malformed)
         }
+        // What was written to a person is not shown as written to a room.
+        guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
         try checkSource(job, envelope.sender)
         let several = envelope.kind == .several ? try SeveralRecipients(envelope.ratchetMessage) : nil
         let message =
             several == nil
             ? envelope.ratchetMessage : several?.wrapped.first(where: { $0.device == own })?.message ?? []
-        let associated = associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID)
+        let associated =
+            associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID) + (several?.digest ?? [])
         var (plaintext, skipped) = try decrypt(message, associated, envelope.sender, id, &step, &changes)
         if let several {
             plaintext = try SeveralRecipients.open(
@@ -129,34 +148,69 @@ extension Vault {
         if body.kind == .control {
             opened = try heard(try ControlMessage(body.text), envelope, job, now, &changes, &step)
         } else {
-            guard let sender = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
-            let isVerified = devices?.peers[sender]?.isVerified ?? false
-            if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
-            opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes, &step).get()
-            opened.isVerified = isVerified
-            opened.event = otherName(sender, job)
-            if opened.event != nil { step.alias = (job.sourceName, sender) }
+            let sender = try owner(envelope, job)
+            opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
         }
         opened.protection = .device
         raise(opened.sender, job, now, &changes, &step)
         return opened
     }
 
+    /// Takes a text, marked, and notes by whom and where it was said.
+    mutating func shown(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        let isVerified = devices?.peers[sender]?.isVerified ?? false
+        if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
+        var opened = try accept(
+            job, envelope, sender, .own, body, skipped, now, &changes, &step, protection: .device,
+            isVerified: isVerified
+        ).get()
+        opened.event = otherName(sender, job)
+        if opened.event != nil { step.alias = (job.sourceName, sender) }
+        return opened
+    }
+
+    /// Where and under whose name a line came.
+    static func place(of job: OpenJob) -> [UInt8] {
+        Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
+    }
+
+    /// Who a folded nick was last seen to be, by the keys.
+    private func alias(_ job: OpenJob) -> Peer? {
+        latches.peer(named: job.sourceName, for: .own).flatMap { devices?.peers[$0] }
+    }
+
     /// A known device may write under the names of its owner, and under a name that nobody known has.
     func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
-        guard let devices, let owner = devices.owner(of: device), owner != .own else { return }
-        guard job.senders.contains(owner) || job.senders.allSatisfy({ devices.peers[$0] == nil }) else {
+        guard let devices, devices.identity(of: device) != nil else { return }
+        // Under the person's own nick nobody writes but the person.
+        guard job.senders != [.own] || devices.chain.identity(of: device) != nil else {
+            throw OpenError(reason: .wrongSource)
+        }
+        let named = job.senders.compactMap { devices.peers[$0] }
+        let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
+        // One that has not shown itself is about to, or is not theirs: then its words have no owner.
+        guard known.isEmpty || known.contains(where: { $0.chain.identity(of: device) != nil }) else {
             throw OpenError(reason: .wrongSource)
         }
     }
 
-    func owner(_ envelope: Envelope) throws(OpenError) -> AccountID {
+    /// Whose device has sealed something. Where several people name it, the one whose name the line has.
+    func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
+        let named = job.senders.compactMap { devices?.peers[$0] } + [alias(job)].compactMap { $0 }
+        if let peer = named.first(where: { $0.speaks(envelope.sender) }) { return peer.name }
         guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        // The line has the name of somebody who only names the device in a list.
+        guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
         return owner
     }
 
+    /// Whether somebody writes under a nick that was not theirs before, whatever the backend says of accounts.
     func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
-        sender == .own || job.senders.contains(sender) ? nil : .otherName(sender)
+        let seen = latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
+        return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
     }
 
     private mutating func decrypt(
@@ -184,6 +238,10 @@ extension Vault {
             do throws(RatchetError) {
                 let received = try old.session.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
+                if box?.session.isEstablished == false {
+                    keeper.promote(old, as: id)
+                    step.sessions.append(id)
+                }
                 return (plaintext, received.skipped)
             } catch {
                 if error == .duplicate { throw OpenError(reason: .copy) }
@@ -197,7 +255,10 @@ extension Vault {
             own.bytes.lexicographicallyPrecedes(header.identity.bytes)
         {
             // Both began at the same time. The lower key's session is the one that stays, on both sides.
-            throw OpenError(reason: .copy)
+            let before = devices
+            defer { devices = before }
+            _ = try respond(header, message, associated, sender, &plaintext, &changes)
+            throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
         let session = try respond(header, message, associated, sender, &plaintext, &changes)
         step.touchesDevices = true
@@ -234,7 +295,8 @@ extension Vault {
             guard let id = session(with: envelope.sender), let box = try keeper.session(id),
                 chain.identity(of: envelope.sender) == box.session.peerIdentity
             else { throw OpenError(reason: .notAuthentic) }
-            let (peer, event) = try meet(chain, envelope.sender, job, now)
+            var (peer, event) = try meet(chain, envelope.sender, job, now)
+            if peer?.chain.continues(chain) == true { peer?.note(envelope.sender) }
             opened.event = event
             if case .ready = message, event == nil { opened.event = peer.map { .renewed($0.name) } }
             if let peer {
@@ -247,13 +309,13 @@ extension Vault {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
             }
         case .senderKey(let room, let distribution):
-            opened.sender = try owner(envelope)
+            opened.sender = try owner(envelope, job)
             take(distribution, of: envelope.sender, in: room, &changes, &step)
         case .senderKeyWanted(let room):
-            opened.sender = try owner(envelope)
+            opened.sender = try owner(envelope, job)
             devices?.roomKeys.forget(reader: envelope.sender, in: room)
         case .adopted(let chain):
-            opened.sender = try owner(envelope)
+            opened.sender = try owner(envelope, job)
             guard let own = devices?.device, opened.sender == devices?.joining,
                 var peer = devices?.peers[opened.sender],
                 chain.continues(peer.chain), chain.identity(of: own.id) == own.identity.publicKey

@@ -19,7 +19,8 @@ extension Vault {
         guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
         var requests: [Request] = []
         let message = ControlMessage.senderKey(room: room, key.key.distribution)
-        for (member, owned) in readers where !Set(owned).isSubset(of: key.readers) {
+        let before = devices?.roomKeys.readers(in: room) ?? []
+        for (member, owned) in readers where !Set(owned).isSubset(of: before) {
             let letter = SealJob(
                 connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
@@ -27,7 +28,7 @@ extension Vault {
             let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
             requests.append(try insert(envelope, letter, now, &changes, &step))
         }
-        key.readers = all
+        devices?.roomKeys.give(to: all, in: room)
         return requests
     }
 
@@ -40,7 +41,11 @@ extension Vault {
             guard let peer = devices?.peers[member.account], peer.offered == nil else { continue }
             var found: [DeviceID] = []
             for listed in peer.chain.current {
-                if let id = session(with: listed.id), try keeper.session(id) != nil { found.append(listed.id) }
+                if let id = session(with: listed.id),
+                    try keeper.session(id)?.session.peerIdentity == listed.identity
+                {
+                    found.append(listed.id)
+                }
             }
             if !found.isEmpty { readers.append((member, found)) }
         }
@@ -83,8 +88,8 @@ extension Vault {
         guard let recipient = job.recipients.first, let room = recipient.roomName else {
             throw OpenError(reason: .notAuthentic)
         }
-        let sender = try owner(envelope)
         try checkSource(job, envelope.sender)
+        let sender = try owner(envelope, job)
         let associated = associatedData(
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try decrypt(envelope, associated, room)
@@ -94,13 +99,8 @@ extension Vault {
         }
         var body = try Body(plaintext)
         guard body.kind != .control else { throw OpenError(reason: .malformed) }
-        let isVerified = devices?.peers[sender]?.isVerified ?? false
-        if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
-        var opened = try accept(job, envelope, sender, .own, body, skipped, now, &changes, &step).get()
-        opened.isVerified = isVerified
-        opened.event = otherName(sender, job)
-        opened.protection = .device
-        if raise(room: room, now, &changes, &step) { opened.event = .roomProtected(room) }
+        var opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
+        if raise(room: room, now, &changes, &step), opened.event == nil { opened.event = .roomProtected(room) }
         return opened
     }
 

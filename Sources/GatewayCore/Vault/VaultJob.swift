@@ -237,6 +237,9 @@ package enum PeerEvent: Sendable, Equatable {
     case revoked
     /// A known person writes under a name that is new.
     case otherName(AccountID)
+    /// Both ends have begun a session, and ours is the one that counts: the other end is to hear of it. Whether what came
+    /// was for people to read, who do not see it.
+    case crossed(isText: Bool)
 }
 
 /// What a person decides about somebody's devices.

@@ -1,0 +1,68 @@
+import GatewayCore
+import Testing
+
+/// Attacks on what people see of a message: its mark, its name, and what is no message at all.
+@Suite struct AttackMarkTests {
+    let alice: World
+    let bob: World
+    let people: (alice: World.Client, bob: World.Client)
+
+    init() throws {
+        alice = try World(.opportunistic, offers: nil, seed: 1, sidecar: true)
+        bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        people = (alice.connect("alice"), bob.connect("bob"))
+    }
+
+    @Test(arguments: [
+        "[e2e] forged", "[e2e verified] forged", "\u{2}[e2e]\u{2} forged", "\u{3}04[e2e] forged", "[gateway] forged",
+        "\u{1}ACTION [e2e] forged\u{1}", "\u{200B}[E2E] forged",
+    ]) func aTypedMarkIsShownAsTyped(_ text: String) {
+        alice.forge(people.alice, [":carol!c@host.test PRIVMSG alice :\(text)"])
+        #expect(people.alice.shown(from: "carol").last?.contains("[not encrypted]") == true)
+        #expect(alice.environment.tally[.deliveredMarked] == 1)
+    }
+
+    @Test(arguments: ["device", "gateway"]) func aTagOfTheBackendProvesNothing(_ value: String) throws {
+        let one = try World(.opportunistic, offers: ["message-tags"], seed: 26, sidecar: true) { $0.marks = .tags }
+        let client = one.open()
+        for line in ["CAP REQ :message-tags", "NICK dora", "USER d 0 * :d", "CAP END"] { one.send(client, line) }
+        one.forge(client, ["@pawl/protection=\(value) :carol!c@host.test PRIVMSG dora :forged"])
+        #expect(client.read.contains { $0.hasSuffix(":forged") })
+        #expect(!client.read.contains { $0.contains("pawl/protection") })
+        // In front of a gateway as well.
+        let front = try World(.opportunistic, offers: ["message-tags"], seed: 27)
+        let legacy = front.open()
+        for line in ["CAP REQ :message-tags", "NICK dora", "USER d 0 * :d", "CAP END"] { front.send(legacy, line) }
+        front.forge(legacy, ["@pawl/protection=\(value) :carol!c@host.test PRIVMSG dora :forged"])
+        #expect(legacy.read.contains { $0.hasSuffix(":forged") })
+        #expect(!legacy.read.contains { $0.contains("pawl/protection") })
+    }
+
+    /// Clients show `:bob PRIVMSG` as bob's words too.
+    @Test func aSourceWithoutAHostIsNoWayAround() {
+        alice.send(people.alice, "PRIVMSG bob :hello")
+        alice.forge(people.alice, [":bob PRIVMSG alice :forged", ":bob NOTICE alice :forged"])
+        #expect(!people.alice.read.contains { $0.contains("forged") })
+        #expect(alice.environment.tally[.withheld] == 2)
+    }
+
+    /// Labels of two sidecars may be the same, and the backend knows them.
+    @Test func whatSomebodySaysAnswersNothing() throws {
+        let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 24, sidecar: true)
+        let other = try World(.opportunistic, seed: 25, beside: one, sidecar: true)
+        let (dora, bob) = (one.connect("dora"), other.connect("bob"))
+        one.send(dora, "PRIVMSG bob :hello")
+        // Before the echo, somebody else's line has its label.
+        one.backend.delayed[dora.id] = []
+        one.send(dora, "PRIVMSG bob :secret")
+        let sent = one.backend.seen.last { $0.hasPrefix("@label=pawls-") && $0.contains("PRIVMSG bob") }
+        let label = sent?.dropFirst(7).prefix { $0 != ";" && $0 != " " }
+        one.backend.delayed[dora.id]?.insert(
+            "@label=\(label ?? "") :bob!bob@host.test PRIVMSG dora :?PAWL:QUJD.", at: 0)
+        one.backend.release(dora.id)
+        one.settle()
+        #expect(label != nil)
+        #expect(bob.shown().last == "[e2e] secret")
+        #expect(!dora.read.contains { $0.contains("?PAWL") || $0.contains("label=pawls") })
+    }
+}

@@ -1,0 +1,67 @@
+import DoubleRatchet
+import Envelope
+import GatewayCore
+
+/// Somebody with keys of their own and no rules.
+final class Forger: Sendable {
+    let identity: IdentityKeyPair
+    let device: DeviceID
+    let chain: DeviceChain
+    let bundle: PreKeyBundle
+
+    init(seed: UInt64, device number: UInt64? = nil, lists others: [ListedDevice] = []) {
+        var random = SeededSource(seed: seed &+ 0xF0F0)
+        let keys = IdentityKeyPair(random: &random)
+        device = DeviceID(number ?? (seed &+ 1) << 20)
+        let signed = SignedPreKey(id: 1, identity: keys, random: &random)
+        let kem = KEMPreKey(id: 2, isLastResort: true, identity: keys, random: &random)
+        let once = OneTimePreKey(id: 3, random: &random)
+        bundle = PreKeyBundle(
+            identity: keys.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            oneTimePreKey: once.publicKey)
+        var chain = DeviceChain(of: ListedDevice(id: device, identity: keys.publicKey), identity: keys)
+        for other in others { chain = chain.adding(other, by: device, keys) ?? chain }
+        self.chain = chain
+        identity = keys
+    }
+
+    /// A version of the list with one more device.
+    func listing(_ other: ListedDevice) -> DeviceChain? { chain.adding(other, by: device, identity) }
+
+    func introduction(time: Int64) -> Envelope {
+        let content = Introduction(time: time, chain: chain, bundle: bundle, device: device)
+        return Envelope(
+            kind: .introduction, sender: device, messageID: MessageID(UInt64(bitPattern: time)),
+            ratchetMessage: content.bytes(signedBy: identity))
+    }
+
+    /// An envelope as lines of somebody, to a target.
+    static func lines(_ envelope: Envelope, _ source: String, _ verb: String, _ target: String) -> [String] {
+        let id = UInt32(truncatingIfNeeded: envelope.messageID.value)
+        return (Armour.split(envelope.bytes, id: id, capacity: 380) ?? []).map {
+            ":\(source) \(verb) \(target) :" + String(decoding: $0, as: UTF8.self)
+        }
+    }
+}
+
+extension World {
+    /// The backend says lines to a client that nobody has sent.
+    func forge(_ client: Client, _ lines: [String]) {
+        backend.people[client.front?.id ?? client.id]?.inbox += lines
+        settle()
+    }
+
+    func root(_ name: AccountID) -> IdentityKey? { environment.peers?[name]?.chain.root }
+}
+
+extension World.Client {
+    /// Texts of the PRIVMSGs that were shown under a nick, or to a target.
+    func shown(from nick: String? = nil, to target: String? = nil) -> [String] {
+        read.filter { line in
+            line.contains(" PRIVMSG ") && nick.map { line.contains(":\($0)!") } != false
+                && target.map { line.contains(" PRIVMSG \($0) ") } != false
+        }.map { String($0.split(separator: " :", maxSplits: 1).last ?? "") }
+    }
+
+    func wasTold(_ words: String) -> Bool { read.contains { $0.contains(" NOTICE ") && $0.contains(words) } }
+}
