@@ -5,12 +5,11 @@ import NIOCore
 
 /// How often a backend that has gone has been tried.
 struct Reconnection {
-    /// Ours: the first pause, the longest one, and when a client is given up. In milliseconds.
+    /// Ours: the first pause, and the longest one. In milliseconds.
     static let firstPause = 500.0
     static let longestPause = 30_000.0
     /// Ours: the longest pause while the backend is back and its services, which come a little later, are not.
     static let servicesPause = 3_000.0
-    static let patience: Int64 = 15 * 60 * 1000
 
     var attempts = 0
     var begunAt: Int64?
@@ -36,7 +35,7 @@ extension IRCConnection {
             reconnection.scheduled?.cancel()
             reconnection = Reconnection(begunAt: now.wall)
         }
-        guard now.wall - (reconnection.begunAt ?? now.wall) < Reconnection.patience else { return false }
+        guard now.wall - (reconnection.begunAt ?? now.wall) < session.settings.outagePatience else { return false }
         let gone = upstream
         upstream = nil
         upstreamSecured()

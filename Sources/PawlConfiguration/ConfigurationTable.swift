@@ -153,6 +153,13 @@ extension ConfigurationKey {
             + "client waits."
     ) { .one($0.upstream.connectTimeout.seconds.plain) }
 
+    static let upstreamOutagePatience = ConfigurationKey(
+        "upstream.outage_patience", .number(0...86_400, unit: "seconds"), standard: .one("900"),
+        reason:
+            "How long a client whose messages are protected stays connected after the backend has gone, while it is "
+            + "tried again. A quarter of an hour is longer than a restart or an upgrade; 0 ends such connections at once."
+    ) { .one($0.upstream.outagePatience.seconds.plain) }
+
     static let floodBurst = ConfigurationKey(
         "upstream.flood.burst", .whole(1...10_000), standard: .one("6"),
         reason: "How many lines may be written to the backend at once. InspIRCd as delivered kills a client of whom "
@@ -173,7 +180,8 @@ extension ConfigurationKey {
 
     private static let back = [
         upstreamURL, upstreamNetwork, upstreamAuthorities, upstreamVerify, upstreamServerName, upstreamProxyProtocol,
-        upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, floodBurst, floodLines, floodBytes,
+        upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, upstreamOutagePatience, floodBurst, floodLines,
+        floodBytes,
     ]
 }
 

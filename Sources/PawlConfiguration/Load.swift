@@ -66,6 +66,7 @@ extension PawlConfiguration.Upstream {
         self.proxyProtocol = reading.choice(.upstreamProxyProtocol)
         self.webircPassword = reading.secret(.upstreamPassword, file: .upstreamPasswordFile)
         self.connectTimeout = reading.seconds(.upstreamConnectTimeout)
+        self.outagePatience = reading.seconds(.upstreamOutagePatience)
         self.flood = Flood(
             burst: reading.whole(.floodBurst),
             linesPerSecond: reading.number(.floodLines),

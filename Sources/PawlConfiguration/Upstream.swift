@@ -13,6 +13,8 @@ extension PawlConfiguration {
         package var webircPassword: Secret?
         /// How long a connection to the backend may take to open.
         package var connectTimeout: Duration
+        /// How long clients are kept after the backend has gone.
+        package var outagePatience: Duration
         /// How fast lines may be written to the backend.
         package var flood: Flood
     }

@@ -172,6 +172,7 @@ enum Assembly {
             burst: Double(flood.burst), linesPerSecond: flood.linesPerSecond,
             bytesPerSecond: Double(flood.bytesPerSecond))
         settings.fragments.inactivity = configuration.limits.fragmentTimeout.milliseconds * 1_000_000
+        settings.outagePatience = configuration.upstream.outagePatience.milliseconds
         settings.heldLines = configuration.limits.heldLines
         settings.asksForVersion = configuration.detection.askVersion
         return settings

@@ -71,6 +71,25 @@ import Testing
         #expect(try world.store.load().devices.count == 2)
     }
 
+    @Test(arguments: [true, false]) func whatAClientHasSaidOfItselfIsSaidAgain(_ isBack: Bool) throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        for line in ["AWAY :gone fishing", "MODE alice +iw", "MODE alice -w+oB", "MODE bob +x"] {
+            world.send(alice, line)
+        }
+        world.backendDies()
+        if isBack { world.send(alice, "AWAY") }
+        let (seen, read) = (world.backend.seen.count, alice.read.count)
+        world.backendReturns()
+        world.advance(seconds: 1)
+        let said = world.backend.seen.dropFirst(seen).filter { $0.hasPrefix("AWAY") || $0.hasPrefix("MODE") }
+        #expect(said == ["MODE alice +Bi-w", isBack ? "AWAY" : "AWAY :Away"])
+        #expect(world.backend.people[alice.id]?.isAway == !isBack)
+        // The client knows already.
+        #expect(alice.read.dropFirst(read).filter { $0.contains(" 306 ") }.isEmpty)
+        #expect(alice.read.dropFirst(read).contains { $0.contains(" 305 ") } == isBack)
+    }
+
     @Test func aLoginThatCannotBeRepeatedEndsTheConnection() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         // Logged in by a service: the gateway does not keep what was said to it.

@@ -84,7 +84,10 @@ final class SimulatedBackend {
             let nick = (line.text(1) ?? "").lowercased()
             guard let gone = people.first(where: { $0.value.nick.lowercased() == nick })?.key else { break }
             kick(gone, from: line.text(0) ?? "", by: id)
-        case "AWAY": people[id]?.isAway = line.parameter(0) != nil
+        case "AWAY":
+            let isAway = line.parameter(0) != nil
+            people[id]?.isAway = isAway
+            say(id, ":srv \(isAway ? 306 : 305) \(people[id]?.nick ?? "*") :Noted")
         default: break
         }
     }

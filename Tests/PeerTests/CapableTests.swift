@@ -82,6 +82,11 @@ import Testing
             try person.expect("carol's JOIN") { $0.command == "JOIN" && $0.nick == "carol" }
             _ = try person.synchronize()
         }
+        for sidecar in [first, second] {
+            try eventually("the keys of the room's members are known") {
+                try sidecar.admin(["sidecar", "status"]).stdout.contains("#own    end-to-end")
+            }
+        }
         alice.send("PRIVMSG #own :canary in our own room")
         try bob.expectMessage("[e2e] canary in our own room")
         bob.send("PRIVMSG #own :canary answer")

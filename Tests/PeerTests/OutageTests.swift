@@ -91,6 +91,39 @@ import Testing
         #expect(!lab.tap.shows("nobody-else"))
     }
 
+    @Test(arguments: Backend.allCases) func awayAndModesAreSaidAgain(_ backend: Backend) throws {
+        let server = try backend.start()
+        let lab = try Lab(server, policy: "hosted")
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        alice.send("AWAY :gone fishing")
+        try alice.expect("306")
+        alice.send("MODE alice +w")
+        try alice.expect("MODE")
+        server.kill()
+        for person in [alice, bob] { try person.expect("a remark") { $0.body.contains(Self.gone) } }
+        try server.start()
+        for person in [alice, bob] {
+            try person.expect("a remark", timeout: .seconds(40)) { $0.body.contains(Self.back) }
+        }
+        bob.send("WHOIS alice")
+        try bob.expect("301")
+        alice.send("MODE alice")
+        try alice.expect("the modes") { $0.command == "221" && $0.body.contains("w") }
+        #expect(alice.transcript.count { $0.command == "306" } == 1)
+        #expect(!lab.tap.shows("fishing"))
+    }
+
+    @Test func patienceEnds() throws {
+        let server = try NgIRCd()
+        let lab = try Lab(server, policy: "hosted", environment: ["PAWL_UPSTREAM_OUTAGE_PATIENCE": "1"])
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        server.stop()
+        try alice.expect("a remark") { $0.body.contains(Self.gone) }
+        try alice.expectEnd()
+    }
+
     @Test func quittingMeanwhileEnds() throws {
         let server = try NgIRCd()
         let lab = try Lab(server, policy: "hosted")

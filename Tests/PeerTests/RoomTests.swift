@@ -251,12 +251,13 @@ import Testing
         let envelopes = Set(lab.tap.lines(.fromClient).map(\.body).filter { $0.hasPrefix("?PAWL:") })
         for name in names.dropFirst() {
             var seen: Set<Int> = []
-            let firsts = (read[name] ?? []).filter { seen.insert($0).inserted }
+            let isFirst = (read[name] ?? []).map { seen.insert($0).inserted }
+            let firsts = zip(read[name] ?? [], isFirst).filter(\.1).map(\.0)
             #expect(firsts == firsts.sorted(), "\(name): out of order: \(read[name] ?? [])")
             #expect(firsts.count == envelopes.count, "\(name): \(firsts.count) of \(envelopes.count): \(firsts)")
-            #expect(
-                (read[name] ?? []).count - firsts.count <= 3 * max(1, rounds / 10),
-                "\(name): twice: \(read[name] ?? [])")
+            // What one write had carried when the process died may come again: that may be several lines, but it is rare.
+            let repeats = zip(isFirst, isFirst.dropFirst()).count { $0 && !$1 }
+            #expect(repeats <= max(1, rounds / 10), "\(name): twice: \(read[name] ?? [])")
         }
         #expect(try lab.queue("dead").isEmpty)
         #expect(!lab.tap.shows("number "))

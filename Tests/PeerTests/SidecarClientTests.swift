@@ -45,11 +45,13 @@ import Testing
         let lab = try SidecarLab(backend.start())
         defer { lab.stop() }
         let nicks = ["alice", "bob", "carol"]
-        let people = try nicks.map { try lab.client(lab.sidecar(), $0) }
+        let sidecars = try nicks.map { _ in try lab.sidecar() }
+        let people = try zip(sidecars, nicks).map { try lab.client($0, $1) }
         for person in people {
             person.send("JOIN #room")
             try person.expect("366")
         }
+        #expect(try sidecars[0].admin(["sidecar", "status"]).stdout.contains("#room  plaintext   2       bob, carol"))
         // Everybody sees the last one come before anybody speaks.
         _ = try people[0].expect("JOIN of carol") { $0.command == "JOIN" && $0.nick == "carol" }
         people[0].send("PRIVMSG #room :hello from alice")
@@ -71,6 +73,8 @@ import Testing
             }
         }
         #expect(!lab.tap.shows("canary"))
+        let status = try sidecars[0].admin(["sidecar", "status", "--json"])
+        #expect(status.stdout.contains(#""protection" : "end-to-end""#) && status.stdout.contains(#""readers" : 2"#))
 
         // Who has been put out reads nothing that comes later.
         people[0].send("MODE #room +m")

@@ -151,6 +151,7 @@ extension VerbKey {
     package static let pawl = VerbKey(ControlFrames.verb)
     package static let account = VerbKey("ACCOUNT")
     package static let away = VerbKey("AWAY")
+    package static let mode = VerbKey("MODE")
 
     /// PRIVMSG or NOTICE.
     package var isText: Bool { self == .privmsg || self == .notice }

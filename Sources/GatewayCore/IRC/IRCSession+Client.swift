@@ -9,7 +9,7 @@ extension IRCSession {
     /// One line of the client.
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
-        registration.note(line, raw, support.caseMapping.fold)
+        registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
         if answeredInOutage(line, out) { return }
         switch line.key {
         case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
@@ -26,7 +26,7 @@ extension IRCSession {
 
     /// What only tracks, for connections whose bytes pass as they are.
     func trackClient(_ line: IRCLine, _ raw: ByteBuffer) {
-        registration.note(line, raw, support.caseMapping.fold)
+        registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
         if line.key == .whois { trackWhois(line) }
     }
 

@@ -229,6 +229,7 @@ extension IRCSession {
         returnedAt = now.monotonic
         heldDeadline = now.monotonic + Self.heldPatience
         updateRoster(now)
+        sayOfItself(now, out)
         rejoining = ended.rooms
         for room in ended.rooms.sorted() {
             pacer.charge(64, now: now.monotonic)
@@ -242,6 +243,29 @@ extension IRCSession {
         notify(Remarks.backendBack, out)
         pump(now, out)
         scheduleWake(now, out)
+    }
+
+    /// Says again what the client has said of itself: that it is away, and its modes.
+    private func sayOfItself(_ now: Moment, _ out: SessionOutput) {
+        resaid = []
+        if let modes = registration.wantedModes {
+            out.upstream.writeString("MODE \(nick ?? "") \(modes)\r\n")
+            pacer.charge(64, now: now.monotonic)
+            resaid.insert(.mode)
+        }
+        if let away = registration.away {
+            // Under `hosted` the server has never had its text.
+            out.upstream.writeImmutableBuffer(policy >= .hosted ? ByteBuffer(string: "AWAY :Away\r\n") : away)
+            pacer.charge(64, now: now.monotonic)
+            resaid.insert(.away)
+        }
+    }
+
+    /// Whether a line answers what was said again; the client has seen that answer once.
+    private func answersResaid(_ line: IRCLine) -> Bool {
+        if line.key.numeric == 306 { return resaid.remove(.away) != nil }
+        guard line.key == .mode, line.text(0).map(support.caseMapping.fold) == foldedNick else { return false }
+        return resaid.remove(.mode) != nil
     }
 
     /// What the client had cannot be had again: it is told, and its connection ends.
@@ -266,6 +290,7 @@ extension IRCSession {
 
     /// Whether a line answers a JOIN of ours, for a room that the client has never left as far as it knows.
     func answersRejoin(_ line: IRCLine, _ out: SessionOutput) -> Bool {
+        if !resaid.isEmpty, answersResaid(line) { return true }
         guard !rejoining.isEmpty else { return false }
         if line.key == .join, isSelf(line) { return rejoining.contains(support.caseMapping.fold(line.text(0) ?? "")) }
         guard let numeric = line.key.numeric, let room = line.text(numeric == 353 ? 2 : 1) else { return false }

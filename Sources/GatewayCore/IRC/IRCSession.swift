@@ -13,7 +13,7 @@ import RequestQueue
 package final class IRCSession {
     package let id: ConnectionID
     let environment: IRCEnvironment
-    private(set) var settings: IRCSettings
+    package private(set) var settings: IRCSettings
 
     // Who this is.
     var nick: String?
@@ -64,6 +64,8 @@ package final class IRCSession {
     var outage: Outage?
     /// When the last outage ended.
     var returnedAt: Int64?
+    /// Verbs that were said again after an outage and not answered yet.
+    var resaid: Set<VerbKey> = []
     /// Rooms that are being joined again after an outage, folded; the client has never left them.
     var rejoining: Set<String> = []
     /// Rooms that the backend has let this connection into, folded.
@@ -176,6 +178,7 @@ package final class IRCSession {
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
         case .ask(let message): ask(message, out)
         case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)
+        case .rooms(let answer): answer(roomReports())
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)

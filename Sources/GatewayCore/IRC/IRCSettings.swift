@@ -36,6 +36,8 @@ package struct IRCSettings: Sendable {
     package var fragments = FragmentAssembler.Limits()
     /// Ours: lines of one client that may wait for a commit or for the backend before it is no longer read.
     package var heldLines = 512
+    /// How long a client is kept whose backend has gone, in milliseconds.
+    package var outagePatience: Int64 = 15 * 60 * 1000
     /// Whether clients are asked for CTCP VERSION when they register.
     package var asksForVersion = false
     /// How a sidecar shows its client that a message came end to end.

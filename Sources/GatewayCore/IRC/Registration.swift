@@ -1,4 +1,5 @@
-// What a client has said to be let in, kept in memory so that it can be said again to a backend that comes back.
+// What a client has said to be let in, and of itself, kept in memory so that it can be said again to a backend that comes
+// back.
 
 import IRCCodec
 import NIOCore
@@ -26,20 +27,49 @@ struct Registration {
     private(set) var login = Login.none
     /// Keys of rooms, by folded name.
     private(set) var keys: [String: String] = [:]
+    /// AWAY as the client wrote it, while it is away.
+    private(set) var away: ByteBuffer?
+    /// The modes of its own that the client has asked for, and whether they are to be set.
+    private var modes: [Character: Bool] = [:]
     private(set) var isQuitting = false
     private var mechanism: String?
     private var attempt: [ByteBuffer] = []
 
     /// Notes a line of the client.
-    mutating func note(_ line: IRCLine, _ raw: ByteBuffer, _ fold: (String) -> String) {
+    ///
+    /// - Parameter nick: the client's own, folded.
+    mutating func note(_ line: IRCLine, _ raw: ByteBuffer, nick: String?, _ fold: (String) -> String) {
         switch line.key {
         case .pass: password = raw
         case .user: user = raw
         case .authenticate: noteAuthenticate(line, raw)
         case .join: noteKeys(line, fold)
+        case .away: away = line.parameter(0).map(\.isEmpty) == false ? raw : nil
+        case .mode: if let target = line.text(0), fold(target) == nick { noteModes(line.text(1) ?? "") }
         case .quit: isQuitting = true
         default: break
         }
+    }
+
+    private mutating func noteModes(_ changes: String) {
+        var isSet = true
+        for letter in changes {
+            switch letter {
+            case "+": isSet = true
+            case "-": isSet = false
+            // Given by OPER, AWAY and the server, and not by asking for them.
+            case "a", "o", "O", "r": break
+            default: if letter.isASCII, letter.isLetter { modes[letter] = isSet }
+            }
+        }
+    }
+
+    /// The modes as MODE takes them; nothing where none was asked for.
+    var wantedModes: String? {
+        guard !modes.isEmpty else { return nil }
+        func letters(_ isSet: Bool) -> String { String(modes.filter { $0.value == isSet }.keys.sorted()) }
+        let (set, unset) = (letters(true), letters(false))
+        return (set.isEmpty ? "" : "+" + set) + (unset.isEmpty ? "" : "-" + unset)
     }
 
     private mutating func noteAuthenticate(_ line: IRCLine, _ raw: ByteBuffer) {

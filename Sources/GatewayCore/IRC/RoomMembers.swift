@@ -8,6 +8,8 @@ struct RoomMembers {
 
     private var rooms: [String: Set<String>] = [:]
 
+    var names: some Sequence<String> { rooms.keys }
+
     func others(in room: String) -> Set<String> { rooms[room] ?? [] }
 
     func contains(_ nick: String, in room: String) -> Bool { rooms[room]?.contains(nick) == true }

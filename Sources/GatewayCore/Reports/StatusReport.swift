@@ -135,7 +135,7 @@ package struct Reporter: Sendable {
     private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
-        return [("last hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
+        return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
             var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
             for row in rows where row.hour > hour - Int64(hours) {
                 switch row.kind {

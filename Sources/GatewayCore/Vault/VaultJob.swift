@@ -285,6 +285,8 @@ package enum VaultReply: Sendable {
     case letter(AccountID, Body)
     /// Something that the person behind the connection is to read.
     case remark(String)
+    /// The person asks how the rooms of the connection are protected.
+    case rooms(@Sendable ([RoomReport]) -> Void)
 }
 
 /// A line that was opened before a crash and is not known to have been shown.

@@ -10,7 +10,7 @@ import GatewayNIO
 /// `pawl sidecar status`
 struct SidecarStatus: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "status", abstract: "Show the network, your devices, and whose keys are known.")
+        commandName: "status", abstract: "Show the network, your devices, your rooms, and whose keys are known.")
     @OptionGroup var common: CommonOptions
 
     struct Report: Codable {
@@ -18,6 +18,7 @@ struct SidecarStatus: AdminCommand {
         var connections: Int
         var require: Bool
         var devices: [Device]
+        var rooms: [RoomReport]
         var people: [Person]
     }
 
@@ -43,6 +44,7 @@ struct SidecarStatus: AdminCommand {
             devices: (own?.chain.current ?? []).map {
                 Device(device: Self.name($0), isThisOne: $0.id == own?.device)
             },
+            rooms: try await gateway.rooms(),
             people: peers.all.map {
                 Person(
                     name: $0.name.displayName,
@@ -53,6 +55,11 @@ struct SidecarStatus: AdminCommand {
         let people = Table.text(
             ["PERSON", "KEYS", "DEVICES", "SINCE"],
             report.people.map { [$0.name, $0.keys, String($0.devices), $0.since] })
+        let rooms = Table.text(
+            ["ROOM", "PROTECTION", "OTHERS", "CANNOT READ"],
+            report.rooms.map {
+                [$0.name, $0.protection, String($0.others), $0.outsiders.joined(separator: ", ")]
+            })
         return .text(
             """
             network      \(report.network)
@@ -60,7 +67,7 @@ struct SidecarStatus: AdminCommand {
             plain text   \(report.require ? "refused" : "goes to people without keys")
             your devices \(report.devices.map { $0.device + ($0.isThisOne ? " (this one)" : "") }.joined(separator: ", "))
 
-            \(people)
+            \(people)\(report.rooms.isEmpty ? "" : "\n\n" + rooms)
             """)
     }
 

@@ -45,6 +45,27 @@ extension Gateway {
         try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
     }
 
+    /// How the rooms of all connected clients are protected. A connection that does not answer within a second is left out.
+    func rooms() async throws -> [RoomReport] {
+        let connections = environment.roster.entries.map(\.connection)
+        let (answers, continuation) = AsyncStream.makeStream(of: [RoomReport].self)
+        vault.send(connections.map { AddressedReply(connection: $0, reply: .rooms({ continuation.yield($0) })) })
+        let deadline = Task {
+            try await Task.sleep(for: .seconds(1))
+            continuation.finish()
+        }
+        defer { deadline.cancel() }
+        var rooms: [RoomReport] = []
+        var missing = connections.count
+        guard missing > 0 else { return [] }
+        for await answer in answers {
+            rooms += answer
+            missing -= 1
+            if missing == 0 { break }
+        }
+        return rooms
+    }
+
     /// Sends control messages over one of the connections.
     ///
     /// - Throws: ``AdminFailure`` where no client is connected.

@@ -1,0 +1,32 @@
+// How the rooms of a sidecar's client are protected, for the person who asks.
+
+import Envelope
+
+/// One room that a connection is in.
+package struct RoomReport: Sendable, Equatable, Codable {
+    /// The folded name.
+    package var name: String
+    /// What the next message to it gets: `end-to-end`, `plaintext`, or `gateway in front` where that one decides.
+    package var protection: String
+    /// Others who are in it.
+    package var others: Int
+    /// Those of them who can be given the room's key.
+    package var readers: Int
+    /// Those who cannot, sorted; at most 20 of them.
+    package var outsiders: [String]
+}
+
+extension IRCSession {
+    /// All rooms of this connection, by name.
+    func roomReports() -> [RoomReport] {
+        roomMembers.names.sorted().map { name in
+            let others = roomMembers.others(in: name)
+            let readers = Set(readers(in: name).map(\.nick))
+            let isSealed = if case .seal = peerVerdict(inRoom: name, .room(name)) { true } else { false }
+            return RoomReport(
+                name: name, protection: isSealed ? "end-to-end" : hasFront ? "gateway in front" : "plaintext",
+                others: others.count, readers: readers.count,
+                outsiders: Array(others.subtracting(readers).sorted().prefix(20)))
+        }
+    }
+}
