@@ -32,19 +32,30 @@ extension IRCLine {
     /// The value of a tag, unescaped; the last one wins, as the specification says.
     ///
     /// - Parameter key: in ASCII. It is compared as bytes, and only a value that is found is copied.
-    package func tag(_ key: String) -> String? {
+    package func tag(_ key: String) -> String? { tagSpan(key).map { TagValue.unescape(string($0)[...]) } }
+
+    /// Where the value of a tag stands, as it is written; the last one wins.
+    package func tagSpan(_ key: String) -> ByteSpan? {
         guard !tags.isEmpty else { return nil }
-        return bytes.withUnsafeReadableBytes { raw in
-            let tags = raw[tags.range]
-            var end = tags.endIndex
-            while true {
-                let start = tags[..<end].lastIndex(of: UInt8(ascii: ";")).map { $0 + 1 } ?? tags.startIndex
-                let rest = tags[start..<end].dropFirst(key.utf8.count)
-                if tags[start..<end].starts(with: key.utf8), rest.isEmpty || rest.first == UInt8(ascii: "=") {
-                    return TagValue.unescape(String(decoding: rest.dropFirst(), as: UTF8.self)[...])
+        var key = key
+        return key.withUTF8 { key in
+            bytes.withUnsafeReadableBytes { raw in
+                var found: ByteSpan?
+                var start = Int(tags.start)
+                let end = tags.range.upperBound
+                while start < end {
+                    var index = 0
+                    while index < key.count, start + index < end, raw[start + index] == key[index] { index += 1 }
+                    let isKey = index == key.count
+                    var place = start + index
+                    let value = place
+                    while place < end, raw[place] != UInt8(ascii: ";") { place += 1 }
+                    if isKey, value == place || raw[value] == UInt8(ascii: "=") {
+                        found = ByteSpan(min(value + 1, place), place)
+                    }
+                    start = place + 1
                 }
-                guard start > tags.startIndex else { return nil }
-                end = start - 1
+                return found
             }
         }
     }

@@ -32,9 +32,11 @@ struct RoomHistory: Sendable {
     }
 
     /// Whether a line was said before the JOIN, by the server's clock. Both times have the form of `server-time`.
-    func isBeforeJoin(_ room: String, _ time: String?) -> Bool {
-        guard let time, let joined = joinedAt[room], time.utf8.count == joined.utf8.count else { return false }
-        return time < joined
+    func isBeforeJoin(_ room: String, _ line: IRCLine) -> Bool {
+        guard let joined = joinedAt[room], let time = line.tagSpan("time"), time.count == joined.utf8.count else {
+            return false
+        }
+        return line.bytes.withUnsafeReadableBytes { $0[time.range].lexicographicallyPrecedes(joined.utf8) }
     }
 
     /// Whether a room's history is to be explained now.
@@ -48,9 +50,13 @@ extension IRCSession {
     /// Whether the backend says that a line is played back.
     func isReplay(_ line: IRCLine) -> Bool {
         guard !line.tags.isEmpty else { return false }
+        return isReplay(line, in: room(line.text(0) ?? "")?.name)
+    }
+
+    /// The same where the room is known.
+    func isReplay(_ line: IRCLine, in room: String?) -> Bool {
         if !history.batches.isEmpty, let batch = line.tag("batch"), history.batches.contains(batch) { return true }
-        guard let room = room(line.text(0) ?? "") else { return false }
-        return history.isBeforeJoin(room.name, line.tag("time"))
+        return room.map { history.isBeforeJoin($0, line) } ?? false
     }
 
     /// Notes which batches play something back: `BATCH +reference chathistory #room`.

@@ -36,7 +36,9 @@ extension IRCSession {
     ///
     /// - Returns: whether the line is dealt with; else the vault has to judge it.
     func takesCopy(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
-        guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line) else { return false }
+        guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line, in: room.name) else {
+            return false
+        }
         let answer = withIdentity(line) { bytes in
             environment.opened.ask(bytes, to: room.account, by: id, now: now.monotonic) { inbound.reserve() }
         }

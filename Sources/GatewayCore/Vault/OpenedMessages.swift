@@ -66,15 +66,16 @@ package final class OpenedMessage: Sendable {
     ///
     /// - Parameter standing: where the connection stood in the room when the line came to it.
     func copy(for connection: ConnectionID, of account: AccountID, _ standing: RoomStanding?) -> Copy {
+        let sequence = sequences.isEmpty ? nil : sequences[account]
         let refusal: Copy? = state.withLock { state in
-            if state.shownTo.contains(connection) { return .shown }
-            guard mayRead(account, standing, &state.readers) else { return .notReader }
-            state.shownTo.insert(connection)
-            return nil
+            guard sequence != nil || mayRead(account, standing, &state.readers) else {
+                return state.shownTo.contains(connection) ? .shown : .notReader
+            }
+            return state.shownTo.insert(connection).inserted ? nil : .shown
         }
         if let refusal { return refusal }
         var copy = opened
-        copy.sequence = sequences[account]
+        copy.sequence = sequence
         copy.gap = 0
         return .message(copy)
     }
@@ -82,10 +83,12 @@ package final class OpenedMessage: Sendable {
     /// Whether the message is for an account whose connection stands there. Once it is, it remains so.
     private func mayRead(_ account: AccountID, _ standing: RoomStanding?, _ found: inout Set<AccountID>) -> Bool {
         guard let audience else { return true }
-        if hasDelivery(for: account) || audience.readers.contains(account) || found.contains(account) { return true }
-        guard let standing, standing.since <= audience.saidAt else { return false }
-        found.insert(account)
-        return true
+        if let standing, standing.since <= audience.saidAt {
+            // An account without a login ends with its connection, which has the message now.
+            if account.isVerified { found.insert(account) }
+            return true
+        }
+        return audience.readers.contains(account) || found.contains(account)
     }
 
     /// The lines for clients that asked for no tags: put together by the first who needs them.
