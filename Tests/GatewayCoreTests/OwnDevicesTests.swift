@@ -56,6 +56,26 @@ import Testing
         #expect(!desk.canary.contains("secret") && !desk.canary.contains("note to myself"))
     }
 
+    /// The person is in a room twice, under two nicks.
+    @Test(arguments: [true, false]) func roomsAreReadOnBothDevices(_ isMet: Bool) throws {
+        try adopt()
+        if isMet {
+            phone.send(people.phone, "PRIVMSG bob :hello from the phone")
+            bob.send(people.bob, "PRIVMSG phone :hello phone")
+        }
+        let everybody = [(desk, people.desk), (phone, people.phone), (bob, people.bob)]
+        for (world, client) in everybody { world.send(client, "JOIN #room") }
+        for (world, client) in everybody { world.send(client, "PRIVMSG #room :hello all") }
+        for (index, (world, client)) in everybody.enumerated() {
+            world.send(client, "PRIVMSG #room :secret of \(index)")
+        }
+        for (index, (_, client)) in everybody.enumerated() {
+            let shown = texts(client).filter { $0.contains("secret of") }.map { $0.suffix(1) }
+            #expect(shown == ["0", "1", "2"].filter { $0 != "\(index)" }, "\(index): \(client.read)")
+        }
+        #expect(!desk.canary.contains("secret"))
+    }
+
     @Test func aLostDeviceIsRemovedFromTheOther() throws {
         try adopt()
         desk.send(people.desk, "PRIVMSG bob :before")
