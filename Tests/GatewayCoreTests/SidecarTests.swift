@@ -131,6 +131,38 @@ import Testing
         #expect(!bob.canary.contains("secret answer"))
     }
 
+    /// Each message before the other end has answered would carry the beginning of the session once more.
+    @Test(arguments: [true, false]) func textsWaitForTheAnswerToTheBeginning(_ comes: Bool) {
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        var stalled: [String] = []
+        alice.backend.relay = { line in
+            // What alice's sidecar sends back is the beginning.
+            guard line.contains("NOTICE bob :?PAWL") else { return [line] }
+            stalled.append(line)
+            return []
+        }
+        alice.send(first, "PRIVMSG bob :hello")
+        #expect(stalled.count > 3)
+        for number in 1...3 { alice.send(first, "PRIVMSG bob :secret \(number)") }
+        func sent() -> Int { alice.backend.seen.count { $0.contains("PRIVMSG bob :?PAWL") } }
+        #expect(sent() == 0)
+        if comes {
+            alice.backend.relay = { [$0] }
+            for (id, person) in alice.backend.people where person.nick == "bob" {
+                alice.backend.people[id]?.inbox += stalled
+            }
+            alice.settle()
+            #expect(sent() == 3)
+        } else {
+            alice.backend.relay = { [$0] }
+            alice.advance(seconds: 21)
+            #expect(sent() > 3)
+        }
+        #expect(texts(second) == ["hello"] + (1...3).map { "[e2e] secret \($0)" })
+        alice.send(first, "PRIVMSG bob :secret 4")
+        #expect(texts(second).last == "[e2e] secret 4")
+    }
+
     /// They never come: the answer goes as it would have gone.
     @Test func anAnswerDoesNotWaitForEver() {
         let (first, second) = (alice.connect("alice"), bob.connect("bob"))

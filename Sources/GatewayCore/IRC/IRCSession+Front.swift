@@ -165,8 +165,13 @@ extension IRCSession {
     ) {
         guard let question = front.meetings.removeValue(forKey: ticket) else { return }
         for answer in answers { control(answer.body, to: question.nick, device: answer.device, now, out) }
+        if !answers.isEmpty, let peers = environment.peers,
+            case .capable(let name) = person(support.caseMapping.fold(question.nick), peers)
+        {
+            exchange.awaitAnswer(of: name, now: now.monotonic)
+        }
         switch event {
-        case .met(let name): if question.message != nil { notify(Remarks.met(question.nick), out) } else { _ = name }
+        case .met where question.message != nil: notify(Remarks.met(question.nick), out)
         case .changed: notify(Remarks.changedKeys(question.nick), out)
         default: break
         }

@@ -208,6 +208,7 @@ extension IRCSession {
             environment.tally.add(.strippedText)
             return
         }
+        if environment.peers != nil, waitsForAnswer(message, peer, now, out) { return }
         tellName(of: peer, message.target, out)
         // The recipient may just have come back, and what waits for them goes first.
         releaseHeld(now, out)

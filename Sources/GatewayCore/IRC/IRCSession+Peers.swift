@@ -27,9 +27,22 @@ struct KeyExchange {
     /// Targets of introductions that the vault is making.
     var introductions: [UInt64: String] = [:]
     var lastTicket: UInt64 = 0
-    /// Messages that wait for keys: for a peer that is known, or for somebody who has just been told ours.
-    var waiting: [(message: OutboundMessage, peer: AccountID?)] = []
+    /// A message that waits.
+    struct Waiting {
+        var message: OutboundMessage
+        /// Nothing where somebody has just been told our keys and has not shown theirs.
+        var peer: AccountID?
+        /// Whether there is a session, and only its answer is missing.
+        var isBegun = false
+    }
+
+    var waiting: [Waiting] = []
     var deadline: Int64?
+    /// To whom the beginning of a session has been sent, and until when messages wait for the answer: before it each of
+    /// them would carry the beginning once more, which is eight lines.
+    private var unanswered: [AccountID: Int64] = [:]
+    /// Ours: how long that is, in nanoseconds. At one line a second an answer takes some seconds.
+    private static let answerPatience: Int64 = 15_000_000_000
     /// Nicks, and under which other names their keys are known, as far as the person has been told.
     var named: Set<String> = []
     /// In protected rooms, who cannot read, as far as the person has been told.
@@ -54,6 +67,19 @@ struct KeyExchange {
         greeted[name] = ((last?.times ?? 0) + 1, now)
         return true
     }
+
+    /// The beginning of a session goes to somebody.
+    mutating func awaitAnswer(of peer: AccountID, now: Int64) {
+        unanswered = unanswered.filter { $0.value > now }
+        unanswered[peer] = now + Self.answerPatience
+    }
+
+    func awaitsAnswer(of peer: AccountID, now: Int64) -> Bool { unanswered[peer].map { $0 > now } ?? false }
+
+    /// Somebody has answered, or is not waited for any more.
+    ///
+    /// - Returns: whether something may have waited for it.
+    mutating func endAwaiting(_ peer: AccountID) -> Bool { unanswered.removeValue(forKey: peer) != nil }
 
     /// Whether keys may go to a nick now; if so, it is noted.
     mutating func mayIntroduce(to nick: String, now: Int64) -> Bool {
@@ -187,8 +213,10 @@ extension IRCSession {
     ///
     /// - Returns: what the person is told.
     func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
+        if opened.protection == .device, exchange.endAwaiting(opened.sender) { release(opened.sender, now, out) }
         if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) {
             control(answer.body, to: nick, device: answer.device, now, out)
+            if opened.protection != .device { exchange.awaitAnswer(of: opened.sender, now: now.monotonic) }
         }
         guard let event = opened.event else { return [] }
         switch event {
@@ -251,7 +279,7 @@ extension IRCSession {
         let message = OutboundMessage(
             verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
         guard exchange.waiting.count < settings.heldLines else { return refuseForKeys(message, out) }
-        exchange.waiting.append((message, seal.peer))
+        exchange.waiting.append(.init(message: message, peer: seal.peer))
         exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
         introduce(to: seal.target, now, out)
         scheduleWake(now, out)
@@ -264,14 +292,25 @@ extension IRCSession {
             exchange.introduced.contains(where: { $0.nick == nick && $0.at + KeyExchange.patience > now.monotonic }),
             exchange.waiting.count < settings.heldLines, message.body.kind == .text
         else { return false }
-        exchange.waiting.append((message, nil))
+        exchange.waiting.append(.init(message: message))
+        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
+        scheduleWake(now, out)
+        return true
+    }
+
+    /// Whether a message waits because its recipient has not answered the beginning of the session.
+    func waitsForAnswer(_ message: OutboundMessage, _ peer: AccountID, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard exchange.awaitsAnswer(of: peer, now: now.monotonic), outage == nil, message.body.kind == .text,
+            exchange.waiting.count < settings.heldLines
+        else { return false }
+        exchange.waiting.append(.init(message: message, peer: peer, isBegun: true))
         exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
         scheduleWake(now, out)
         return true
     }
 
     private func release(_ peer: AccountID, _ now: Moment, _ out: SessionOutput) {
-        func isReady(_ entry: (message: OutboundMessage, peer: AccountID?)) -> Bool {
+        func isReady(_ entry: KeyExchange.Waiting) -> Bool {
             if let waited = entry.peer { return waited == peer }
             let nick = support.caseMapping.fold(entry.message.target)
             return environment.peers.map { person(nick, $0) } == .capable(peer)
@@ -288,8 +327,16 @@ extension IRCSession {
         let overdue = exchange.waiting
         exchange.waiting = []
         for entry in overdue {
-            guard entry.peer == nil else {
-                refuseForKeys(entry.message, out)
+            if let peer = entry.peer {
+                if entry.isBegun {
+                    // Somebody slow, or the beginning was lost: it goes once more, before what has waited.
+                    if exchange.endAwaiting(peer), let own = environment.peers?.own {
+                        control(ControlMessage.ready(own.chain).body, to: entry.message.target, device: nil, now, out)
+                    }
+                    seal(entry.message, for: peer, now, out)
+                } else {
+                    refuseForKeys(entry.message, out)
+                }
                 continue
             }
             exchange.introduced.removeAll { $0.nick == support.caseMapping.fold(entry.message.target) }
