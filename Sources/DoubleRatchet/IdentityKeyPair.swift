@@ -5,7 +5,7 @@
 /// of scope.
 public struct IdentityKeyPair: ~Copyable, Sendable {
     private let seed: SecretBytes
-    private let signingKey: Primitives.SigningPrivateKey
+    let signingKey: Primitives.SigningPrivateKey
 
     /// The public half, which peers know this device by.
     public let publicKey: IdentityKey

@@ -49,10 +49,13 @@ struct SkippedKeys: ~Copyable, Sendable {
     }
 
     /// Stores the keys of `number` up to but not including `end`. Where all do not fit, the oldest go.
-    mutating func store(chain: ChainKey, ratchetKey: Bytes32, from number: UInt32, to end: UInt32) {
+    mutating func store(
+        chain: ChainKey, ratchetKey: Bytes32, from number: UInt32, to end: UInt32,
+        limit: Int = RatchetLimits.maximumSkippedKeys
+    ) {
         guard number < end else { return }
-        let added = min(Int(end - number), RatchetLimits.maximumSkippedKeys)
-        let excess = count + added - RatchetLimits.maximumSkippedKeys
+        let added = min(Int(end - number), limit)
+        let excess = count + added - limit
         if excess > 0 { shiftDown(from: excess, to: 0) }
         reserve(count + added)
         var number = number

@@ -1,0 +1,77 @@
+import Foundation
+import Glibc
+
+/// A program that answers each line on its standard input with one line on its standard output.
+///
+/// Both are one socket. Its standard error is this process's, so that what it complains of stands beside the failed test.
+package final class LinePeer {
+    package let name: String
+    private let pid: Int32
+    private let socket: Int32
+    private var received: [UInt8] = []
+
+    package init(_ program: String, _ arguments: [String] = []) throws {
+        var ends: [Int32] = [0, 0]
+        guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+            throw PeerError("socketpair: \(String(cString: strerror(errno)))")
+        }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
+        let words = ([program] + arguments).map { strdup($0) }
+        defer { words.forEach { free($0) } }
+        var pid: pid_t = 0
+        let result = posix_spawn(&pid, program, &actions, nil, words + [nil], environ)
+        close(ends[1])
+        guard result == 0 else {
+            close(ends[0])
+            throw PeerError("cannot start \(program): \(String(cString: strerror(result)))")
+        }
+        // A peer that hangs fails its test and not the whole run.
+        var limit = timeval(tv_sec: 60, tv_usec: 0)
+        setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+        name = URL(fileURLWithPath: program).lastPathComponent
+        self.pid = pid
+        socket = ends[0]
+    }
+
+    /// The end of its input ends the program.
+    deinit {
+        close(socket)
+        var status: Int32 = 0
+        waitpid(pid, &status, 0)
+    }
+
+    /// Says one line and answers with the words of the next one.
+    package func ask(_ words: String...) throws -> [String] {
+        try send(Array((words.joined(separator: " ") + "\n").utf8))
+        return try line().split(separator: " ").map(String.init)
+    }
+
+    private func send(_ bytes: [UInt8]) throws {
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes[sent...].withUnsafeBytes {
+                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { throw PeerError("\(name) takes no more: \(String(cString: strerror(errno)))") }
+            sent += count
+        }
+    }
+
+    private func line() throws -> String {
+        while true {
+            if let end = received.firstIndex(of: UInt8(ascii: "\n")) {
+                let line = String(decoding: received[..<end], as: UTF8.self)
+                received.removeFirst(end + 1)
+                return line
+            }
+            var buffer = [UInt8](repeating: 0, count: 65536)
+            let count = recv(socket, &buffer, buffer.count, 0)
+            guard count > 0 else { throw PeerError(count == 0 ? "\(name) ended" : "\(name) does not answer") }
+            received += buffer[..<count]
+        }
+    }
+}
