@@ -2,18 +2,29 @@
 ///
 /// ```
 /// KM   = FF * 32 || DH(IKA, SPKB) || DH(EKA, IKB) || DH(EKA, SPKB) || [DH(EKA, OPKB)] || SS
-/// SK   = HKDF-SHA256(salt 00 * 32, KM, info, 32)
-/// info = "DoubleRatchet/1 PQXDH CURVE25519 SHA-256 ML-KEM-1024" || SHA-256(transcript)
+/// SK   = HKDF-SHA256(salt 00 * 32, KM, info, 128)
+///      = root 32 || post-quantum secret 32 || initiator's header key 32 || responder's next header key 32
+/// info = "DoubleRatchet/2 PQXDH CURVE25519 SHA-256 ML-KEM-1024" || SHA-256(transcript)
 /// transcript = flags || IKB || SPKB || last resort || PQPKB 1568 || [OPKB] || prekey part
 /// ```
 /// More than the specification asks for: the hash of every public value of the agreement is in the info, so two parties
 /// that disagree about any of them get different keys.
 enum PQXDH {
-    private static let label = Array("DoubleRatchet/1 PQXDH CURVE25519 SHA-256 ML-KEM-1024".utf8)
+    private static let label = Array("DoubleRatchet/2 PQXDH CURVE25519 SHA-256 ML-KEM-1024".utf8)
 
-    /// What the agreement yields: the secret that the root begins with, and the part to send along.
-    struct Agreement {
+    /// What both ratchets and the first headers begin with (Double Ratchet, sections 4.2 and 5.3).
+    struct Secrets {
         let root: RootKey
+        let postQuantum: SecretBytes
+        /// `shared_hka`
+        let initiatorHeader: HeaderKey
+        /// `shared_nhkb`
+        let responderHeader: HeaderKey
+    }
+
+    /// What the agreement yields: the secrets, and the part to send along.
+    struct Agreement {
+        let secrets: Secrets
         let part: PreKeyPart
     }
 
@@ -38,17 +49,17 @@ enum PQXDH {
             identity: identity.publicKey.rawBytes, ephemeralKey: ephemeral.publicKey.bytes,
             signedPreKeyID: bundle.signedPreKey.id, kemPreKeyID: bundle.kemPreKey.id,
             ciphertext: encapsulation.ciphertext, oneTimePreKeyID: bundle.oneTimePreKey?.id)
-        let root = derive(
+        let agreed = derive(
             secrets, part: part, responder: bundle.identity, signedPreKey: signedPreKey.bytes,
             kemPreKey: bundle.kemPreKey, oneTimePreKey: oneTimeKey?.bytes)
-        return Agreement(root: root, part: part)
+        return Agreement(secrets: agreed, part: part)
     }
 
     /// Section 3.4. The prekeys are those that `part` names.
     static func respond(
         identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey, kemPreKey: borrowing KEMPreKey,
         oneTimePair: AgreementKeyPair?, part: PreKeyPart
-    ) throws(RatchetError) -> RootKey {
+    ) throws(RatchetError) -> Secrets {
         let initiator = try IdentityKey(part.identity).agreementKey()
         let ephemeral = try AgreementPublicKey(part.ephemeralKey)
         var secrets = [
@@ -66,7 +77,7 @@ enum PQXDH {
     private static func derive(
         _ secrets: [SecretBytes], part: PreKeyPart, responder: IdentityKey, signedPreKey: Bytes32,
         kemPreKey: KEMPreKey.Public, oneTimePreKey: Bytes32?
-    ) -> RootKey {
+    ) -> Secrets {
         var transcript: [UInt8] = [oneTimePreKey == nil ? 0 : 1]
         transcript.reserveCapacity(3400)
         responder.rawBytes.append(to: &transcript)
@@ -87,6 +98,9 @@ enum PQXDH {
             }
         }
         let salt = SecretBytes(count: 32) { _ in }
-        return RootKey(secret: Primitives.hkdf(salt: salt, secret: material, info: info, blocks: 1)[0])
+        let outputs = Primitives.hkdf(salt: salt, secret: material, info: info, blocks: 4)
+        return Secrets(
+            root: RootKey(secret: outputs[0]), postQuantum: outputs[1], initiatorHeader: HeaderKey(secret: outputs[2]),
+            responderHeader: HeaderKey(secret: outputs[3]))
     }
 }

@@ -7,6 +7,8 @@
 /// ```
 /// 1640 bytes, or 1644 with a one-time prekey (flag 2). All numbers are big-endian.
 struct PreKeyPart: Hashable, Sendable {
+    static let maximumSize = 1644
+
     let identity: Bytes32
     let ephemeralKey: Bytes32
     let signedPreKeyID: UInt32
@@ -47,7 +49,7 @@ struct PreKeyPart: Hashable, Sendable {
     /// SHA-256 of the part's bytes: the name of the session.
     var sessionID: Bytes32 {
         var bytes: [UInt8] = []
-        bytes.reserveCapacity(1644)
+        bytes.reserveCapacity(Self.maximumSize)
         write(into: &bytes)
         return bytes.withUnsafeBytes { Primitives.sha256($0) }
     }
@@ -73,17 +75,16 @@ public enum PreKeyMessage {
     /// Whether a message has the mark of a first message. Reads one byte.
     public static func isPreKeyMessage(_ message: Span<UInt8>) -> Bool {
         guard let first = message.withUnsafeBytes({ $0.first }) else { return false }
-        return first >> 4 == MessageHeader.version && first & MessageHeader.preKeyFlag != 0
+        return first >> 4 == Message.version && first & Message.preKeyFlag != 0
     }
 
     /// The header of a first message.
     ///
-    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/invalidKey``, or ``RatchetError/malformed`` where it
-    ///   is not a first message.
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``, ``RatchetError/invalidKey``, or
+    ///   ``RatchetError/malformed`` where it is not a first message.
     public static func header(of message: Span<UInt8>) throws(RatchetError) -> Header {
         try message.withUnsafeBytes { (bytes) throws(RatchetError) in
-            var reader = ByteReader(bytes)
-            guard let part = try MessageHeader(from: &reader).preKeyPart else { throw .malformed }
+            guard let part = try Message(bytes).preKeyPart else { throw .malformed }
             return Header(
                 identity: try IdentityKey(part.identity), signedPreKeyID: part.signedPreKeyID,
                 kemPreKeyID: part.kemPreKeyID, oneTimePreKeyID: part.oneTimePreKeyID,

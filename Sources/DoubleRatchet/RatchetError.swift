@@ -7,6 +7,9 @@ public enum RatchetError: Error, Hashable, Sendable, CaseIterable {
     case malformed
     /// The first byte names a version that this library does not know. Refused, never guessed; a newer release may know it.
     case unsupportedVersion
+    /// A message, or the post-quantum part of its header, is of an older version than the session has agreed on, or the part
+    /// is missing. Refused whoever asks for it; a genuine peer of this version never sends such a one.
+    case downgrade
     /// This message was opened before, or its key was dropped as the oldest of too many. A copy needs no action.
     case duplicate
     /// The header skips more than ``RatchetLimits/maximumSkip`` messages in one chain. Forged, or the messages in between

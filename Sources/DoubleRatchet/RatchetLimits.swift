@@ -9,12 +9,19 @@ public enum RatchetLimits {
 
     /// Keys of skipped messages kept in one session, over all its chains, or for one sender key. The oldest are dropped first.
     ///
-    /// One full step always fits. At 68 bytes each the keys take at most 136,000 bytes of the state.
+    /// One full step always fits. At 40 bytes each in a session, and 68 each for a sender key, the keys take at most 80,000
+    /// or 136,000 bytes of the state.
     public static let maximumSkippedKeys = 2000
 
-    /// Finished receiving chains whose ratchet keys are remembered, so that a late copy of an old message is reported as
-    /// ``RatchetError/duplicate`` and not as a forgery. Eight bytes each.
-    public static let maximumRememberedChains = 64
+    /// Finished receiving chains of a session whose header keys are kept, so that a late copy of an old message is
+    /// reported as ``RatchetError/duplicate`` and not as a forgery. 36 bytes each.
+    public static let maximumRememberedChains = 14
+
+    /// Finished receiving chains whose header keys are kept as long as keys of skipped messages wait in them. Beyond it
+    /// the oldest chain goes with its keys.
+    ///
+    /// The hint of a forged message is compared under every header key that is there: one AES block each.
+    public static let maximumWaitingChains = 32
 }
 
 /// Sizes in bytes that the specifications fix.

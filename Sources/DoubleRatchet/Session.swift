@@ -1,4 +1,4 @@
-/// A session between two devices: PQXDH to begin with, the Double Ratchet from then on.
+/// A session between two devices: PQXDH to begin with, the Triple Ratchet with encrypted headers from then on.
 ///
 /// It knows nothing of accounts, storage or time. It cannot be copied, because two copies would use the same keys. The caller
 /// stores the state after ``encrypt(_:associatedData:random:into:)`` before the message leaves, and after
@@ -6,7 +6,9 @@
 /// not one byte of its state, not the output array.
 ///
 /// Every message authenticates `initiator's identity || responder's identity || header || associated data`, where the
-/// identities are 32 bytes each and the header is ``MessageHeader`` as it was sent.
+/// identities are 32 bytes each and the header is everything of the message before its body, as it was sent.
+/// A session of the earlier version, without the post-quantum ratchet, cannot be continued: its state and its messages are
+/// refused, and a new session is begun.
 public struct Session: ~Copyable, Sendable {
     enum Role: UInt8, Sendable {
         case initiator = 0
@@ -26,7 +28,7 @@ public struct Session: ~Copyable, Sendable {
     let sessionID: Bytes32
     /// What every message carries until the peer has answered.
     var pending: PreKeyPart?
-    var ratchet: DoubleRatchet
+    var ratchet: TripleRatchet
 
     /// The name of this session at both ends, 32 public bytes: SHA-256 of its prekey part.
     public var id: [UInt8] { sessionID.array }
@@ -35,7 +37,7 @@ public struct Session: ~Copyable, Sendable {
     public var isEstablished: Bool { pending == nil }
 
     /// How many keys of messages that have not come are kept, at most ``RatchetLimits/maximumSkippedKeys``.
-    public var skippedCount: Int { ratchet.skipped.count }
+    public var skippedCount: Int { ratchet.finished.keyCount }
 
     // MARK: Beginning
 
@@ -70,7 +72,7 @@ public struct Session: ~Copyable, Sendable {
         return Session(
             role: .initiator, ownIdentity: identity.publicKey, peerIdentity: bundle.identity,
             sessionID: agreement.part.sessionID, pending: agreement.part,
-            ratchet: DoubleRatchet(initiatorRoot: agreement.root, peerSignedPreKey: bundle.signedPreKey.key))
+            ratchet: TripleRatchet(initiator: agreement.secrets, peerSignedPreKey: bundle.signedPreKey.key))
     }
 
     /// Takes part in a session that a first message begins (PQXDH, section 3.4), and opens that message.
@@ -93,24 +95,26 @@ public struct Session: ~Copyable, Sendable {
         oneTimePreKey: borrowing OneTimePreKey?, kemPreKey: borrowing KEMPreKey, message: Span<UInt8>,
         associatedData: Span<UInt8>, expecting expected: IdentityKey? = nil, plaintext: inout [UInt8]
     ) throws(RatchetError) -> Session {
-        let header = try message.withUnsafeBytes { (bytes) throws(RatchetError) in
-            var reader = ByteReader(bytes)
-            return try MessageHeader(from: &reader)
+        let (first, preKeyPart, hint, sealedHeader) = try message.withUnsafeBytes { (bytes) throws(RatchetError) in
+            let message = try Message(bytes)
+            return (message.first, message.preKeyPart, message.hint, Array(message.sealedHeader))
         }
-        guard let part = header.preKeyPart else { throw .malformed }
+        guard let part = preKeyPart else { throw .malformed }
         let (oneTimeID, oneTimePair) = Self.parts(of: oneTimePreKey)
         guard part.signedPreKeyID == signedPreKey.publicKey.id, part.kemPreKeyID == kemPreKey.publicKey.id,
             part.oneTimePreKeyID == oneTimeID
         else { throw .unknownPreKey }
         let peer = try IdentityKey(part.identity)
         guard peer == expected ?? peer, peer != identity.publicKey else { throw .untrustedIdentity }
-        let root = try PQXDH.respond(
+        let secrets = try PQXDH.respond(
             identity: identity, signedPreKey: signedPreKey, kemPreKey: kemPreKey, oneTimePair: oneTimePair, part: part)
+        let opened = sealedHeader.withUnsafeBytes { secrets.initiatorHeader.open($0, hint: hint, first: first) }
+        guard let header = opened else { throw .authenticationFailed }
+        let peerKey = try MessageHeader(header, minimumVersion: SparsePostQuantumRatchet.version).ratchetKey
         var session = Session(
             role: .responder, ownIdentity: identity.publicKey, peerIdentity: peer, sessionID: part.sessionID,
             pending: nil,
-            ratchet: try DoubleRatchet(
-                responderRoot: root, signedPreKey: signedPreKey.pair, peerKey: header.ratchetKey))
+            ratchet: try TripleRatchet(responder: secrets, signedPreKey: signedPreKey.pair, peerKey: peerKey))
         _ = try session.decrypt(message, associatedData: associatedData, into: &plaintext)
         return session
     }
@@ -124,7 +128,7 @@ public struct Session: ~Copyable, Sendable {
 
     init(
         role: Role, ownIdentity: IdentityKey, peerIdentity: IdentityKey, sessionID: Bytes32, pending: PreKeyPart?,
-        ratchet: consuming DoubleRatchet
+        ratchet: consuming TripleRatchet
     ) {
         self.role = role
         self.ownIdentity = ownIdentity
@@ -136,32 +140,36 @@ public struct Session: ~Copyable, Sendable {
 
     // MARK: Messages
 
-    /// Seals `plaintext` and appends the message to `output`: 51 to 59 bytes more than the plaintext, and 1640 or 1644
-    /// more until the session is established.
+    /// The most that a message of an established session is longer than its plaintext, in bytes. It is 105 as a rule.
+    public static let maximumOverhead = 1 + 1 + 1 + MessageHeader.maximumSize + 2 * KeySize.tag
+
+    /// What a message is longer until the session is established, at most, in bytes.
+    public static let maximumPreKeyPart = PreKeyPart.maximumSize
+
+    /// Seals `plaintext` and appends the message to `output`: 72 to ``maximumOverhead`` (120) bytes more than the
+    /// plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until the session is established.
     ///
     /// - Parameters:
     ///   - plaintext: any length, also none.
     ///   - associatedData: what both ends know and is not sent: sender and recipient device, conversation, message id.
-    ///   - random: 32 bytes are taken for the first message after one from the peer.
+    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 where an epoch of
+    ///     the post-quantum ratchet begins.
     ///   - output: the message is appended.
     /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``.
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout [UInt8]
     ) throws(RatchetError) {
-        let (chain, root) = try ratchet.chainForSending(random: &random)
-        let header = MessageHeader(
-            preKeyPart: pending, ratchetKey: chain.pair.publicKey.bytes, number: chain.next,
-            previousCount: ratchet.previousCount)
+        let step = try ratchet.prepare(random: &random)
         let start = output.count
-        header.write(into: &output)
+        Message.writeHead(pending, step.header, key: step.headerKey, into: &output)
         let data = output[start...].withUnsafeBytes { authenticated($0, associatedData) }
-        plaintext.withUnsafeBytes { chain.key.messageKey.seal($0, authenticating: data, into: &output) }
-        ratchet.sent(chain, root: root)
+        plaintext.withUnsafeBytes { step.messageKey.seal($0, authenticating: data, into: &output) }
+        ratchet.sent(step)
     }
 
-    /// Opens `message` and appends its plaintext to `output`. A forged message costs at most one agreement and
-    /// ``RatchetLimits/maximumSkip`` HMACs.
+    /// Opens `message` and appends its plaintext to `output`. Whoever does not know the peer's header keys causes the work of
+    /// trying ours and no more; what a genuine header asks for, a changed copy of its message may cost again.
     ///
     /// - Parameters:
     ///   - message: exactly one message; bytes added to it make it a forgery.
@@ -169,21 +177,18 @@ public struct Session: ~Copyable, Sendable {
     ///   - output: the plaintext is appended.
     /// - Returns: the gap that the message left.
     /// - Throws: ``RatchetError/duplicate``, ``RatchetError/tooFarAhead``, ``RatchetError/authenticationFailed``,
-    ///   ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``, ``RatchetError/invalidKey``,
-    ///   ``RatchetError/differentSession``, ``RatchetError/exhausted``.
+    ///   ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``,
+    ///   ``RatchetError/invalidKey``, ``RatchetError/differentSession``, ``RatchetError/exhausted``.
     public mutating func decrypt(
         _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
     ) throws(RatchetError) -> Received {
         try message.withUnsafeBytes { (bytes) throws(RatchetError) in
-            var reader = ByteReader(bytes)
-            let header = try MessageHeader(from: &reader)
-            if let part = header.preKeyPart {
+            let message = try Message(bytes)
+            if let part = message.preKeyPart {
                 guard role == .responder, part.sessionID == sessionID else { throw .differentSession }
             }
-            let sealed = reader.rest
-            let data = authenticated(
-                UnsafeRawBufferPointer(rebasing: bytes.dropLast(sealed.count)), associatedData)
-            let skipped = try ratchet.receive(header, sealed, authenticating: data, into: &output)
+            let data = authenticated(message.head, associatedData)
+            let skipped = try ratchet.receive(message, authenticating: data, into: &output)
             pending = nil
             return Received(skipped: skipped)
         }

@@ -1,21 +1,24 @@
 /// A session at rest. The bytes are secrets: the caller seals them and wipes the array with ``SecretBytes/wipe(_:)``.
 ///
 /// ```
-/// 0   1       2              34              66           98       130        162
-/// | 1 | flags | own identity | peer identity | session id | root   | peer's   | PN u32 |
-/// |   |       | 32           | 32            | 32         | key 32 | key 32   |        |
+/// 0   1       2              34              66           98       130        162      166         198
+/// | 2 | flags | own identity | peer identity | session id | root   | peer's   | PN u32 | next      | next       |
+/// |   |       | 32           | 32            | 32         | key 32 | key 32   |        | sending   | receiving  |
+/// |   |       |              |               |            |        |          |        | header 32 | header 32  |
 ///
 /// [1] responder
-/// [2] sending chain:   private key 32 | public key 32 | chain key 32 | next number u32
-/// [4] receiving chain: chain key 32 | next number u32
+/// [2] sending chain:   private key 32 | public key 32 | header key 32 | chain key 32 | next number u32
+/// [4] receiving chain: header key 32 | chain's number u32 | chain key 32 | next number u32
 /// [8] prekey part, 1640 bytes, or 1644 with [16]
-/// past ratchet keys:   count u8  | 8 bytes each, oldest first
-/// skipped keys:        count u16 | 68 bytes each, oldest first (drawn in SkippedKeys)
+/// post-quantum ratchet: 178 to 1531 bytes (drawn in SparsePostQuantumRatchet and Braid)
+/// finished chains:      count u8  | 36 bytes each, oldest first (drawn in FinishedChains)
+/// skipped keys:         count u16 | 40 bytes each, oldest first (drawn in FinishedChains)
 /// ```
 /// In that order, where the flag in brackets is set. All numbers are big-endian. Other flags, combinations that no
-/// session reaches, counts over the limits and bytes left over are refused.
+/// session reaches, counts over the limits and bytes left over are refused. So is version 1, which had no post-quantum
+/// ratchet: one side alone cannot make one.
 extension Session {
-    private static let stateVersion: UInt8 = 1
+    private static let stateVersion: UInt8 = 2
 
     private enum Flag {
         static let responder: UInt8 = 1
@@ -25,7 +28,8 @@ extension Session {
         static let oneTime: UInt8 = 16
     }
 
-    /// Appends the state: 205 to 1913 bytes, and 68 for each skipped key.
+    /// Appends the state: at most 2472 bytes with every remembered chain, 40 more for each skipped key and 36 for each
+    /// chain that is kept for them. Until the session is established it is shorter, the prekey part included.
     public borrowing func serialize(into output: inout [UInt8]) {
         var flags = role == .responder ? Flag.responder : 0
         if ratchet.sending != nil { flags |= Flag.sending }
@@ -39,21 +43,24 @@ extension Session {
         ratchet.root.secret.append(to: &output)
         ratchet.peerKey.append(to: &output)
         output.append(bigEndian: ratchet.previousCount)
+        ratchet.nextSendingHeader.secret.append(to: &output)
+        ratchet.nextReceivingHeader.secret.append(to: &output)
         if let chain = ratchet.sending {
             chain.pair.secret.append(to: &output)
             chain.pair.publicKey.bytes.append(to: &output)
+            chain.headerKey.secret.append(to: &output)
             chain.key.secret.append(to: &output)
             output.append(bigEndian: chain.next)
         }
         if let chain = ratchet.receiving {
+            chain.headerKey.secret.append(to: &output)
+            output.append(bigEndian: chain.number)
             chain.key.secret.append(to: &output)
             output.append(bigEndian: chain.next)
         }
         pending?.write(into: &output)
-        output.append(UInt8(ratchet.pastKeys.count))
-        for prefix in ratchet.pastKeys { output.append(bigEndian: prefix) }
-        output.append(bigEndian: UInt16(ratchet.skipped.count))
-        ratchet.skipped.append(to: &output)
+        ratchet.postQuantum.serialize(into: &output)
+        ratchet.finished.serialize(into: &output)
     }
 
     /// Reads what ``serialize(into:)`` wrote, in a few microseconds: keys were checked before they were stored, so the
@@ -91,29 +98,31 @@ extension Session {
         let root = RootKey(secret: try reader.secret(32))
         let peerKey = try reader.bytes32()
         let previousCount = try reader.uint32()
-        var sending: DoubleRatchet.SendingChain?
+        let nextSendingHeader = HeaderKey(secret: try reader.secret(32))
+        let nextReceivingHeader = HeaderKey(secret: try reader.secret(32))
+        var sending: TripleRatchet.SendingChain?
         if flags & Flag.sending != 0 {
             let secret = try reader.secret(KeySize.curve25519)
-            sending = DoubleRatchet.SendingChain(
+            sending = TripleRatchet.SendingChain(
                 pair: AgreementKeyPair(secret: secret, checkedPublicKey: try reader.bytes32()),
-                key: ChainKey(secret: try reader.secret(32)), next: try reader.uint32())
+                headerKey: HeaderKey(secret: try reader.secret(32)), key: ChainKey(secret: try reader.secret(32)),
+                next: try reader.uint32())
         }
-        var receiving: DoubleRatchet.ReceivingChain?
+        var receiving: TripleRatchet.ReceivingChain?
         if hasReceiving {
-            receiving = DoubleRatchet.ReceivingChain(
+            receiving = TripleRatchet.ReceivingChain(
+                headerKey: HeaderKey(secret: try reader.secret(32)), number: try reader.uint32(),
                 key: ChainKey(secret: try reader.secret(32)), next: try reader.uint32())
+            guard receiving?.number != UInt32.max else { throw .malformed }
         }
         let pending =
             isPending ? try PreKeyPart(from: &reader, hasOneTimePreKey: flags & Flag.oneTime != 0) : nil
-        var ratchet = DoubleRatchet(root: root, peerKey: peerKey, sending: sending, receiving: receiving)
+        let postQuantum = try SparsePostQuantumRatchet(isInitiator: !isResponder, from: &reader)
+        var ratchet = TripleRatchet(
+            root: root, peerKey: peerKey, sending: sending, receiving: receiving,
+            nextSendingHeader: nextSendingHeader, nextReceivingHeader: nextReceivingHeader, postQuantum: postQuantum)
         ratchet.previousCount = previousCount
-        let pastCount = try reader.byte()
-        guard pastCount <= RatchetLimits.maximumRememberedChains else { throw .malformed }
-        for _ in 0..<pastCount { ratchet.pastKeys.append(try reader.uint64()) }
-        let skippedCount = Int(try reader.uint16())
-        guard skippedCount <= RatchetLimits.maximumSkippedKeys else { throw .malformed }
-        ratchet.skipped = SkippedKeys(
-            count: skippedCount, records: try reader.take(skippedCount * SkippedKeys.recordSize))
+        ratchet.finished = try FinishedChains(from: &reader, current: receiving?.number)
         return Session(
             role: isResponder ? .responder : .initiator, ownIdentity: ownIdentity, peerIdentity: peerIdentity,
             sessionID: sessionID, pending: pending, ratchet: ratchet)

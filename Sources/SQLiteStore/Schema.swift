@@ -8,7 +8,7 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each brings a store from the version of its index to the next. One that has been released never changes.
-    private static let migrations = [version1, version2]
+    private static let migrations = [version1, version2, version3]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
@@ -153,5 +153,19 @@ enum Schema {
             value BLOB NOT NULL,
             PRIMARY KEY (kind, name)
         ) STRICT, WITHOUT ROWID;
+        """
+
+    // The ratchet's state of version 1 cannot be gone on with by one side, so sessions are set up anew. Devices, pins and
+    // latches stay.
+    private static let version3 = """
+        INSERT INTO audit (at, actor, action, detail)
+            SELECT unixepoch() * 1000, 'pawl', 'store.upgraded',
+                'sessions are set up anew; ' || (SELECT count(*) FROM request WHERE state = 0)
+                    || ' waiting requests were given up'
+            WHERE EXISTS (SELECT 1 FROM session) OR EXISTS (SELECT 1 FROM request WHERE state = 0);
+        DELETE FROM session;
+        UPDATE request SET state = 2, finished_at = unixepoch() * 1000,
+            reason = 'sealed by an earlier version of Pawl that was stopped before it was delivered'
+            WHERE state = 0;
         """
 }

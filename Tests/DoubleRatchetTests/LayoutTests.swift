@@ -32,29 +32,40 @@ struct LayoutTests {
         return shapes
     }
 
-    /// Walks through a state as the drawing says, and returns where it ends.
+    /// Walks through a state as the drawings say, and returns where it ends.
     private func end(of state: [UInt8]) -> Int {
         let flags = state[1]
-        var offset = 166
-        if flags & 2 != 0 { offset += 32 + 32 + 32 + 4 }
-        if flags & 4 != 0 { offset += 32 + 4 }
+        var offset = 230
+        if flags & 2 != 0 { offset += 32 + 32 + 32 + 32 + 4 }
+        if flags & 4 != 0 { offset += 32 + 4 + 32 + 4 }
         if flags & 8 != 0 { offset += flags & 16 != 0 ? 1644 : 1640 }
-        offset += 1 + 8 * Int(state[offset])
-        return offset + 2 + 68 * (Int(state[offset]) << 8 | Int(state[offset + 1]))
+        offset += 109
+        let braid = state[offset]
+        offset += 69
+        switch braid {
+        case 0: break
+        case 1: offset += 64 + 2
+        case 5: offset += 1 + 34 * Int(state[offset])
+        case 6: offset += 64
+        default: Issue.record("no shape here is in state \(braid)")
+        }
+        offset += 1 + 36 * Int(state[offset])
+        return offset + 2 + 40 * (Int(state[offset]) << 8 | Int(state[offset + 1]))
     }
 
     @Test("each shape ends where its flags and counts say") func sizes() throws {
         var flags: [UInt8] = []
         for (name, state) in try shapes() {
-            #expect(state[0] == 1, "\(name)")
+            #expect(state[0] == 2, "\(name)")
             #expect(end(of: state) == state.count, "\(name)")
             flags.append(state[1])
         }
         #expect(flags == [24, 26, 5, 7, 4, 5, 6, 5, 8, 10, 5, 7, 4, 5, 6, 5])
         let counts = try shapes().map(\.state.count)
-        // 166 + 3 for the counts, then 100, 36, 1644 or 1640, 8 for a past key and 68 for a skipped one.
-        #expect(counts[..<8] == [1813, 1913, 273, 373, 205, 281, 305, 213])
-        #expect(counts[8...] == [1809, 1909, 273, 373, 205, 281, 305, 213])
+        // 230 + 178 + 3 for the counts, then 132, 72, 1644 or 1640, 66 for a key pair, 1 and 34 for each chunk or 64 for a
+        // header, 36 for a finished chain and 40 for a skipped key.
+        #expect(counts[..<8] == [2055, 2253, 558, 690, 549, 628, 681, 583])
+        #expect(counts[8...] == [2051, 2249, 558, 690, 549, 628, 681, 583])
     }
 
     @Test("each field is at its offset") func offsets() throws {
@@ -67,29 +78,46 @@ struct LayoutTests {
         let chains = (pair.bob.ratchet.sending, pair.bob.ratchet.receiving)
         let sending = try #require(chains.0)
         let receiving = try #require(chains.1)
-        let past = pair.bob.ratchet.pastKeys
+        let headers = (pair.bob.ratchet.nextSendingHeader, pair.bob.ratchet.nextReceivingHeader)
+        let postQuantum = pair.bob.ratchet.postQuantum
+        let finished = pair.bob.ratchet.finished.chains
         let peerKey = pair.bob.ratchet.peerKey.array
-        #expect(state[..<2] == [1, 7])
+        #expect(state[..<2] == [2, 7])
         #expect(Array(state[2..<34]) == pair.alice.peerIdentity.bytes)
         #expect(Array(state[34..<66]) == pair.bob.peerIdentity.bytes)
         #expect(Array(state[66..<98]) == pair.alice.id)
         #expect(Array(state[98..<130]) == pair.bob.ratchet.root.secret.array)
         #expect(Array(state[130..<162]) == peerKey)
         #expect(state[162..<166] == [0, 0, 0, 1])
-        #expect(Array(state[166..<198]) == sending.pair.secret.array)
-        #expect(Array(state[198..<230]) == sending.pair.publicKey.bytes.array)
-        #expect(Array(state[230..<262]) == sending.key.secret.array)
-        #expect(state[262..<266] == [0, 0, 0, 1])
-        #expect(Array(state[266..<298]) == receiving.key.secret.array)
-        #expect(state[298..<302] == [0, 0, 0, 3])
-        #expect(state[302] == 1 && past.count == 1)
-        #expect(state[303..<311].reduce(0) { $0 << 8 | UInt64($1) } == past[0])
-        #expect(state[311..<313] == [0, 2])
-        for (index, record) in [313, 381].enumerated() {
-            #expect(Array(state[record..<record + 32]) == peerKey, "record \(index)")
-            #expect(Array(state[record + 32..<record + 36]) == [0, 0, 0, UInt8(index)], "record \(index)")
+        #expect(Array(state[166..<198]) == headers.0.secret.array)
+        #expect(Array(state[198..<230]) == headers.1.secret.array)
+        #expect(Array(state[230..<262]) == sending.pair.secret.array)
+        #expect(Array(state[262..<294]) == sending.pair.publicKey.bytes.array)
+        #expect(Array(state[294..<326]) == sending.headerKey.secret.array)
+        #expect(Array(state[326..<358]) == sending.key.secret.array)
+        #expect(state[358..<362] == [0, 0, 0, 1])
+        #expect(Array(state[362..<394]) == receiving.headerKey.secret.array)
+        #expect(state[394..<398] == [0, 0, 0, 1])
+        #expect(Array(state[398..<430]) == receiving.key.secret.array)
+        #expect(state[430..<434] == [0, 0, 0, 3])
+        #expect(state[434] == 1)
+        #expect(Array(state[435..<467]) == postQuantum.root.array)
+        #expect(Array(state[467..<499]) == postQuantum.sending.key.secret.array)
+        #expect(state[499..<503] == [0, 0, 0, 2])
+        #expect(Array(state[503..<535]) == postQuantum.receiving.key.secret.array)
+        #expect(state[535..<539] == [0, 0, 0, 4])
+        #expect(state[539..<543] == [0, 0, 0, 0])
+        #expect(state[543..<548] == [5, 0, 0, 0, 1])
+        // Two chunks of the header: the first message's and, two lost, the last one's.
+        #expect(state[612] == 2 && state[613..<615] == [0, 0] && state[647..<649] == [0, 3])
+        #expect(state[681] == 1 && finished.count == 1)
+        #expect(state[682..<686] == [0, 0, 0, 0])
+        #expect(Array(state[686..<718]) == finished[0].headerKey.secret.array)
+        #expect(state[718..<720] == [0, 2])
+        for (index, record) in [720, 760].enumerated() {
+            #expect(Array(state[record..<record + 8]) == [0, 0, 0, 1, 0, 0, 0, UInt8(index)], "record \(index)")
         }
-        #expect(state.count == 449)
+        #expect(state.count == 800)
     }
 
     @Test("every shape comes back as it was, and no part of it does") func everyShape() throws {
@@ -103,7 +131,7 @@ struct LayoutTests {
             }
             #expect(throws: RatchetError.malformed, "\(name)") { _ = try restored(state + [0]) }
             #expect(throws: RatchetError.unsupportedVersion, "\(name)") {
-                _ = try restored([2] + state.dropFirst())
+                _ = try restored([1] + state.dropFirst())
             }
         }
     }
@@ -112,52 +140,65 @@ struct LayoutTests {
 
     private func chain(_ byte: UInt8) -> ChainKey { ChainKey(secret: SecretBytes([UInt8](repeating: byte, count: 32))) }
 
-    private func ratchet(sending: UInt32, receiving: UInt32, _ random: inout SeededRandomSource) -> DoubleRatchet {
-        DoubleRatchet(
+    private func ratchet(sending: UInt32, receiving: UInt32, _ random: inout SeededRandomSource) -> TripleRatchet {
+        TripleRatchet(
             root: RootKey(secret: chain(1).secret), peerKey: AgreementKeyPair(random: &random).publicKey.bytes,
-            sending: DoubleRatchet.SendingChain(
-                pair: AgreementKeyPair(random: &random), key: chain(2), next: sending),
-            receiving: DoubleRatchet.ReceivingChain(key: chain(3), next: receiving))
+            sending: TripleRatchet.SendingChain(
+                pair: AgreementKeyPair(random: &random), headerKey: HeaderKey(secret: chain(4).secret), key: chain(2),
+                next: sending),
+            receiving: TripleRatchet.ReceivingChain(
+                headerKey: HeaderKey(secret: chain(5).secret), number: 0, key: chain(3), next: receiving),
+            nextSendingHeader: HeaderKey(secret: chain(6).secret),
+            nextReceivingHeader: HeaderKey(secret: chain(7).secret),
+            postQuantum: SparsePostQuantumRatchet(isInitiator: true, secret: chain(8).secret))
     }
 
     @Test("a sending chain ends at UInt32.max, one before it still goes") func sendingEnds() throws {
         var random = SeededRandomSource(62)
         var last = ratchet(sending: .max - 1, receiving: 0, &random)
-        let (used, root) = try last.chainForSending(random: &random)
-        #expect(used.next == UInt32.max - 1)
-        last.sent(used, root: root)
+        let used = try last.prepare(random: &random)
+        #expect(used.header.number == UInt32.max - 1)
+        last.sent(used)
         #expect(last.sending?.next == .max)
-        #expect(throws: RatchetError.exhausted) { _ = try last.chainForSending(random: &random) }
+        #expect(throws: RatchetError.exhausted) { _ = try last.prepare(random: &random) }
         #expect(last.sending?.next == .max)
+        // So does a chain of the post-quantum ratchet.
+        last.sending?.next = 0
+        last.postQuantum.sending.next = .max
+        #expect(throws: RatchetError.exhausted) { _ = try last.prepare(random: &random) }
     }
 
     @Test("a receiving chain ends at UInt32.max, one before it still goes") func receivingEnds() throws {
         var random = SeededRandomSource(63)
         var last = ratchet(sending: 0, receiving: .max - 1, &random)
-        func sealed(_ place: UInt32) -> [UInt8] {
-            var bytes: [UInt8] = []
-            chain(3).advanced(by: place).messageKey.seal(
-                UnsafeRawBufferPointer(start: nil, count: 0),
-                authenticating: [], into: &bytes)
+        // The other side's post-quantum ratchet: what it sends is what this one receives.
+        var other = SparsePostQuantumRatchet(isInitiator: false, secret: chain(8).secret)
+        let (part, key) = try other.send(random: &random)
+        func message(_ number: UInt32, _ place: UInt32, _ part: PostQuantumPart) -> [UInt8] {
+            var clear: [UInt8] = []
+            MessageHeader(ratchetKey: last.peerKey, number: number, previousCount: 0, postQuantum: part)
+                .write(into: &clear)
+            var bytes = sealedHeader(clear, HeaderKey(secret: chain(5).secret), first: 0x20)
+            TripleRatchet.combine(chain(3).advanced(by: place).messageKey, key).seal(
+                UnsafeRawBufferPointer(start: nil, count: 0), authenticating: [], into: &bytes)
             return bytes
         }
-        func receive(_ number: UInt32, _ message: [UInt8]) throws(RatchetError) -> Int {
-            let header = MessageHeader(
-                preKeyPart: nil, ratchetKey: last.peerKey, number: number, previousCount: 0)
+        func receive(_ bytes: [UInt8]) throws(RatchetError) -> Int {
             var output: [UInt8] = []
-            return try message.span.withUnsafeBytes { (bytes) throws(RatchetError) in
-                try last.receive(header, bytes, authenticating: [], into: &output)
+            return try bytes.span.withUnsafeBytes { (bytes) throws(RatchetError) in
+                try last.receive(try Message(bytes), authenticating: [], into: &output)
             }
         }
-        // A genuine message with the last number of all, and one at its place.
-        #expect(throws: RatchetError.exhausted) { _ = try receive(.max, sealed(1)) }
+        let skipping = PostQuantumPart(epoch: part.epoch, number: 1, message: part.message)
+        // A message with the last number of all, and one at its place.
+        #expect(throws: RatchetError.exhausted) { _ = try receive(message(.max, 1, skipping)) }
         #expect(last.receiving?.next == UInt32.max - 1)
-        #expect(last.skipped.count == 0)
-        let gap = try receive(.max - 1, sealed(0))
+        #expect(last.finished.keyCount == 0)
+        let gap = try receive(message(.max - 1, 0, part))
         #expect(gap == 0)
         #expect(last.receiving?.next == .max)
-        #expect(throws: RatchetError.exhausted) { _ = try receive(.max, sealed(1)) }
-        #expect(throws: RatchetError.duplicate) { _ = try receive(.max - 1, sealed(0)) }
+        #expect(throws: RatchetError.exhausted) { _ = try receive(message(.max, 1, skipping)) }
+        #expect(throws: RatchetError.duplicate) { _ = try receive(message(.max - 1, 0, part)) }
     }
 
     // MARK: Printing
@@ -167,8 +208,9 @@ struct LayoutTests {
         let secret: SecretBytes
         let root: RootKey
         let pair: AgreementKeyPair
-        let sending: DoubleRatchet.SendingChain
-        let receiving: DoubleRatchet.ReceivingChain
+        let sending: TripleRatchet.SendingChain
+        let receiving: TripleRatchet.ReceivingChain
+        let postQuantum: SparsePostQuantumRatchet
         let many: [SecretBytes]
     }
 
@@ -178,10 +220,16 @@ struct LayoutTests {
         let secret = SecretBytes(bytes)
         let pair = AgreementKeyPair(secret: secret)
         let chain = ChainKey(secret: secret)
+        var encapsulating = SparsePostQuantumRatchet(isInitiator: false, secret: secret)
+        encapsulating.nextSending = chain
+        encapsulating.braid.state = .keysSampled(BraidKeyPair(seed: secret), sent: 0)
         let container = Container(
             secret: secret, root: RootKey(secret: secret), pair: pair,
-            sending: DoubleRatchet.SendingChain(pair: pair, key: chain, next: 1),
-            receiving: DoubleRatchet.ReceivingChain(key: chain, next: 1), many: [secret])
+            sending: TripleRatchet.SendingChain(
+                pair: pair, headerKey: HeaderKey(secret: secret), key: chain, next: 1),
+            receiving: TripleRatchet.ReceivingChain(
+                headerKey: HeaderKey(secret: secret), number: 0, key: chain, next: 1),
+            postQuantum: encapsulating, many: [secret])
         var dumped = ""
         dump(container, to: &dumped)
         var control = ""

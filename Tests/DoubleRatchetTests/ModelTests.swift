@@ -15,7 +15,7 @@ struct ModelTests {
         var due: Int
     }
 
-    @Test("2000 messages", arguments: [1, 2, 3, 4] as [UInt64])
+    @Test("2000 messages", arguments: [1, 2, 3, 4, 5, 6] as [UInt64])
     func conversation(seed: UInt64) throws {
         print("ModelTests seed \(seed)")
         var random = SeededRandomSource(seed)
@@ -28,6 +28,18 @@ struct ModelTests {
         var network: [Packet] = []
         var arrived: Set<Int> = []
         var (lost, copies, gaps) = (0, 0, 0)
+
+        var largest = 0
+
+        /// What is stored, which is bounded but for the keys of missing messages and the chains that those wait in.
+        func stored(_ session: borrowing Session) -> [UInt8] {
+            let state = session.state
+            let waiting = max(0, session.ratchet.finished.chains.count - RatchetLimits.maximumRememberedChains)
+            let size = state.count - FinishedChains.keySize * session.skippedCount - FinishedChains.chainSize * waiting
+            #expect(size <= 2472, "seed \(seed)")
+            largest = max(largest, size)
+            return state
+        }
 
         /// A restart: what was stored comes back, and would be stored the same again.
         func restarted(_ state: [UInt8]) throws -> Session {
@@ -62,7 +74,7 @@ struct ModelTests {
             gaps += received.skipped
             #expect(output == texts[packet.id])
             opened.insert(packet.id)
-            if packet.toBob { bob = session.state } else { alice = session.state }
+            if packet.toBob { bob = stored(session) } else { alice = stored(session) }
         }
 
         var talking = true
@@ -74,7 +86,7 @@ struct ModelTests {
                 let plaintext = random.bytes(random.below(40))
                 var session = try restarted(toBob ? alice : try #require(bob))
                 let bytes = try session.seal(plaintext, data: [toBob ? 1 : 2], random: &random)
-                if toBob { alice = session.state } else { bob = session.state }
+                if toBob { alice = stored(session) } else { bob = stored(session) }
                 let packet = Packet(id: texts.count, toBob: toBob, bytes: bytes, due: step + random.below(30))
                 texts.append(plaintext)
                 if random.below(10) == 0 { lost += 1 } else { network.append(packet) }
@@ -95,5 +107,11 @@ struct ModelTests {
         let kept = try restored(alice).skippedCount + restored(try #require(bob)).skippedCount
         #expect(kept <= 2000 - opened.count)
         #expect(kept > 0)
+        let epochs = (
+            try restored(alice).ratchet.postQuantum.braid.epoch,
+            try restored(try #require(bob)).ratchet.postQuantum.braid.epoch
+        )
+        print("ModelTests seed \(seed): epochs \(epochs), largest state without skipped keys \(largest) bytes")
+        #expect(min(epochs.0, epochs.1) > 10 && epochs.0.distance(to: epochs.1).magnitude <= 1, "\(epochs)")
     }
 }

@@ -163,7 +163,7 @@ struct RefusalTests {
         let bob = Device(&random, oneTime: oneTime)
         var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
         let first = try initiator.seal([1, 2, 3], random: &random)
-        let shortest = 1 + (oneTime ? 1644 : 1640) + 32 + 1 + 1 + KeySize.tag
+        let shortest = 1 + (oneTime ? 1644 : 1640) + 1 + 1 + 70 + 2 * KeySize.tag
         #expect(first.count == shortest + 3)
         var output: [UInt8] = [5]
         for length in first.indices {
@@ -186,12 +186,17 @@ struct RefusalTests {
         let first = try initiator.seal([1], random: &random)
         let pending = initiator.pending
         let part = try #require(pending)
-        let key = Bytes32(Array(first[1645..<1677]))
+        let chain = initiator.ratchet.sending
+        let sending = try #require(chain)
         var output: [UInt8] = [5]
         func respond(_ number: UInt32, _ previous: UInt32, _ expected: RatchetError) {
+            let postQuantum = PostQuantumPart(
+                epoch: 1, number: number, message: Braid.Message(kind: .none, chunk: nil))
+            let header = MessageHeader(
+                ratchetKey: sending.pair.publicKey.bytes, number: number, previousCount: previous,
+                postQuantum: postQuantum)
             var message: [UInt8] = []
-            MessageHeader(preKeyPart: part, ratchetKey: key, number: number, previousCount: previous)
-                .write(into: &message)
+            Message.writeHead(part, header, key: sending.headerKey, into: &message)
             message += first.suffix(1 + KeySize.tag)
             #expect(throws: expected, "\(number) \(previous)") { _ = try bob.respond(to: message, into: &output) }
         }

@@ -23,12 +23,32 @@ struct StateTests {
         return (alice.state, bob.state, [first, lost, third, reply])
     }
 
-    @Test("version 1, byte for byte") func goldenBytes() throws {
+    @Test("version 2, byte for byte") func goldenBytes() throws {
         let (alice, bob, messages) = try golden()
-        #expect(sha256(alice) == "71879a9d173053ba0c104d056281900e7cf7e7bca1c6b7977a4de51e009d9110")
-        #expect(sha256(bob) == "b35a424c66374182a22b9d5e364049fc0f7a0098deae34b612bcff12332ef5aa")
-        #expect(sha256(messages.flatMap { $0 }) == "ad0a23c811f790978e823468114ebc021d5d3f56f2fdfb6f9dd59719d75679fd")
-        #expect((alice.count, bob.count) == (1913, 441))
+        #expect(sha256(alice) == "e6096d7277fa5273ec64ca34a4cb19ccc0c5df870872ca000fdf53c772e45afc")
+        #expect(sha256(bob) == "950d1b30f5e3ee7bd76da7af8e290d9ea9353497aa6968d6b0cc1b18910ea630")
+        #expect(sha256(messages.flatMap { $0 }) == "ad04a3cfd8aa944afeabbb3721ccde36e9af01f77d338fa27c2f9b6e215a6f86")
+        #expect((alice.count, bob.count) == (2253, 730))
+    }
+
+    @Test("version 2, in the middle of epochs, byte for byte") func goldenEpochs() throws {
+        let (aliceState, bobState, messages) = try golden()
+        var alice = try restored(aliceState)
+        var bob = try restored(bobState)
+        _ = try alice.open(messages[3], data: [9])
+        var random = SeededRandomSource(43)
+        var states: [UInt8] = []
+        for round in 0..<110 {
+            let (one, two) = (try alice.seal([1], random: &random), try alice.seal([2], random: &random))
+            // One of three is lost, so that parity chunks are among those that arrive.
+            if round % 3 > 0 { _ = try bob.open(one) }
+            _ = try bob.open(two)
+            _ = try alice.open(try bob.seal([3], random: &random))
+            if round % 10 == 9 { states += alice.state + bob.state }
+        }
+        let epochs = (alice.ratchet.postQuantum.braid.epoch, bob.ratchet.postQuantum.braid.epoch)
+        #expect(epochs == (3, 3))
+        #expect(sha256(states) == "f63103b85c831573a0863afe549c83fe8848562a3cc8e2edf7b74cf51b7f2583")
     }
 
     @Test("a state of the golden conversation goes on") func goldenContinues() throws {
@@ -60,7 +80,7 @@ struct StateTests {
 
     @Test("other versions, flags and counts are refused") func refused() throws {
         let (alice, bob, _) = try golden()
-        for version in UInt8.min...UInt8.max where version != 1 {
+        for version in UInt8.min...UInt8.max where version != 2 {
             #expect(throws: RatchetError.unsupportedVersion) { _ = try restored([version] + bob.dropFirst()) }
         }
         for state in [alice, bob] {
@@ -68,17 +88,17 @@ struct StateTests {
             let otherRole = state == bob ? state[1] ^ 1 : state[1]
             for flags in UInt8.min...UInt8.max where flags != state[1] && flags != otherRole {
                 #expect(throws: RatchetError.malformed, "\(flags)") {
-                    _ = try restored([1, flags] + state.dropFirst(2))
+                    _ = try restored([2, flags] + state.dropFirst(2))
                 }
             }
         }
         let (_, golden, messages) = try golden()
-        var confused = try restored([1, golden[1] ^ 1] + golden.dropFirst(2))
+        var confused = try restored([2, golden[1] ^ 1] + golden.dropFirst(2))
         #expect(confused.refusal(of: messages[1], data: [9]) == .differentSession)
         // One skipped key more than are allowed, with all the bytes for it.
-        var counted = Array(bob.dropLast(2 + 2 * SkippedKeys.recordSize))
+        var counted = Array(bob.dropLast(2 + 2 * FinishedChains.keySize))
         counted.append(bigEndian: UInt16(RatchetLimits.maximumSkippedKeys + 1))
-        counted += [UInt8](repeating: 0, count: (RatchetLimits.maximumSkippedKeys + 1) * SkippedKeys.recordSize)
+        counted += [UInt8](repeating: 0, count: (RatchetLimits.maximumSkippedKeys + 1) * FinishedChains.keySize)
         #expect(throws: RatchetError.malformed) { _ = try restored(counted) }
     }
 
@@ -88,7 +108,7 @@ struct StateTests {
             _ = try pair.bob.open(try pair.alice.seal([], random: &pair.random))
             _ = try pair.alice.open(try pair.bob.seal([], random: &pair.random))
         }
-        #expect(pair.bob.ratchet.pastKeys.count == RatchetLimits.maximumRememberedChains)
+        #expect(pair.bob.ratchet.finished.chains.count == RatchetLimits.maximumRememberedChains)
         #expect(try restored(pair.bob.state).state == pair.bob.state)
     }
 }

@@ -177,3 +177,44 @@ extension Session {
         return try decrypt(message.span, associatedData: data.span, into: &output).skipped
     }
 }
+
+/// What the peer of a session could send, or whoever has stolen its header keys.
+extension Session {
+    /// Which of our receiving header keys a forged header is sealed with.
+    enum ForgedChain { case current, next }
+
+    /// A message with a header of our choice and a wrong tag. Its post-quantum part is the one that belongs there if `part`
+    /// is nil.
+    func forged(
+        _ chain: ForgedChain, _ key: [UInt8], _ number: UInt32, _ previous: UInt32, part: PostQuantumPart? = nil
+    ) -> [UInt8] {
+        let next = ratchet.receiving?.next ?? 0
+        let gap =
+            switch chain {
+            case .current: number &- next
+            case .next: (previous > next ? previous - next : 0) &+ number
+            }
+        let genuine = PostQuantumPart(
+            epoch: ratchet.postQuantum.receivingEpoch + 1, number: ratchet.postQuantum.receiving.next &+ gap,
+            message: Braid.Message(kind: .none, chunk: nil))
+        var clear: [UInt8] = []
+        MessageHeader(
+            ratchetKey: Bytes32(key), number: number, previousCount: previous, postQuantum: part ?? genuine
+        ).write(into: &clear)
+        return forged(chain, clear)
+    }
+
+    /// The same with the bytes of a header.
+    func forged(_ chain: ForgedChain, _ clear: [UInt8]) -> [UInt8] {
+        let current = ratchet.receiving?.headerKey
+        let key = chain == .current ? current ?? ratchet.nextReceivingHeader : ratchet.nextReceivingHeader
+        return sealedHeader(clear, key, first: 0x20) + [UInt8](repeating: 0xAA, count: 16)
+    }
+}
+
+/// First byte, length and sealed header.
+func sealedHeader(_ clear: [UInt8], _ key: HeaderKey, first: UInt8) -> [UInt8] {
+    var message = [first, UInt8(clear.count)]
+    key.seal(clear, first: first, into: &message)
+    return message
+}

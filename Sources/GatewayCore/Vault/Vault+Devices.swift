@@ -6,7 +6,7 @@ import RequestQueue
 
 extension Vault {
     /// Bytes that a message is longer while its session has not been answered: the prekey part.
-    private static var preKeyPart: Int { 1644 }
+    private static var preKeyPart: Int { Session.maximumPreKeyPart }
 
     /// Takes the own device out of the store, or makes it.
     mutating func holdOwnDevice(

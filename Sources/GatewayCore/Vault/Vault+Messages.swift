@@ -231,7 +231,7 @@ extension Vault {
                     guard copies[key] == nil else { continue }
                     return copy(job, envelope, sender, recipient, now, &changes, &step)
                 case .tooFarAhead: reason = .tooFarAhead
-                case .malformed, .unsupportedVersion: reason = .malformed
+                case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
                 default: continue
                 }
             }

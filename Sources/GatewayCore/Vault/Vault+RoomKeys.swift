@@ -118,7 +118,7 @@ extension Vault {
                 case .duplicate: throw OpenError(reason: .copy)
                 case .tooFarAhead: reason = .tooFarAhead
                 case .beforeDistribution: reason = .beforeJoining
-                case .malformed, .unsupportedVersion: reason = .malformed
+                case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
                 default: reason = .notAuthentic
                 }
             }

@@ -60,7 +60,7 @@ package struct Vault<Random: RandomSource> {
     static var copyLimit: Int { 2048 }
     /// Bytes that a message of an established session is longer than its plaintext, at most: see the wire format of
     /// DoubleRatchet.
-    static var ratchetOverhead: Int { 59 }
+    static var ratchetOverhead: Int { Session.maximumOverhead }
 
     struct InFlight {
         var connection: ConnectionID?

@@ -1,0 +1,46 @@
+/// Chunks of one erasure-coded value, kept until there are enough of them.
+///
+/// Any `needed` different ones do; copies and what comes later are left out. In the state: `count u8`, then records of
+/// `index u16 || 32 bytes` in the order of their arrival.
+struct ChunkCollector: Sendable {
+    private static let recordSize = 2 + ErasureCode.chunkSize
+
+    private let needed: Int
+    private var records: [UInt8] = []
+
+    /// For a value of `size` bytes, a multiple of 32.
+    init(size: Int) {
+        needed = size / ErasureCode.chunkSize
+    }
+
+    /// Takes a chunk and returns the value when it was the last that was needed.
+    mutating func add(_ chunk: ErasureCode.Chunk) -> [UInt8]? {
+        let (high, low) = (UInt8(chunk.index >> 8), UInt8(truncatingIfNeeded: chunk.index))
+        for start in stride(from: 0, to: records.count, by: Self.recordSize)
+        where records[start] == high && records[start + 1] == low {
+            return nil
+        }
+        records.reserveCapacity(records.count + Self.recordSize)
+        records.append(high)
+        records.append(low)
+        chunk.bytes.append(to: &records)
+        return records.count == needed * Self.recordSize ? ErasureCode.decode(records) : nil
+    }
+
+    init(size: Int, from reader: inout ByteReader) throws(RatchetError) {
+        self.init(size: size)
+        let count = Int(try reader.byte())
+        // A full one would have been decoded.
+        guard count < needed else { throw .malformed }
+        records = Array(try reader.take(count * Self.recordSize))
+        for start in stride(from: 0, to: records.count, by: Self.recordSize)
+        where records[start] >= ErasureCode.maximumIndex >> 8 {
+            throw .malformed
+        }
+    }
+
+    func serialize(into output: inout [UInt8]) {
+        output.append(UInt8(records.count / Self.recordSize))
+        output.append(contentsOf: records)
+    }
+}

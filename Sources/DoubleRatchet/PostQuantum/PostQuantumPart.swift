@@ -1,0 +1,53 @@
+/// The part of every header that belongs to the Sparse Post-Quantum Ratchet.
+///
+/// ```
+/// | version | kind   | epoch   | number  | [chunk index | chunk] |
+/// | 4 bits  | 4 bits | varint  | varint  | varint       | 32     |
+/// ```
+/// 3 to 9 bytes, 33 or 34 more with a chunk, which all kinds but 0 have. Version 1. The part is mandatory.
+struct PostQuantumPart: Hashable, Sendable {
+    static let maximumSize = 1 + 3 + 5 + 2 + ErasureCode.chunkSize
+
+    /// The epoch that the sender's braid is in; the message is under the chain of the one before.
+    let epoch: UInt32
+    /// The message's place in that chain.
+    let number: UInt32
+    let message: Braid.Message
+
+    init(epoch: UInt32, number: UInt32, message: Braid.Message) {
+        (self.epoch, self.number, self.message) = (epoch, number, message)
+    }
+
+    /// Reads to the end of `reader`.
+    ///
+    /// - Throws: ``RatchetError/downgrade`` where there is nothing or an older version than `minimumVersion`,
+    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for bytes left over.
+    init(from reader: inout ByteReader, minimumVersion: UInt8) throws(RatchetError) {
+        guard !reader.rest.isEmpty else { throw .downgrade }
+        let first = try reader.byte()
+        guard first >> 4 >= minimumVersion else { throw .downgrade }
+        guard first >> 4 == SparsePostQuantumRatchet.version else { throw .unsupportedVersion }
+        guard let kind = Braid.Message.Kind(rawValue: first & 0x0F) else { throw .malformed }
+        epoch = try reader.varint()
+        guard epoch > 0, epoch < Braid.maximumEpoch else { throw .malformed }
+        number = try reader.varint()
+        var chunk: ErasureCode.Chunk?
+        if kind != .none {
+            let index = try reader.varint()
+            guard index < ErasureCode.maximumIndex else { throw .malformed }
+            chunk = ErasureCode.Chunk(index: UInt16(index), bytes: try reader.bytes32())
+        }
+        message = Braid.Message(kind: kind, chunk: chunk)
+        guard reader.rest.isEmpty else { throw .malformed }
+    }
+
+    func write(into output: inout [UInt8]) {
+        output.append(SparsePostQuantumRatchet.version << 4 | message.kind.rawValue)
+        output.append(varint: epoch)
+        output.append(varint: number)
+        if let chunk = message.chunk {
+            output.append(varint: UInt32(chunk.index))
+            chunk.bytes.append(to: &output)
+        }
+    }
+}

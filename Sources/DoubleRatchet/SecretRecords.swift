@@ -1,0 +1,66 @@
+/// Secret records of one fixed size, oldest first, in one block of memory of its own that is wiped with it.
+struct SecretRecords: ~Copyable, Sendable {
+    let recordSize: Int
+    private(set) var count = 0
+    private var capacity = 0
+    private nonisolated(unsafe) var memory = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+
+    init(recordSize: Int) {
+        self.recordSize = recordSize
+    }
+
+    /// Takes over as many records as `bytes` holds.
+    init(recordSize: Int, records bytes: UnsafeRawBufferPointer) {
+        self.init(recordSize: recordSize)
+        reserve(bytes.count / recordSize)
+        memory.copyMemory(from: bytes)
+        count = bytes.count / recordSize
+    }
+
+    deinit {
+        SecretBytes.wipe(memory)
+        memory.deallocate()
+    }
+
+    /// All records, one after the other.
+    var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[0..<count * recordSize]) }
+
+    subscript(index: Int) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: memory[index * recordSize..<(index + 1) * recordSize])
+    }
+
+    /// Appends a record that `fill` writes.
+    mutating func append(_ fill: (UnsafeMutableRawBufferPointer) -> Void) {
+        reserve(count + 1)
+        fill(UnsafeMutableRawBufferPointer(rebasing: memory[count * recordSize..<(count + 1) * recordSize]))
+        count += 1
+    }
+
+    mutating func remove(at index: Int) {
+        shiftDown(from: index + 1, to: index)
+    }
+
+    mutating func removeFirst(_ number: Int) {
+        shiftDown(from: number, to: 0)
+    }
+
+    /// Moves everything from record `source` on to record `target` below it, and wipes what becomes free.
+    private mutating func shiftDown(from source: Int, to target: Int) {
+        let moved = UnsafeRawBufferPointer(rebasing: memory[source * recordSize..<count * recordSize])
+        let end = (target + count - source) * recordSize
+        UnsafeMutableRawBufferPointer(rebasing: memory[target * recordSize..<end]).copyMemory(from: moved)
+        SecretBytes.wipe(UnsafeMutableRawBufferPointer(rebasing: memory[end..<count * recordSize]))
+        count -= source - target
+    }
+
+    mutating func reserve(_ needed: Int) {
+        guard needed > capacity else { return }
+        capacity = max(needed, 2 * capacity, 8)
+        let larger = UnsafeMutableRawBufferPointer.allocate(byteCount: capacity * recordSize, alignment: 16)
+        larger.initializeMemory(as: UInt8.self, repeating: 0)
+        larger.copyMemory(from: bytes)
+        SecretBytes.wipe(memory)
+        memory.deallocate()
+        memory = larger
+    }
+}

@@ -1,0 +1,99 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// Data directories that the version before the Triple Ratchet has written: a gateway with two accounts and a message under
+/// way, and two sidecars that knew each other. They are kept as they were, in `Golden/schema2.tar.gz`.
+@Suite struct GoldenTests {
+    private let directory: String
+
+    init() throws {
+        directory = FileManager.default.temporaryDirectory.appendingPathComponent("pawl-golden-\(UUID())").path
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        let tar = Process()
+        tar.executableURL = URL(fileURLWithPath: "/bin/tar")
+        let archive = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+            .appendingPathComponent("Golden/schema2.tar.gz").path
+        tar.arguments = ["xzf", archive, "-C", directory, "--no-same-owner"]
+        try tar.run()
+        tar.waitUntilExit()
+        try #require(tar.terminationStatus == 0)
+    }
+
+    private func remove() { try? FileManager.default.removeItem(atPath: directory) }
+
+    private func options(_ name: String) -> PawlProcess.Options {
+        var options = PawlProcess.Options()
+        options.dataDirectory = "\(directory)/\(name)"
+        options.environment["PAWL_UPSTREAM_NETWORK"] = "example"
+        options.environment["PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND"] = "0"
+        return options
+    }
+
+    /// Accounts and latches stay; what had been sealed and not delivered is told as lost to its sender.
+    @Test func aGatewayGoesOn() throws {
+        defer { remove() }
+        let accounts = try AccountLab(accounts: ["alice", "bob"])
+        let tap = try WireTap(backend: accounts.server.port)
+        var options = options("gateway")
+        options.policy = "hosted"
+        let gateway = try PawlProcess(upstream: tap.port, options)
+        defer {
+            gateway.stop()
+            tap.stop()
+            accounts.server.stop()
+            accounts.services.stop()
+        }
+        #expect(try gateway.admin(["queue", "--state", "dead"]).stdout.contains("earlier version"))
+        let alice = try AccountLab.login(gateway.port, nick: "alice", account: "alice")
+        let bob = try AccountLab.login(gateway.port, nick: "bob", account: "bob")
+        alice.send("PRIVMSG bob :canary three")
+        try bob.expectMessage("canary three")
+        bob.send("PRIVMSG alice :canary four")
+        try alice.expectMessage("canary four")
+        let status = try gateway.admin(["status", "--json"]).stdout
+        #expect(status.contains("\"custodyGateway\" : 2"))
+        #expect(!bob.transcript.contains { $0.body.contains("under way") })
+        #expect(!tap.shows("canary"))
+    }
+
+    /// Pins and what was compared stay; sessions begin anew before anything is sent.
+    @Test func sidecarsGoOn() throws {
+        defer { remove() }
+        let server = try NgIRCd()
+        let tap = try WireTap(backend: server.port)
+        var sidecars: [PawlProcess] = []
+        defer {
+            for sidecar in sidecars { sidecar.stop() }
+            tap.stop()
+            server.stop()
+        }
+        for name in ["alice", "bob"] {
+            var options = options(name)
+            options.isSidecar = true
+            sidecars.append(try PawlProcess(upstream: tap.port, options))
+        }
+        let before = try sidecars[0].admin(["sidecar", "status", "--json"]).stdout
+        #expect(before.contains("\"keys\" : \"verified\"") && before.contains("\"name\" : \"bob\""))
+        let people = try zip(sidecars, ["alice", "bob"]).map { sidecar, nick in
+            let client = try IRCClient(port: sidecar.port)
+            try client.register(nick: nick, caps: nil)
+            return client
+        }
+        people[0].send("PRIVMSG bob :canary three")
+        try people[1].expectMessage("[e2e] canary three")
+        people[1].send("PRIVMSG alice :canary four")
+        try people[0].expectMessage("[e2e verified] canary four")
+        for person in people {
+            person.send("JOIN #room")
+            try person.expect("366")
+        }
+        try people[0].expect("bob") { $0.command == "JOIN" && $0.nick == "bob" }
+        people[0].send("PRIVMSG #room :canary five")
+        try people[1].expectMessage("[e2e] canary five")
+        let after = try sidecars[0].admin(["sidecar", "status", "--json"]).stdout
+        #expect(after.contains("\"keys\" : \"verified\""))
+        #expect(!people[0].transcript.contains { $0.body.contains("keys that are not the ones") })
+        #expect(!tap.shows("canary"))
+    }
+}
