@@ -54,12 +54,18 @@ public struct IdentityKey: Hashable, Sendable, CustomStringConvertible {
 
     /// What is signed: `"DoubleRatchet/1 " || context || 0x00 || message`.
     static func signedBytes(_ message: Span<UInt8>, context: String) -> [UInt8] {
-        precondition(!context.utf8.contains(0), "a context has no zero byte")
-        var bytes = Array("DoubleRatchet/1 ".utf8)
-        bytes.append(contentsOf: context.utf8)
-        bytes.append(0)
+        var bytes: [UInt8] = []
+        append(context: context, to: &bytes)
         message.withUnsafeBytes { bytes.append(contentsOf: $0) }
         return bytes
+    }
+
+    /// The part of it before the message.
+    static func append(context: String, to bytes: inout [UInt8]) {
+        precondition(!context.utf8.contains(0), "a context has no zero byte")
+        bytes.append(contentsOf: "DoubleRatchet/1 ".utf8)
+        bytes.append(contentsOf: context.utf8)
+        bytes.append(0)
     }
 
     /// The key in hexadecimal; it is public.

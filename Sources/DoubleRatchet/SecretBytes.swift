@@ -6,10 +6,10 @@
     import Darwin
 #endif
 
-/// Secret bytes on the heap, never changed after they were made, wiped when the last reference goes.
+/// Secret bytes on the heap, not changed while anybody else holds them, wiped when the last reference goes.
 ///
 /// An inline secret in a struct leaves copies behind whenever the struct moves, so this is the only type here that holds
-/// secrets. Being immutable it can be shared between a state and the candidate for its successor; whichever of the two is
+/// secrets. Not changing it can be shared between a state and the candidate for its successor; whichever of the two is
 /// dropped takes its own secrets with it. Its description shows the length and nothing else.
 public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflectable {
     private nonisolated(unsafe) let buffer: UnsafeMutableRawBufferPointer
@@ -53,10 +53,24 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
 
     /// Whether both hold the same bytes, in time that depends on the lengths only.
     func isEqual(to other: SecretBytes) -> Bool {
-        guard count == other.count else { return false }
+        Self.areEqual(UnsafeRawBufferPointer(buffer), UnsafeRawBufferPointer(other.buffer))
+    }
+
+    /// Whether two runs of bytes are the same, in time that depends on the lengths only.
+    static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
+        guard one.count == other.count else { return false }
         var difference: UInt8 = 0
-        for index in 0..<count { difference |= buffer[index] ^ other.buffer[index] }
+        for index in one.indices { difference |= one[index] ^ other[index] }
         return difference == 0
+    }
+
+    /// Puts `bytes` in place of `secret`: into its memory where nobody else holds it and the length is the same.
+    static func replace(_ secret: inout SecretBytes, by bytes: UnsafeRawBufferPointer) {
+        if secret.count == bytes.count, isKnownUniquelyReferenced(&secret) {
+            secret.buffer.copyMemory(from: bytes)
+        } else {
+            secret = SecretBytes(copying: bytes)
+        }
     }
 
     /// Whether all bytes are zero, in time that depends on the length only.

@@ -60,13 +60,15 @@ public struct SenderKey: ~Copyable, Sendable {
         let header = SenderKeyMessage(keyID: id, iteration: iteration)
         let start = output.count
         header.writeHeader(into: &output)
-        let data = header.authenticated(signatureKey, associatedData)
+        var data = header.authenticated(signatureKey, associatedData)
+        defer { Scratch.giveBack(&data) }
         plaintext.withUnsafeBytes {
             SenderMessageKey(chainKey.messageKey).seal($0, authenticating: data, into: &output)
         }
-        let signed = output[start...].withUnsafeBytes { SenderKeyMessage.signed($0, associatedData) }
-        output.append(contentsOf: Primitives.sign(signed, with: signingKey))
-        chainKey = chainKey.next
+        var signed = output[start...].withUnsafeBytes { SenderKeyMessage.signed($0, associatedData) }
+        defer { Scratch.giveBack(&signed) }
+        signed.withUnsafeBytes { Primitives.sign($0, with: signingKey, into: &output) }
+        chainKey.advance()
         iteration += 1
     }
 

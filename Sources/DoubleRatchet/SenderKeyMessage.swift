@@ -48,24 +48,23 @@ public struct SenderKeyMessage: Sendable {
         output.append(bigEndian: iteration)
     }
 
-    /// What the AEAD authenticates. Fixed lengths first, so no two inputs give the same bytes.
+    /// What the AEAD authenticates. Fixed lengths first, so no two inputs give the same bytes. The array is on loan.
     func authenticated(_ signatureKey: Bytes32, _ associatedData: Span<UInt8>) -> [UInt8] {
-        var data: [UInt8] = []
-        data.reserveCapacity(Bytes32.count + Self.headerSize + associatedData.count)
+        var data = Scratch.take()
         signatureKey.append(to: &data)
         writeHeader(into: &data)
         associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
         return data
     }
 
-    /// What is signed, for the message without its signature.
+    /// What is signed, for the message without its signature. The array is on loan.
     static func signed(_ message: UnsafeRawBufferPointer, _ associatedData: Span<UInt8>) -> [UInt8] {
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(8 + associatedData.count + message.count)
+        var bytes = Scratch.take()
+        IdentityKey.append(context: signatureContext, to: &bytes)
         bytes.append(bigEndian: UInt64(associatedData.count))
         associatedData.withUnsafeBytes { bytes.append(contentsOf: $0) }
         bytes.append(contentsOf: message)
-        return IdentityKey.signedBytes(bytes.span, context: signatureContext)
+        return bytes
     }
 }
 
@@ -74,29 +73,48 @@ public struct SenderKeyMessage: Sendable {
 /// `key 32 || nonce 12 = HKDF-SHA256(salt 00 * 32, message key of the chain, "DoubleRatchet/1 sender key", 44)`, so that a
 /// chain key that found its way into a session would open nothing there.
 struct SenderMessageKey: ~Copyable {
-    private let key: SecretBytes
-    private let nonce: [UInt8]
+    private let messageKey: MessageKey
 
     private static let info = Array("DoubleRatchet/1 sender key".utf8)
-    private static let salt = SecretBytes(count: 32) { _ in }
 
     init(_ messageKey: consuming MessageKey) {
-        let outputs = Primitives.hkdf(salt: Self.salt, secret: messageKey.secret, info: Self.info, blocks: 2)
-        key = outputs[0]
-        nonce = outputs[1].withUnsafeBytes { Array($0.prefix(KeySize.nonce)) }
+        self.messageKey = messageKey
+    }
+
+    /// Lends key and nonce to `body`, which must not keep the pointers.
+    private borrowing func withParts<Failure: Error>(
+        _ body: (_ key: UnsafeRawBufferPointer, _ nonce: UnsafeRawBufferPointer) throws(Failure) -> Void
+    ) throws(Failure) {
+        let size = KeySize.aes256 + KeySize.nonce
+        try withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { (bytes) throws(Failure) in
+            defer { SecretBytes.wipe(bytes) }
+            messageKey.withUnsafeBytes { secret in
+                // No salt is a salt of zeros (RFC 5869, section 2.2).
+                Self.info.withUnsafeBytes {
+                    Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: $0, into: bytes)
+                }
+            }
+            try body(
+                UnsafeRawBufferPointer(rebasing: bytes[..<KeySize.aes256]),
+                UnsafeRawBufferPointer(rebasing: bytes[KeySize.aes256...]))
+        }
     }
 
     /// Appends ciphertext and tag to `output`.
     consuming func seal(
         _ plaintext: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
     ) {
-        Primitives.seal(plaintext, key: key, nonce: nonce, authenticating: data, into: &output)
+        withParts { key, nonce in
+            Primitives.seal(plaintext, key: key, nonce: nonce, authenticating: data, into: &output)
+        }
     }
 
     /// Appends the plaintext to `output`, or throws ``RatchetError/authenticationFailed`` and leaves it alone.
     consuming func open(
         _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
-        try Primitives.open(sealed, key: key, nonce: nonce, authenticating: data, into: &output)
+        try withParts { (key, nonce) throws(RatchetError) in
+            try Primitives.open(sealed, key: key, nonce: nonce, authenticating: data, into: &output)
+        }
     }
 }

@@ -51,12 +51,15 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
             let header = try SenderKeyMessage(bytes)
             guard header.keyID == id else { throw .unknownSenderKey }
             let unsigned = UnsafeRawBufferPointer(rebasing: bytes.dropLast(KeySize.signature))
-            let signed = SenderKeyMessage.signed(unsigned, associatedData)
-            guard Primitives.verify(Array(bytes.suffix(KeySize.signature)), of: signed, by: signatureKey) else {
+            var signed = SenderKeyMessage.signed(unsigned, associatedData)
+            defer { Scratch.giveBack(&signed) }
+            let signature = UnsafeRawBufferPointer(rebasing: bytes.suffix(KeySize.signature))
+            guard signed.withUnsafeBytes({ Primitives.verify(signature, of: $0, by: signatureKey) }) else {
                 throw .authenticationFailed
             }
             let sealed = UnsafeRawBufferPointer(rebasing: unsigned.dropFirst(SenderKeyMessage.headerSize))
-            let data = header.authenticated(signatureKey, associatedData)
+            var data = header.authenticated(signatureKey, associatedData)
+            defer { Scratch.giveBack(&data) }
             return Session.Received(
                 skipped: try receive(header.iteration, sealed, authenticating: data, into: &output))
         }
@@ -77,6 +80,12 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         let gap = iteration - next
         guard gap <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
         guard iteration < UInt32.max else { throw .exhausted }
+        if gap == 0 {
+            try SenderMessageKey(chainKey.messageKey).open(sealed, authenticating: data, into: &output)
+            chainKey.advance()
+            next += 1
+            return 0
+        }
         let key = chainKey.advanced(by: gap)
         try SenderMessageKey(key.messageKey).open(sealed, authenticating: data, into: &output)
 

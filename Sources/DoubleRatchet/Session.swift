@@ -164,7 +164,9 @@ public struct Session: ~Copyable, Sendable {
         let start = output.count
         Message.writeHead(pending, step.header, key: step.headerKey, into: &output)
         let data = output[start...].withUnsafeBytes { authenticated($0, associatedData) }
-        plaintext.withUnsafeBytes { step.messageKey.seal($0, authenticating: data, into: &output) }
+        plaintext.withUnsafeBytes {
+            MessageKey(secret: step.messageSecret).seal($0, authenticating: data, into: &output)
+        }
         ratchet.sent(step)
     }
 

@@ -99,14 +99,13 @@ struct TripleRatchet: ~Copyable, Sendable {
     struct Sending {
         let header: MessageHeader
         let headerKey: HeaderKey
-        fileprivate let messageSecret: SecretBytes
+        /// What the ``MessageKey`` of this message and no other is made of. A property of that type here makes the optimizer of
+        /// Swift 6.3 abort when it is also asked for testability.
+        let messageSecret: SecretBytes
         fileprivate let root: RootKey
         fileprivate let chain: SendingChain
         fileprivate let nextSendingHeader: HeaderKey
         fileprivate let postQuantum: SparsePostQuantumRatchet
-
-        /// For this message and no other.
-        var messageKey: MessageKey { MessageKey(secret: messageSecret) }
     }
 
     /// Prepares the next message. ``sent(_:)`` makes it so.

@@ -8,5 +8,8 @@ struct Benchmarks: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "Benchmarks",
         abstract: "Measures pawl beside its peers, in one run, and prints Markdown tables.",
-        subcommands: [Tables.self, Load.self, RoomLoad.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self])
+        subcommands: [
+            Tables.self, Load.self, RoomLoad.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self,
+            RatchetLoad.self, OMEMOLoad.self,
+        ])
 }

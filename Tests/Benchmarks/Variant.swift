@@ -29,6 +29,8 @@ struct Workbench {
     var haproxy: String
     /// An empty directory, on the file system that is to be measured.
     var directory: String
+    /// Where the executables of the ratchet's peers are, or `nil` where they are not to be measured.
+    var ratchetPeers: String?
     /// How many files one process may hold open.
     var descriptors: Int
 

@@ -5,40 +5,64 @@
 /// | AES-256-CBC   | HMAC-SHA256 | IV 16  |  = HKDF-SHA256(salt 00 * 32, secret, info, 80)
 /// ```
 struct OMEMOCipherKeys: ~Copyable {
-    private let cipher: SecretBytes
-    private let mac: SecretBytes
-    private let iv: SecretBytes
+    private let bytes: SecretBytes
 
     init(secret: SecretBytes, info: [UInt8]) {
-        let salt = SecretBytes(count: 32) { _ in }
-        let outputs = Primitives.hkdf(salt: salt, secret: secret, info: info, blocks: 3)
-        cipher = outputs[0]
-        mac = outputs[1]
-        iv = outputs[2].withUnsafeBytes { SecretBytes(copying: UnsafeRawBufferPointer(rebasing: $0.prefix(16))) }
+        self.init(MessageKey(secret: secret), info: info)
+    }
+
+    init(_ messageKey: consuming MessageKey, info: [UInt8]) {
+        bytes = messageKey.withUnsafeBytes { secret in
+            info.withUnsafeBytes { info in
+                // No salt is a salt of zeros (RFC 5869, section 2.2).
+                SecretBytes(count: 80) {
+                    Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: info, into: $0)
+                }
+            }
+        }
     }
 
     borrowing func seal(_ plaintext: UnsafeRawBufferPointer) -> [UInt8] {
-        Primitives.sealCBC(plaintext, key: cipher, iv: iv)
+        bytes.withUnsafeBytes {
+            Primitives.sealCBC(
+                plaintext, key: UnsafeRawBufferPointer(rebasing: $0[..<32]),
+                iv: UnsafeRawBufferPointer(rebasing: $0[64...]))
+        }
     }
 
     /// Only after ``verify(_:of:_:)``.
     borrowing func open(_ ciphertext: UnsafeRawBufferPointer, into output: inout [UInt8]) throws(RatchetError) {
-        try Primitives.openCBC(ciphertext, key: cipher, iv: iv, into: &output)
+        try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
+            try Primitives.openCBC(
+                ciphertext, key: UnsafeRawBufferPointer(rebasing: bytes[..<32]),
+                iv: UnsafeRawBufferPointer(rebasing: bytes[64...]), into: &output)
+        }
+    }
+
+    private borrowing func withMAC<Result>(
+        of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer,
+        _ body: (UnsafeRawBufferPointer) -> Result
+    ) -> Result {
+        withUnsafeTemporaryAllocation(byteCount: Primitives.hashSize, alignment: 8) { code in
+            bytes.withUnsafeBytes {
+                Primitives.hmac(key: UnsafeRawBufferPointer(rebasing: $0[32..<64]), first, second, into: code)
+            }
+            return body(UnsafeRawBufferPointer(code))
+        }
     }
 
     /// The first `length` bytes of the HMAC over two parts, one after the other.
     borrowing func mac(of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, length: Int) -> [UInt8] {
-        Primitives.hmac(key: mac, first, second).withUnsafeBytes { Array($0.prefix(length)) }
+        withMAC(of: first, second) { Array($0.prefix(length)) }
     }
 
     /// Compares a truncated HMAC in time that depends on its length only.
     borrowing func verify(
         _ received: UnsafeRawBufferPointer, of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer
     ) throws(RatchetError) {
-        var difference: UInt8 = 0
-        for (left, right) in zip(mac(of: first, second, length: received.count), received) {
-            difference |= left ^ right
+        let isGenuine = withMAC(of: first, second) {
+            SecretBytes.areEqual(UnsafeRawBufferPointer(rebasing: $0.prefix(received.count)), received)
         }
-        guard difference == 0 else { throw .authenticationFailed }
+        guard isGenuine else { throw .authenticationFailed }
     }
 }

@@ -36,9 +36,15 @@ public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
 
     /// The key in its wire form.
     public var bytes: [UInt8] {
+        var bytes: [UInt8] = []
+        append(to: &bytes)
+        return bytes
+    }
+
+    func append(to bytes: inout [UInt8]) {
         switch profile {
-        case .omemo2: rawBytes.array
-        case .axolotl: profile.wireForm(agreementKey: rawBytes)
+        case .omemo2: rawBytes.append(to: &bytes)
+        case .axolotl: profile.append(agreementKey: rawBytes, to: &bytes)
         }
     }
 

@@ -97,16 +97,20 @@ struct OMEMORatchet: ~Copyable, Sendable {
     }
 
     /// Takes the step whose message key was used.
-    mutating func sent(_ chain: SendingChain, root: SecretBytes) {
+    mutating func sent(_ chain: consuming SendingChain, root: SecretBytes) {
         self.root = root
-        sending = SendingChain(pair: chain.pair, key: chain.key.next, next: chain.next + 1)
+        // Now `chain` alone holds its key, which is then overwritten in its place.
+        sending = nil
+        chain.key.advance()
+        chain.next += 1
+        sending = chain
     }
 
     // MARK: Receiving (section 3.5)
 
     /// Lets `open` try the message's key and only then takes the step.
     mutating func receive(
-        _ header: Header, open: (SecretBytes) throws(RatchetError) -> Void
+        _ header: Header, open: (consuming MessageKey) throws(RatchetError) -> Void
     ) throws(RatchetError) -> Progress {
         if let chain = receiving, chain.ratchetKey == header.ratchetKey, header.number >= chain.next {
             let (advanced, progress) = try receive(header, in: chain, open: open)
@@ -120,7 +124,7 @@ struct OMEMORatchet: ~Copyable, Sendable {
             return progress
         }
         if let index = skipped.index(of: header.ratchetKey, number: header.number) {
-            try open(skipped.messageKey(at: index).secret)
+            try open(skipped.messageKey(at: index))
             skipped.remove(at: index)
             return Progress(skipped: 0, reachedHeartbeat: false)
         }
@@ -133,13 +137,13 @@ struct OMEMORatchet: ~Copyable, Sendable {
     }
 
     private mutating func receive(
-        _ header: Header, in chain: ReceivingChain, open: (SecretBytes) throws(RatchetError) -> Void
+        _ header: Header, in chain: ReceivingChain, open: (consuming MessageKey) throws(RatchetError) -> Void
     ) throws(RatchetError) -> (ReceivingChain, Progress) {
         let gap = header.number - chain.next
         guard gap <= OMEMOLimits.maximumSkip else { throw .tooFarAhead }
         guard header.number < UInt32.max else { throw .exhausted }
         let key = chain.key.advanced(by: gap)
-        try open(key.messageKey.secret)
+        try open(key.messageKey)
 
         store(chain, upTo: header.number)
         let advanced = ReceivingChain(ratchetKey: chain.ratchetKey, key: key.next, next: header.number + 1)
@@ -153,14 +157,14 @@ struct OMEMORatchet: ~Copyable, Sendable {
     }
 
     private mutating func receiveStep(
-        _ header: Header, open: (SecretBytes) throws(RatchetError) -> Void
+        _ header: Header, open: (consuming MessageKey) throws(RatchetError) -> Void
     ) throws(RatchetError) -> Progress {
         guard let sending else { throw .authenticationFailed }
         guard header.number <= OMEMOLimits.maximumSkip else { throw .tooFarAhead }
         let shared = try sending.pair.agree(with: try AgreementPublicKey(header.ratchetKey))
         let (nextRoot, first) = Self.step(root, shared, info: rootInfo)
         let key = first.advanced(by: header.number)
-        try open(key.messageKey.secret)
+        try open(key.messageKey)
 
         let missing = receiving.map { retire($0, length: header.previousCount) } ?? 0
         store(ReceivingChain(ratchetKey: header.ratchetKey, key: first, next: 0), upTo: header.number)

@@ -164,11 +164,12 @@ public struct OMEMOSession: ~Copyable, Sendable {
         _ plaintext: Span<UInt8>, random: inout some RandomSource, into output: inout [UInt8]
     ) throws(RatchetError) -> Form {
         let (chain, root) = try ratchet.chainForSending(random: &random)
-        let keys = OMEMOCipherKeys(secret: chain.key.messageKey.secret, info: profile.messageInfo)
+        let keys = OMEMOCipherKeys(chain.key.messageKey, info: profile.messageInfo)
         let authenticated = OMEMOMessage.authenticated(
             profile: profile, ratchetKey: chain.pair.publicKey.bytes, number: chain.next,
             previousCount: ratchet.previousCount, ciphertext: plaintext.withUnsafeBytes { keys.seal($0) })
-        let identities = identities(sentByUs: true)
+        var identities = identities(sentByUs: true)
+        defer { Scratch.giveBack(&identities) }
         let mac = identities.withUnsafeBytes { identities in
             authenticated.withUnsafeBytes { keys.mac(of: identities, $0, length: profile.macLength) }
         }
@@ -179,7 +180,7 @@ public struct OMEMOSession: ~Copyable, Sendable {
             OMEMOMessage.write(authenticated, mac: mac, profile: profile, into: &message)
             exchange.write(around: message, into: &output)
         }
-        ratchet.sent(chain, root: root)
+        ratchet.sent(consume chain, root: root)
         return isEstablished ? .message : .keyExchange
     }
 
@@ -223,11 +224,12 @@ public struct OMEMOSession: ~Copyable, Sendable {
         _ message: OMEMOMessage, into output: inout [UInt8]
     ) throws(RatchetError) -> Received {
         let info = profile.messageInfo
-        let identities = identities(sentByUs: false)
+        var identities = identities(sentByUs: false)
+        defer { Scratch.giveBack(&identities) }
         let header = OMEMORatchet.Header(
             ratchetKey: message.ratchetKey, number: message.number, previousCount: message.previousCount)
         let progress = try ratchet.receive(header) { (messageKey) throws(RatchetError) in
-            let keys = OMEMOCipherKeys(secret: messageKey, info: info)
+            let keys = OMEMOCipherKeys(messageKey, info: info)
             try identities.span.withUnsafeBytes { (identities) throws(RatchetError) in
                 try keys.verify(message.mac, of: identities, message.authenticated)
             }
@@ -238,13 +240,16 @@ public struct OMEMOSession: ~Copyable, Sendable {
     }
 
     /// What is authenticated before the message: `initiator || responder` in omemo2 (XEP-0384, section 4.2), 64 bytes;
-    /// `sender || recipient` in axolotl, 66 bytes.
+    /// `sender || recipient` in axolotl, 66 bytes. The array is on loan.
     private borrowing func identities(sentByUs: Bool) -> [UInt8] {
         let ownFirst =
             switch profile {
             case .omemo2: role == .initiator
             case .axolotl: sentByUs
             }
-        return ownFirst ? ownIdentity.bytes + peerIdentity.bytes : peerIdentity.bytes + ownIdentity.bytes
+        var bytes = Scratch.take()
+        (ownFirst ? ownIdentity : peerIdentity).append(to: &bytes)
+        (ownFirst ? peerIdentity : ownIdentity).append(to: &bytes)
+        return bytes
     }
 }

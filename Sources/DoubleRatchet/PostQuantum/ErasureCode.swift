@@ -57,22 +57,26 @@ enum ErasureCode {
     }
 
     /// The sum of all chunks, each times its coefficient.
+    ///
+    /// Bit by bit from the top: the sum so far is doubled, and the chunks whose coefficient has the bit are added.
     private static func combine(
         _ chunks: UnsafeRawBufferPointer, _ coefficients: [UInt16], stride: Int, offset: Int
     ) -> Bytes32 {
-        withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 4) { sum in
-            sum.initialize(repeating: 0)
+        precondition(coefficients.count <= UInt64.bitWidth)
+        var sum = SIMD16<UInt16>()
+        for bit in (UInt16(0)..<16).reversed() {
+            sum = GF65536.doubled(bigEndian: sum)
+            var places: UInt64 = 0
             for (place, coefficient) in coefficients.enumerated() {
-                for word in 0..<4 {
-                    let symbols = UInt64(
-                        bigEndian: chunks.loadUnaligned(
-                            fromByteOffset: place * stride + offset + 8 * word, as: UInt64.self))
-                    sum[word] ^= GF65536.multiply(four: symbols, by: coefficient)
-                }
+                places |= UInt64(coefficient >> bit & 1) << UInt64(place)
             }
-            for word in 0..<4 { sum[word] = sum[word].bigEndian }
-            return Bytes32(UnsafeRawBufferPointer(sum))
+            while places != 0 {
+                let start = places.trailingZeroBitCount * stride + offset
+                sum ^= chunks.loadUnaligned(fromByteOffset: start, as: SIMD16<UInt16>.self)
+                places &= places - 1
+            }
         }
+        return withUnsafeBytes(of: sum) { Bytes32($0) }
     }
 }
 
@@ -84,37 +88,40 @@ extension Bytes32 {
 
 /// The field of 2^16 elements, x^16 + x^12 + x^3 + x + 1 (0x1100B).
 enum GF65536 {
+    /// Logarithms to the base x, and the powers of x, as what goes through here is public.
+    private static let tables: (logarithms: [UInt16], powers: [UInt16]) = {
+        var logarithms = [UInt16](repeating: 0, count: 1 << 16)
+        var powers = [UInt16](repeating: 1, count: 1 << 16)
+        var power: UInt16 = 1
+        for exponent in 0..<UInt16(order) {
+            powers[Int(exponent)] = power
+            logarithms[Int(power)] = exponent
+            power = power << 1 ^ (power >> 15) &* 0x100B
+        }
+        return (logarithms, powers)
+    }()
+
+    /// How many elements are not zero.
+    private static let order = 65535
+
     static func multiply(_ left: UInt16, _ right: UInt16) -> UInt16 {
-        var product: UInt32 = 0
-        let (left, right) = (UInt32(left), UInt32(right))
-        for bit in UInt32(0)..<16 { product ^= left << bit & (0 &- (right >> bit & 1)) }
-        // x^16 is x^12 + x^3 + x + 1: each round takes four bits and more off the top.
-        for _ in 0..<4 {
-            let high = product >> 16
-            product = product & 0xFFFF ^ high ^ high << 1 ^ high << 3 ^ high << 12
-        }
-        return UInt16(truncatingIfNeeded: product)
+        guard left != 0, right != 0 else { return 0 }
+        let tables = tables
+        let exponent = Int(tables.logarithms[Int(left)]) + Int(tables.logarithms[Int(right)])
+        return tables.powers[exponent % order]
     }
 
-    /// Four elements in one word, each times `factor`.
-    static func multiply(four symbols: UInt64, by factor: UInt16) -> UInt64 {
-        var result: UInt64 = 0
-        for bit in (UInt16(0)..<16).reversed() {
-            let carry = result >> 15 & 0x0001_0001_0001_0001
-            result = (result << 1 & 0xFFFE_FFFE_FFFE_FFFE) ^ (carry &* 0x100B)
-            result ^= symbols & (0 &- UInt64(factor >> bit & 1))
-        }
-        return result
+    /// Sixteen elements as they stand in memory, high byte first, each times x.
+    static func doubled(bigEndian symbols: SIMD16<UInt16>) -> SIMD16<UInt16> {
+        let elements = symbols &<< 8 | symbols &>> 8
+        let doubled = elements &<< 1 ^ (elements &>> 15) &* 0x100B
+        return doubled &<< 8 | doubled &>> 8
     }
 
-    /// `element` to the power 2^16 - 2.
     static func inverse(_ element: UInt16) -> UInt16 {
-        var (result, power): (UInt16, UInt16) = (1, element)
-        for _ in 0..<15 {
-            power = multiply(power, power)
-            result = multiply(result, power)
-        }
-        return result
+        precondition(element != 0)
+        let tables = tables
+        return tables.powers[(order - Int(tables.logarithms[Int(element)])) % order]
     }
 
     /// The barycentric weights of different nodes: the inverse of each one's product of differences to the others.
@@ -128,17 +135,14 @@ enum GF65536 {
 
     /// What the value at each node counts for the value at `point`, which is no node.
     static func lagrange(_ nodes: [UInt16], weights: [UInt16], at point: UInt16) -> [UInt16] {
-        var before: [UInt16] = []
-        var product: UInt16 = 1
-        for node in nodes {
-            before.append(product)
-            product = multiply(product, point ^ node)
-        }
-        var after: UInt16 = 1
+        let tables = tables
+        var product = 0
+        for node in nodes { product += Int(tables.logarithms[Int(point ^ node)]) }
+        product %= order
         var result = weights
-        for place in nodes.indices.reversed() {
-            result[place] = multiply(multiply(before[place], after), weights[place])
-            after = multiply(after, point ^ nodes[place])
+        for (place, node) in nodes.enumerated() {
+            let quotient = product + order - Int(tables.logarithms[Int(point ^ node)])
+            result[place] = tables.powers[(quotient + Int(tables.logarithms[Int(weights[place])])) % order]
         }
         return result
     }

@@ -1,0 +1,2 @@
+// libsodium, as the system has it.
+#include <sodium.h>

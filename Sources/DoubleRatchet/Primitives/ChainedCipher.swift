@@ -1,0 +1,88 @@
+import CLibcrypto
+import Synchronization
+
+/// AES-256-CBC with PKCS #7 padding (RFC 5652, section 6.3) by libcrypto, for the OMEMO profiles.
+extension Primitives {
+    /// The ciphertext is 1 to 16 bytes longer than the plaintext.
+    static func sealCBC(
+        _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer
+    ) -> [UInt8] {
+        let size = (plaintext.count / ChainedCipher.blockSize + 1) * ChainedCipher.blockSize
+        return [UInt8](unsafeUninitializedCapacity: size) { output, count in
+            let output = UnsafeMutableRawBufferPointer(output)
+            let written = ChainedCipher.withOne { $0.run(plaintext, key: key, iv: iv, isSealing: true, into: output) }
+            precondition(written == size, "AES-CBC cannot fail with a key and an IV of the right size")
+            count = size
+        }
+    }
+
+    /// Appends the plaintext, or throws ``RatchetError/malformed`` for a length or a padding that cannot be.
+    ///
+    /// The caller has authenticated the ciphertext, so the answer tells a forger nothing.
+    static func openCBC(
+        _ ciphertext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer,
+        into output: inout [UInt8]
+    ) throws(RatchetError) {
+        guard !ciphertext.isEmpty, ciphertext.count % ChainedCipher.blockSize == 0 else { throw .malformed }
+        let start = output.count
+        output.append(contentsOf: ciphertext)
+        let written = output.withUnsafeMutableBytes { output in
+            let text = UnsafeMutableRawBufferPointer(rebasing: output[start...])
+            let written = ChainedCipher.withOne { $0.run(ciphertext, key: key, iv: iv, isSealing: false, into: text) }
+            SecretBytes.wipe(UnsafeMutableRawBufferPointer(rebasing: text[(written ?? 0)...]))
+            return written
+        }
+        output.removeSubrange((start + (written ?? 0))...)
+        guard written != nil else { throw .malformed }
+    }
+}
+
+/// A context of libcrypto that is used again and again; its key is overwritten with zeros after each use.
+///
+/// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
+private final class ChainedCipher: @unchecked Sendable {
+    static let blockSize = 16
+    private static let pool = Mutex<[ChainedCipher]>([])
+    private static let zeros = [UInt8](repeating: 0, count: KeySize.aes256)
+
+    private let cipher: OpaquePointer
+
+    private init() {
+        guard let cipher = EVP_CIPHER_CTX_new(), let aes = EVP_CIPHER_fetch(nil, "AES-256-CBC", nil),
+            EVP_CipherInit_ex(cipher, aes, nil, Self.zeros, Self.zeros, 1) == 1
+        else { preconditionFailure("libcrypto has no AES-256-CBC") }
+        EVP_CIPHER_free(aes)
+        self.cipher = cipher
+    }
+
+    deinit {
+        EVP_CIPHER_CTX_free(cipher)
+    }
+
+    static func withOne<Result>(_ body: (ChainedCipher) -> Result) -> Result {
+        let context = pool.withLock { $0.popLast() } ?? ChainedCipher()
+        defer {
+            EVP_CipherInit_ex(context.cipher, nil, nil, zeros, zeros, 1)
+            pool.withLock { $0.append(context) }
+        }
+        return body(context)
+    }
+
+    /// How many bytes were written; nil where the padding is wrong.
+    func run(
+        _ input: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer, isSealing: Bool,
+        into output: UnsafeMutableRawBufferPointer
+    ) -> Int? {
+        precondition(key.count == KeySize.aes256 && iv.count == Self.blockSize && input.count < Int32.max)
+        var (body, tail): (Int32, Int32) = (0, 0)
+        guard EVP_CipherInit_ex(cipher, nil, nil, key.octets, iv.octets, isSealing ? 1 : 0) == 1,
+            EVP_CipherUpdate(cipher, output.octets, &body, input.octets, Int32(input.count)) == 1,
+            EVP_CipherFinal_ex(cipher, output.octets + Int(body), &tail) == 1
+        else {
+            // Otherwise the thread would keep the error for whoever asks next.
+            ERR_clear_error()
+            return nil
+        }
+        return Int(body + tail)
+    }
+}

@@ -1,0 +1,178 @@
+import CLibcrypto
+
+/// SHA-2, HMAC (RFC 2104) and HKDF (RFC 5869), by libcrypto: it uses the processor's SHA instructions where there are any,
+/// and its state lives on our stack, where it is wiped.
+extension Primitives {
+    /// What SHA-256 makes.
+    static let hashSize = 32
+    /// The block of SHA-256; keys of HMAC have at most this many bytes here.
+    private static let blockSize = 64
+
+    static func sha256(_ message: UnsafeRawBufferPointer) -> Bytes32 {
+        withUnsafeTemporaryAllocation(byteCount: hashSize, alignment: 8) { hash in
+            withUnsafeTemporaryAllocation(of: SHA256_CTX.self, capacity: 1) { state in
+                SHA256_Init(state.baseAddress)
+                SHA256_Update(state.baseAddress, message.baseAddress, message.count)
+                SHA256_Final(hash.baseAddress, state.baseAddress)
+            }
+            return Bytes32(UnsafeRawBufferPointer(hash))
+        }
+    }
+
+    /// The first half of SHA-512: what RFC 8032 makes the secret scalar from.
+    static func sha512FirstHalf(_ secret: SecretBytes) -> SecretBytes {
+        secret.withUnsafeBytes { secret in
+            withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) { hash in
+                defer { SecretBytes.wipe(hash) }
+                sha512(secret, nothing, into: hash)
+                return SecretBytes(copying: UnsafeRawBufferPointer(rebasing: hash[..<32]))
+            }
+        }
+    }
+
+    /// SHA-512 of two public parts, one after the other; 64 bytes.
+    static func sha512(_ first: [UInt8], _ second: [UInt8]) -> [UInt8] {
+        [UInt8](unsafeUninitializedCapacity: 64) { hash, count in
+            first.withUnsafeBytes { first in
+                second.withUnsafeBytes { sha512(first, $0, into: UnsafeMutableRawBufferPointer(hash)) }
+            }
+            count = 64
+        }
+    }
+
+    private static func sha512(
+        _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, into hash: UnsafeMutableRawBufferPointer
+    ) {
+        withUnsafeTemporaryAllocation(of: SHA512_CTX.self, capacity: 1) { state in
+            defer { SecretBytes.wipe(UnsafeMutableRawBufferPointer(state)) }
+            SHA512_Init(state.baseAddress)
+            SHA512_Update(state.baseAddress, first.baseAddress, first.count)
+            SHA512_Update(state.baseAddress, second.baseAddress, second.count)
+            SHA512_Final(hash.baseAddress, state.baseAddress)
+        }
+    }
+
+    // MARK: HMAC
+
+    /// A key of HMAC-SHA256 that both hashes have begun with, so that several codes under it do not begin again.
+    private struct CodeKey {
+        /// After the inner pad, after the outer pad, and one to work with.
+        private let states: UnsafeMutablePointer<SHA256_CTX>
+
+        /// Lends a key to `body` and wipes it.
+        static func with<Result>(_ key: UnsafeRawBufferPointer, _ body: (CodeKey) -> Result) -> Result {
+            precondition(key.count <= blockSize)
+            let stateSize = MemoryLayout<SHA256_CTX>.stride
+            return withUnsafeTemporaryAllocation(byteCount: blockSize + 3 * stateSize, alignment: 16) { memory in
+                defer { SecretBytes.wipe(memory) }
+                let pad = UnsafeMutableRawBufferPointer(rebasing: memory[..<blockSize])
+                let states = UnsafeMutableRawBufferPointer(rebasing: memory[blockSize...])
+                    .bindMemory(to: SHA256_CTX.self)
+                guard let first = states.baseAddress else { preconditionFailure("there is memory") }
+                pad.initializeMemory(as: UInt8.self, repeating: 0)
+                pad.copyMemory(from: key)
+                mask(pad, 0x3636_3636_3636_3636)
+                SHA256_Init(first)
+                SHA256_Update(first, pad.baseAddress, blockSize)
+                mask(pad, 0x3636_3636_3636_3636 ^ 0x5C5C_5C5C_5C5C_5C5C)
+                SHA256_Init(first + 1)
+                SHA256_Update(first + 1, pad.baseAddress, blockSize)
+                return body(CodeKey(states: first))
+            }
+        }
+
+        func code(
+            _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, _ third: UnsafeRawBufferPointer,
+            into code: UnsafeMutableRawBufferPointer
+        ) {
+            let state = states + 2
+            state.update(from: states, count: 1)
+            SHA256_Update(state, first.baseAddress, first.count)
+            SHA256_Update(state, second.baseAddress, second.count)
+            SHA256_Update(state, third.baseAddress, third.count)
+            SHA256_Final(code.octets, state)
+            state.update(from: states + 1, count: 1)
+            SHA256_Update(state, code.baseAddress, hashSize)
+            SHA256_Final(code.octets, state)
+        }
+    }
+
+    private static func mask(_ pad: UnsafeMutableRawBufferPointer, _ mask: UInt64) {
+        for offset in stride(from: 0, to: blockSize, by: 8) {
+            let word = pad.load(fromByteOffset: offset, as: UInt64.self) ^ mask
+            pad.storeBytes(of: word, toByteOffset: offset, as: UInt64.self)
+        }
+    }
+
+    /// HMAC-SHA256 of up to three parts, one after the other, into 32 bytes, which no part may overlap. The key has at most
+    /// 64 bytes.
+    static func hmac(
+        key: UnsafeRawBufferPointer, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = nothing,
+        _ third: UnsafeRawBufferPointer = nothing, into code: UnsafeMutableRawBufferPointer
+    ) {
+        precondition(code.count == hashSize)
+        CodeKey.with(key) { $0.code(first, second, third, into: code) }
+    }
+
+    static func hmac(
+        key: SecretBytes, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = nothing,
+        _ third: UnsafeRawBufferPointer = nothing
+    ) -> SecretBytes {
+        SecretBytes(count: hashSize) { code in
+            key.withUnsafeBytes { hmac(key: $0, first, second, third, into: code) }
+        }
+    }
+
+    /// HMAC-SHA256 of one byte: the step of a chain.
+    static func hmac(key: SecretBytes, byte: UInt8, into code: UnsafeMutableRawBufferPointer) {
+        key.withUnsafeBytes { key in
+            Swift.withUnsafeBytes(of: byte) { hmac(key: key, $0, into: code) }
+        }
+    }
+
+    static var nothing: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+
+    // MARK: HKDF
+
+    /// HKDF-SHA256 that fills `output`. The salt has at most 64 bytes.
+    static func hkdf(
+        salt: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer, info: UnsafeRawBufferPointer,
+        into output: UnsafeMutableRawBufferPointer
+    ) {
+        precondition(output.count <= 255 * hashSize)
+        // The extracted key, and behind it the last block.
+        withUnsafeTemporaryAllocation(byteCount: 2 * hashSize, alignment: 16) { block in
+            defer { SecretBytes.wipe(block) }
+            let extracted = UnsafeMutableRawBufferPointer(rebasing: block[..<hashSize])
+            let last = UnsafeMutableRawBufferPointer(rebasing: block[hashSize...])
+            hmac(key: salt, secret, into: extracted)
+            CodeKey.with(UnsafeRawBufferPointer(extracted)) { key in
+                var number: UInt8 = 1
+                var previous = nothing
+                for start in stride(from: 0, to: output.count, by: hashSize) {
+                    let part = UnsafeMutableRawBufferPointer(
+                        rebasing: output[start..<min(start + hashSize, output.count)])
+                    Swift.withUnsafeBytes(of: number) { key.code(previous, info, $0, into: last) }
+                    part.copyMemory(from: UnsafeRawBufferPointer(rebasing: last[..<part.count]))
+                    previous = UnsafeRawBufferPointer(part)
+                    number &+= 1
+                }
+            }
+        }
+    }
+
+    /// HKDF-SHA256 with one or more outputs of 32 bytes each. The salt has at most 64 bytes.
+    static func hkdf(salt: SecretBytes, secret: SecretBytes, info: [UInt8], blocks: Int) -> [SecretBytes] {
+        withUnsafeTemporaryAllocation(byteCount: blocks * hashSize, alignment: 16) { output in
+            defer { SecretBytes.wipe(output) }
+            salt.withUnsafeBytes { salt in
+                secret.withUnsafeBytes { secret in
+                    info.withUnsafeBytes { hkdf(salt: salt, secret: secret, info: $0, into: output) }
+                }
+            }
+            return stride(from: 0, to: output.count, by: hashSize).map {
+                SecretBytes(copying: UnsafeRawBufferPointer(rebasing: output[$0..<$0 + hashSize]))
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+/// Pointers as C libraries declare them. An empty buffer may have no address; it gets one, from which nothing is read.
+extension UnsafeRawBufferPointer {
+    var octets: UnsafePointer<UInt8> {
+        let base = baseAddress ?? UnsafeRawPointer(bitPattern: 1).unsafelyUnwrapped
+        return base.assumingMemoryBound(to: UInt8.self)
+    }
+}
+
+extension UnsafeMutableRawBufferPointer {
+    var octets: UnsafeMutablePointer<UInt8> { UnsafeMutablePointer(mutating: UnsafeRawBufferPointer(self).octets) }
+}
