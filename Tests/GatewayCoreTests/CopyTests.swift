@@ -32,6 +32,35 @@ import Testing
         #expect(world.journal.count == 5 * 19)
     }
 
+    /// The vault numbers what it opens, and after a crash shows it in that order: so nobody asks it for a message while
+    /// somebody else's question for an earlier one may still be on its way to it.
+    @Test(arguments: [1, 300]) func nothingIsOpenedBeforeWhatCameBefore(_ length: Int) throws {
+        let world = try World(.hosted)
+        let members = people(3, in: world, accounts: true)
+        for member in members.dropFirst() { world.backend.delayed[member.id] = [] }
+        let said = (1...4).map { String(repeating: "\($0)", count: $0 == 2 ? length : 1) }
+        for text in said { world.send(members[0], "PRIVMSG #room :\(text)") }
+        let lines = members.dropFirst().map { member in
+            world.backend.delayed.removeValue(forKey: member.id)?.filter { $0.contains("?PAWL:") } ?? []
+        }
+        #expect(lines.allSatisfy { $0.count >= 4 })
+        world.isStoreSlow = true
+        let asked = { world.pendingJobs.count { if case .open = $0 { true } else { false } } }
+        world.backend.people[members[1].id]?.inbox += lines[0].prefix(1)
+        world.settle()
+        #expect(asked() == 1)
+        world.backend.people[members[2].id]?.inbox += lines[1]
+        world.settle()
+        #expect(asked() == 1)
+        world.isStoreSlow = false
+        world.settle()
+        #expect(texts(members[2]) == said)
+        world.backend.people[members[1].id]?.inbox += lines[0].dropFirst()
+        world.settle()
+        #expect(texts(members[1]) == said)
+        #expect(try world.store.deliveries(of: .room("#room")).isEmpty)
+    }
+
     @Test func aTextWithTagsIsShownToEachClientInItsOwnWay() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let alice = world.connect("alice", lines: ["CAP LS 302", "CAP REQ :message-tags", "CAP END"])

@@ -125,8 +125,15 @@ extension IRCSession {
             place.standing = environment.rooms.standing(of: id, in: room.name)
             place.isReplay = isReplay(line)
         }
+        let ticket = inbound.reserve()
+        if room != nil, !copies.isEmpty, let raw = raws.last {
+            // Another connection has asked for those before it: they are opened, and stored, before this one.
+            let copy = PendingCopy(line: line, raw: raw, place: place)
+            postponed.append(PostponedOpening(ticket: ticket, envelope: bytes, copy: copy))
+            return
+        }
         let shared = announceOpening(line, at: place, now)
-        open(bytes, line, raws, at: place, inbound.reserve(), shared, now, out)
+        open(bytes, line, raws, at: place, ticket, shared, now, out)
     }
 
     /// Asks the vault.

@@ -1,5 +1,6 @@
 // A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
 
+import DequeModule
 import Envelope
 import IRCCodec
 import NIOCore
@@ -21,6 +22,14 @@ struct PendingCopy: Sendable {
     var line: IRCLine
     var raw: ByteBuffer
     var place: OpeningPlace
+}
+
+/// A message to a room that waits until the vault has opened those before it.
+struct PostponedOpening: Sendable {
+    var ticket: UInt64
+    var envelope: [UInt8]
+    /// The last of its lines.
+    var copy: PendingCopy
 }
 
 /// A target and the room that it means: most lines of a busy connection are for the same room.
@@ -81,14 +90,43 @@ extension IRCSession {
     /// What another connection had asked for has come; where there is no copy of it, this connection asks for itself.
     func copied(_ ticket: UInt64, _ message: OpenedMessage?, _ now: Moment, _ out: SessionOutput) {
         guard let copy = copies.removeValue(forKey: ticket) else { return }
-        if sharesOpenings, let message,
-            case .message(let opened) = message.copy(for: id, of: copy.place.account, copy.place.standing)
-        {
-            return inbound.resolve(ticket, with: entries(message, opened, copy.line))
+        if !shows(message, ticket, copy) {
+            let text = copy.line.parameter(1).map { Array(copy.line.slice($0).readableBytesView) } ?? []
+            if case .whole(let bytes) = Armour.parse(text[...]) {
+                open(bytes, copy.line, [copy.raw], at: copy.place, ticket, nil, now, out)
+            } else {
+                inbound.resolve(ticket, with: [])
+            }
         }
-        let text = copy.line.parameter(1).map { Array(copy.line.slice($0).readableBytesView) } ?? []
-        guard case .whole(let bytes) = Armour.parse(text[...]) else { return inbound.resolve(ticket, with: []) }
-        open(bytes, copy.line, [copy.raw], at: copy.place, ticket, nil, now, out)
+        while copies.isEmpty, let next = postponed.popFirst() { open(next, now, out) }
+    }
+
+    /// Whether a message is for this connection; if so, it takes its place.
+    private func shows(_ message: OpenedMessage?, _ ticket: UInt64, _ copy: PendingCopy) -> Bool {
+        guard sharesOpenings, let message,
+            case .message(let opened) = message.copy(for: id, of: copy.place.account, copy.place.standing)
+        else { return false }
+        inbound.resolve(ticket, with: entries(message, opened, copy.line))
+        return true
+    }
+
+    /// Opens what was postponed, unless somebody has asked for it in the meantime.
+    private func open(_ next: PostponedOpening, _ now: Moment, _ out: SessionOutput) {
+        let line = next.copy.line
+        var shared: OpenedMessages.Line?
+        if sharesOpenings, let room = next.copy.place.room, !next.copy.place.isReplay, isWholeEnvelope(line) {
+            let answer = withIdentity(line) { bytes in
+                environment.opened.ask(bytes, to: room, by: id, now: now.monotonic) { next.ticket }
+            }
+            switch answer {
+            case .waits:
+                copies[next.ticket] = next.copy
+                return
+            case .opened(let message): if shows(message, next.ticket, next.copy) { return }
+            case .unknown: shared = announceOpening(line, at: next.copy.place, now)
+            }
+        }
+        open(next.envelope, line, [next.copy.raw], at: next.copy.place, next.ticket, shared, now, out)
     }
 
     /// The lines of a copy for this client.

@@ -4,6 +4,7 @@
 // Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
 // what comes behind it, and nothing else.
 
+import DequeModule
 import Envelope
 import IRCCodec
 package import NIOCore
@@ -50,6 +51,8 @@ package final class IRCSession {
     var seals: [UInt64: PendingSeal] = [:]
     var opens: [UInt64: PendingOpen] = [:]
     var copies: [UInt64: PendingCopy] = [:]
+    /// Messages to rooms that came after those, in their order.
+    var postponed: Deque<PostponedOpening> = []
     /// Places for what an account finds waiting when it comes back: the outbound ticket, with the inbound one.
     var recoveries: [UInt64: UInt64] = [:]
     var outstanding = OutstandingRequests()
