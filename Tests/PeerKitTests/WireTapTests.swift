@@ -82,7 +82,8 @@ import Testing
         tap.refuse(false)
         server.stop()
         let dave = try IRCClient(port: tap.port)
-        try dave.expectEnd()
+        // As long as the server is there, nobody else gets its port.
+        try withExtendedLifetime(server) { _ = try dave.expectEnd() }
     }
 
     @Test func anEndIsPassedOnInOneDirection() throws {
