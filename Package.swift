@@ -23,6 +23,7 @@ let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
 let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
 let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
+let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
@@ -37,6 +38,7 @@ let package = Package(
     products: [
         .executable(name: "pawl", targets: ["pawl"]),
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
+        .library(name: "RequestQueue", targets: ["RequestQueue"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
@@ -61,7 +63,7 @@ let package = Package(
         library("IRCCodec", [nioCore]),
         library("QRCode", []),
         // Floor 2: logic. No socket, thread, file, clock, logger or random source.
-        library("RequestQueue", [nioCore, deque]),
+        library("RequestQueue", [deque, heap]),
         library(
             "GatewayCore",
             ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),

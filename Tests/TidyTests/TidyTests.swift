@@ -13,7 +13,7 @@ import Testing
         "Envelope": ["NIOCore"],
         "IRCCodec": ["NIOCore"],
         "QRCode": [],
-        "RequestQueue": ["NIOCore", "DequeModule"],
+        "RequestQueue": ["DequeModule", "HeapModule", "Synchronization"],
         "GatewayCore": [
             "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto", "CryptoExtras",
             "Synchronization",

@@ -121,7 +121,7 @@ struct Queue: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let states = RequestState.allCases.filter { state == nil || $0.name == state }
+        let states = [RequestState.pending, .done, .dead].filter { state == nil || $0.name == state }
         guard !states.isEmpty else {
             throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
         }

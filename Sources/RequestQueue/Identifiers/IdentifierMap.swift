@@ -1,0 +1,72 @@
+/// What the backend calls the entities of each tenant. Entries are stored with the change that taught them, so that a
+/// request which is appended later, or after a restart, is resolved as well.
+public struct IdentifierMap: Sendable {
+    private struct Key: Hashable {
+        let tenant: String
+        let reference: EntityReference
+    }
+
+    /// Bytes of an identifier that a backend may give.
+    static let longestRemote = 1024
+
+    private var remotes: [Key: String] = [:]
+
+    public init() {}
+
+    public var count: Int { remotes.count }
+
+    public subscript(tenant: String, reference: EntityReference) -> String? {
+        remotes[Key(tenant: tenant, reference: reference)]
+    }
+
+    /// Looks at identifiers that are to be learnt together.
+    ///
+    /// - Throws: ``MergeConflict`` where one of them contradicts what is known, or another one.
+    func check(_ identifiers: [EntityIdentifier], tenant: String) throws(MergeConflict) {
+        var together = IdentifierMap()
+        for identifier in identifiers {
+            _ = try together.merge(identifier, tenant: tenant)
+            guard let reference = identifier.reference, let remote = identifier.remote else { continue }
+            if let known = self[tenant, reference], known != remote {
+                throw .differentRemotes(reference.type, known, remote)
+            }
+        }
+    }
+
+    /// Learns an identifier that is known by both names.
+    ///
+    /// - Returns: the mapping if it is new.
+    /// - Throws: ``MergeConflict`` where the entity has another remote identifier already.
+    public mutating func merge(_ identifier: EntityIdentifier, tenant: String) throws(MergeConflict)
+        -> IdentifierMapping?
+    {
+        guard let reference = identifier.reference, let remote = identifier.remote else { return nil }
+        guard !["", ".", ".."].contains(remote), remote.utf8.count <= Self.longestRemote,
+            RequestFlaw.isFieldValue(remote)
+        else {
+            throw .unusableRemote(reference.type)
+        }
+        let key = Key(tenant: tenant, reference: reference)
+        if let known = remotes[key] {
+            guard known == remote else { throw .differentRemotes(reference.type, known, remote) }
+            return nil
+        }
+        remotes[key] = remote
+        return IdentifierMapping(tenant: tenant, reference: reference, remote: remote)
+    }
+
+    mutating func forget(_ mapping: IdentifierMapping) {
+        remotes[Key(tenant: mapping.tenant, reference: mapping.reference)] = nil
+    }
+}
+
+/// One entry of the map, as it is stored.
+public struct IdentifierMapping: Hashable, Sendable {
+    public let tenant: String
+    public let reference: EntityReference
+    public let remote: String
+
+    public init(tenant: String, reference: EntityReference, remote: String) {
+        (self.tenant, self.reference, self.remote) = (tenant, reference, remote)
+    }
+}

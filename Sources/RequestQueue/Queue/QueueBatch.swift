@@ -1,0 +1,75 @@
+/// What one turn of the machine wants: changes to be committed in one transaction, and what may be done when they are.
+public struct QueueBatch: Sendable {
+    /// One attempt that may begin.
+    public struct Dispatch: Sendable {
+        public var id: UInt64
+        public var lease: UInt64
+        public var request: QueuedRequest
+        public var resolved: ResolvedRequest
+    }
+
+    /// A request whose outcome the response handlers are to be given.
+    public struct Result: Sendable, Equatable {
+        public var request: QueuedRequest
+        public var outcome: RequestOutcome
+    }
+
+    public internal(set) var changes: [QueueChange] = []
+    /// Those that are accepted with the commit.
+    public internal(set) var accepted: [RequestToken] = []
+    public internal(set) var dispatches: [Dispatch] = []
+    public internal(set) var results: [Result] = []
+    /// Attempts whose answers nobody waits for any more, by lease.
+    public internal(set) var withdrawn: [UInt64] = []
+    /// What it takes to go back.
+    var steps: [QueueStep] = []
+
+    public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty }
+}
+
+/// A change that has been made in memory and is not committed yet.
+enum QueueStep: Sendable {
+    case insert(UInt64)
+    /// It took the place of another one.
+    case replace(QueueEntry, at: Int64)
+    case lease(QueueBatch.Dispatch)
+    case change(QueueChange, QueueBatch.Result?)
+    case withdraw(UInt64)
+}
+
+/// A request in memory.
+struct QueueEntry: Sendable {
+    var request: QueuedRequest
+    /// On the clock that only goes on.
+    var notBefore: Int64 = 0
+    var deadline: Int64 = 0
+    /// What it waits for: requests, and entities without a name.
+    var blockers: Set<Blocker> = []
+
+    enum Blocker: Hashable, Sendable {
+        case request(UInt64)
+        case reference(EntityReference)
+    }
+
+    var id: UInt64 { request.id }
+    var isBarrier: Bool { request.config.queueingStrategy.synchronization == .barrier }
+    var lane: LaneID { LaneID(tenant: request.tenant, lane: request.lane) }
+}
+
+/// Names a lane. The one without a name is the tenant's common lane.
+struct LaneID: Hashable, Sendable {
+    let tenant: String
+    let lane: String?
+}
+
+/// Names an entity of a tenant.
+struct TenantReference: Hashable, Sendable {
+    let tenant: String
+    let reference: EntityReference
+}
+
+/// Names a request by a key that its sender has chosen.
+struct TenantKey: Hashable, Sendable {
+    let tenant: String
+    let key: String
+}

@@ -1,0 +1,130 @@
+/// What a process leaves behind about a request that has been answered.
+public struct RequestOutcome: Sendable, Equatable {
+    public enum Result: Sendable, Equatable {
+        /// The backend has done it.
+        case success(status: Int)
+        /// It will not be done; the status is the backend's, where it gave one.
+        case failure(status: Int?)
+        /// Nobody wants it any more: cancelled, or replaced by another.
+        case aborted
+    }
+
+    public var result: Result
+    /// In words; nothing where it succeeded.
+    public var cause: String?
+    /// What the backend answered.
+    public var headers: [ResolvedRequest.Header]
+    public var body: [UInt8]
+
+    public init(_ result: Result, cause: String? = nil, headers: [ResolvedRequest.Header] = [], body: [UInt8] = []) {
+        (self.result, self.cause, self.headers, self.body) = (result, cause, headers, body)
+    }
+
+    public var state: RequestState {
+        switch result {
+        case .success: .done
+        case .failure: .dead
+        case .aborted: .cancelled
+        }
+    }
+}
+
+/// One change of the store. A batch of them is one transaction.
+public enum QueueChange: Sendable, Equatable {
+    /// With its stored form, see ``RequestForm``.
+    case insert(QueuedRequest, form: [UInt8])
+    /// Its sending begins: counted before a byte is sent. The lease is needed to say how it went.
+    case lease(id: UInt64, lease: UInt64)
+    /// It waits again. Under another lease than the stored one this changes nothing.
+    case requeue(id: UInt64, lease: UInt64, Wait)
+    /// It is finished. Under another lease than the stored one this changes nothing; without one, it had not been under way.
+    /// With `keepsOutcome` the outcome is there until ``handled(id:)``.
+    case finish(id: UInt64, lease: UInt64?, outcome: RequestOutcome, keepsOutcome: Bool, at: Int64)
+    /// The response handlers are given the outcome once more, because a process ended while they had it.
+    case redeliver(id: UInt64, times: Int)
+    /// The response handlers have had the outcome.
+    case handled(id: UInt64)
+    /// A row that cannot be read becomes dead and is kept.
+    case quarantine(id: UInt64, cause: String, at: Int64)
+    case map(IdentifierMapping, at: Int64)
+    case hold(id: UInt64, Bool)
+    /// A dead one waits again, as new.
+    case revive(id: UInt64, at: Int64)
+    case remove(id: UInt64)
+    /// Removes what was finished before this time, and mappings that were learnt before it.
+    case prune(before: Int64)
+
+    /// How a request waits for its next attempt.
+    public struct Wait: Sendable, Equatable {
+        /// Milliseconds since 1970.
+        public var notBefore: Int64
+        public var attempts: Int
+        public var crashes: Int
+        public var doubts: Int
+        public var cause: String?
+    }
+}
+
+/// What stands in the store when a process starts.
+public struct QueueContents: Sendable {
+    /// A row that cannot be read: kept, and said.
+    public struct Unreadable: Sendable, Equatable {
+        public var id: UInt64
+        public var reason: String
+
+        public init(id: UInt64, reason: String) { (self.id, self.reason) = (id, reason) }
+    }
+
+    /// A finished request whose outcome no handler is known to have had.
+    public struct Undelivered: Sendable, Equatable {
+        public var request: QueuedRequest
+        public var outcome: RequestOutcome
+        /// How often it was given to handlers again.
+        public var times: Int
+
+        public init(request: QueuedRequest, outcome: RequestOutcome, times: Int) {
+            (self.request, self.outcome, self.times) = (request, outcome, times)
+        }
+    }
+
+    /// What is remembered of a finished request: its key, and the entities that it was to create.
+    public struct Finished: Sendable, Equatable {
+        public var request: QueuedRequest
+        /// Milliseconds since 1970.
+        public var at: Int64
+
+        public init(request: QueuedRequest, at: Int64) { (self.request, self.at) = (request, at) }
+    }
+
+    /// Those that wait, or were under way when the last process ended, in the order in which they were accepted.
+    public var requests: [QueuedRequest] = []
+    public var unreadable: [Unreadable] = []
+    public var mappings: [IdentifierMapping] = []
+    /// Finished ones whose outcome no handler has had.
+    public var undelivered: [Undelivered] = []
+    /// Finished ones that are kept, the oldest first.
+    public var finished: [Finished] = []
+    /// The highest id that was ever used.
+    public var highest: UInt64 = 0
+
+    public init() {}
+}
+
+/// The port to the database. Drivers: SQLite, memory.
+public protocol QueueStore: Sendable {
+    /// Commits the changes in one transaction, synced when this returns.
+    ///
+    /// - Throws: ``QueueStoreError`` when nothing has been changed.
+    func commit(_ changes: [QueueChange]) throws(QueueStoreError)
+    func load() throws(QueueStoreError) -> QueueContents
+    func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome?
+    /// By id; for reports.
+    func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest]
+}
+
+/// Why the store did not do it.
+public struct QueueStoreError: Error, Equatable, Sendable {
+    public let message: String
+
+    public init(_ message: String) { self.message = message }
+}

@@ -1,0 +1,115 @@
+// What people do to a queue: logins, and the acts of an operator.
+
+/// Why an act on a request changes nothing.
+public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
+    case unknown
+    case finished(RequestState)
+    case notDead
+    /// It is under way, and its sending cannot be stopped any more.
+    case refused(String)
+
+    public var description: String {
+        switch self {
+        case .unknown: "There is no such request."
+        case .finished(let state): "The request is \(state.name) already."
+        case .notDead: "Only a dead request can be sent again; this one is still in the queue."
+        case .refused(let cause): cause
+        }
+    }
+}
+
+extension QueueMachine {
+    /// A tenant has a session key, or has none any more. Requests that need one wait meanwhile.
+    public mutating func setSession(_ tenant: String, present: Bool) {
+        tenants[tenant, default: TenantState()].hasSession = present
+        guard present, let waiting = tenants[tenant]?.waitingForSession else { return }
+        tenants[tenant]?.waitingForSession = []
+        for lane in waiting { wake(lane) }
+    }
+
+    public func hasSession(_ tenant: String) -> Bool { tenants[tenant]?.hasSession == true }
+
+    /// Nobody wants it any more. Whether the backend has done one that is under way is not known.
+    ///
+    /// - Parameter cause: in words; nothing for its sender's own wish.
+    public mutating func cancel(
+        _ token: RequestToken, cause: String? = nil, now: QueueTime
+    ) throws(QueueActError) {
+        let entry = try live(token)
+        if fresh[entry.id] != nil {
+            // It is stored before it is cancelled, so that whoever appended it finds it.
+            settle(entry)
+        }
+        if let lease = entry.request.lease {
+            hosts[host(of: entry)]?.breaker.withdrew(now: now.uptime)
+            steps.append(.withdraw(lease))
+        }
+        var words = cause ?? "It was cancelled."
+        if entry.request.state == .inFlight || entry.request.doubts > 0 { words += " The backend may have done it." }
+        end(entry, RequestOutcome(.aborted, cause: words), now: now)
+    }
+
+    /// Makes the insertion of an entry independent of its staying in memory.
+    private mutating func settle(_ entry: QueueEntry) {
+        guard let form = fresh.removeValue(forKey: entry.id) else { return }
+        for (place, step) in steps.enumerated() {
+            if case .insert(entry.id) = step {
+                steps[place] = .change(.insert(entry.request, form: form), nil)
+                return
+            }
+        }
+    }
+
+    /// Keeps a request back, or lets it go on.
+    public mutating func hold(_ token: RequestToken, _ isHeld: Bool) throws(QueueActError) {
+        let entry = try live(token)
+        guard entry.request.isHeld != isHeld else { return }
+        entries[entry.id]?.request.isHeld = isHeld
+        steps.append(.change(.hold(id: entry.id, isHeld), nil))
+        if !isHeld { wake(entry.lane) }
+    }
+
+    /// Ends the pause of a request that waits for its next attempt.
+    public mutating func hurry(_ token: RequestToken, now: QueueTime) throws(QueueActError) {
+        let entry = try live(token)
+        entries[entry.id]?.notBefore = now.uptime
+        wake(entry.lane)
+    }
+
+    /// A dead request waits again, at the place and with the key that it had.
+    ///
+    /// - Parameter request: as the store has it.
+    public mutating func revive(_ request: QueuedRequest, now: QueueTime) throws(QueueActError) {
+        guard entries[request.id] == nil, request.state == .dead else { throw .notDead }
+        var revived = request
+        revived.apply(.init(notBefore: 0, attempts: 0, crashes: 0, doubts: request.doubts, cause: nil))
+        revived.isHeld = false
+        revived.timestamp = now.wall
+        for reference in revived.creates {
+            let name = TenantReference(tenant: revived.tenant, reference: reference)
+            guard creators[name] == nil, map[revived.tenant, reference] == nil else {
+                throw .refused("Another request creates \(reference) by now.")
+            }
+        }
+        ended[revived.token] = nil
+        let blockers = liveBlockers(of: revived)
+        steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
+        counts.revived += 1
+        enter(QueueEntry(request: revived, deadline: now.uptime + limits.age, blockers: blockers))
+    }
+
+    /// What a request that was accepted earlier has to wait for now.
+    func liveBlockers(of request: QueuedRequest) -> Set<QueueEntry.Blocker> {
+        var blockers = Set(request.dependsOn.filter { entries[$0] != nil }.map(QueueEntry.Blocker.request))
+        for reference in request.config.references where map[request.tenant, reference] == nil {
+            blockers.insert(.reference(reference))
+        }
+        return blockers
+    }
+
+    private func live(_ token: RequestToken) throws(QueueActError) -> QueueEntry {
+        if let id = tokens[token], let entry = entries[id] { return entry }
+        guard let cause = ended[token] else { throw .unknown }
+        throw .finished(cause.isEmpty ? .done : .dead)
+    }
+}

@@ -1,0 +1,205 @@
+// What is accepted, and what is refused before it costs anything.
+
+import DequeModule
+
+extension QueueMachine {
+    /// What became of a request that was offered.
+    public enum Appended: Sendable, Equatable {
+        /// Accepted when the next batch is committed.
+        case accepted(RequestToken)
+        /// It is the one that was accepted under the same idempotency key before.
+        case existing(RequestToken)
+    }
+
+    /// Takes a request in.
+    ///
+    /// - Parameter token: sixteen random bytes; its name, and its idempotency key where it has none of its own.
+    /// - Throws: ``QueueError``; nothing has changed then.
+    public mutating func append(
+        _ new: NewRequest, token: RequestToken, now: QueueTime
+    ) throws(QueueError) -> Appended {
+        do throws(QueueError) {
+            let appended = try admit(new, token: token, now: now)
+            if case .accepted = appended { counts.appended += 1 }
+            return appended
+        } catch {
+            counts.refused += 1
+            throw error
+        }
+    }
+
+    private mutating func admit(_ new: NewRequest, token: RequestToken, now: QueueTime) throws(QueueError) -> Appended {
+        guard !isClosed else { throw .closed }
+        if let flaw = RequestFlaw.first(in: new, limits) { throw .malformed(flaw) }
+        let dependsOn = try dependencies(of: new)
+        var request = QueuedRequest(
+            id: nextID, token: token, tenant: new.tenant, lane: new.lane, config: new.config, creates: new.creates,
+            dependsOn: dependsOn, identifiers: new.identifiers,
+            idempotencyKey: new.idempotencyKey ?? token.description, coalescingKey: new.coalescingKey,
+            timestamp: now.wall)
+        let form = RequestForm.encode(request)
+        request.size = form.count + RequestFlaw.rowSize
+        let key = TenantKey(tenant: new.tenant, key: request.idempotencyKey)
+        let fingerprint = Fingerprint(of: request, form: form)
+        if let known = keys[key] {
+            guard known.fingerprint == fingerprint else { throw .keyReused }
+            return .existing(known.token)
+        }
+        guard request.size <= limits.requestSize else { throw .tooLarge(size: request.size, limit: limits.requestSize) }
+        let replaced = replaceable(new)
+        try checkBounds(request, replacing: replaced)
+        let blockers = try blockers(of: new, dependsOn, replacing: replaced)
+
+        nextID += 1
+        keys[key] = KeyRecord(token: token, fingerprint: fingerprint)
+        if let replaced, let entry = entries[replaced] {
+            take(replaced)
+            counts.cancelled += 1
+            steps.append(.replace(entry, at: now.wall))
+        }
+        let entry = QueueEntry(request: request, deadline: now.uptime + limits.age, blockers: blockers)
+        fresh[request.id] = form
+        steps.append(.insert(request.id))
+        enter(entry)
+        return .accepted(token)
+    }
+
+    /// What the request has to wait for, by id.
+    private func dependencies(of new: NewRequest) throws(QueueError) -> [UInt64] {
+        var ids: [UInt64] = []
+        for token in new.dependsOn {
+            if let id = tokens[token] {
+                ids.append(id)
+            } else if let cause = ended[token] {
+                guard cause.isEmpty else { throw .failedDependency(cause) }
+            } else {
+                throw .unknownDependency
+            }
+        }
+        return ids
+    }
+
+    private func blockers(
+        of new: NewRequest, _ dependsOn: [UInt64], replacing replaced: UInt64?
+    ) throws(QueueError) -> Set<QueueEntry.Blocker> {
+        var blockers = Set(dependsOn.map(QueueEntry.Blocker.request))
+        for reference in new.config.references where map[new.tenant, reference] == nil {
+            let name = TenantReference(tenant: new.tenant, reference: reference)
+            if creators[name] == nil, let cause = failedCreators[name] { throw .failedDependency(cause) }
+            blockers.insert(.reference(reference))
+        }
+        for reference in new.creates {
+            let name = TenantReference(tenant: new.tenant, reference: reference)
+            let other = creators[name]
+            guard map[new.tenant, reference] == nil, other == nil || other == replaced else {
+                throw .malformed("\(reference) is created by another request")
+            }
+        }
+        return blockers
+    }
+
+    private func checkBounds(_ request: QueuedRequest, replacing replaced: UInt64?) throws(QueueError) {
+        let tenant = tenants[request.tenant]
+        let (count, freed) = replaced.flatMap { entries[$0] }.map { (1, $0.request.size) } ?? (0, 0)
+        guard entries.count - count < limits.requests else { throw .full(limit: limits.requests) }
+        guard size - freed + request.size <= limits.bytes else { throw .full(limit: limits.bytes) }
+        guard (tenant?.requests ?? 0) - count < limits.requestsPerTenant else {
+            throw .tenantFull(limit: limits.requestsPerTenant)
+        }
+        guard (tenant?.size ?? 0) - freed + request.size <= limits.bytesPerTenant else {
+            throw .tenantFull(limit: limits.bytesPerTenant)
+        }
+    }
+
+    /// The request that this one takes the place of: one that waits and was never under way.
+    private func replaceable(_ new: NewRequest) -> UInt64? {
+        guard let key = new.coalescingKey, let id = coalescing[TenantKey(tenant: new.tenant, key: key)],
+            let entry = entries[id], entry.request.state == .pending, entry.request.attempts == 0
+        else { return nil }
+        return id
+    }
+
+    // MARK: Entering and leaving
+
+    /// Puts an entry where it belongs by its id.
+    mutating func enter(_ entry: QueueEntry) {
+        let request = entry.request
+        let id = request.id
+        entries[id] = entry
+        tokens[request.token] = id
+        for reference in request.creates {
+            creators[TenantReference(tenant: request.tenant, reference: reference)] = id
+            failedCreators[TenantReference(tenant: request.tenant, reference: reference)] = nil
+        }
+        if let key = request.coalescingKey { coalescing[TenantKey(tenant: request.tenant, key: key)] = id }
+        for blocker in entry.blockers {
+            switch blocker {
+            case .request(let other): waitingForRequest[other, default: []].append(id)
+            case .reference(let reference):
+                waitingForReference[TenantReference(tenant: request.tenant, reference: reference), default: []].append(
+                    id)
+            }
+        }
+        size += request.size
+        tenants[request.tenant, default: TenantState()].requests += 1
+        tenants[request.tenant]?.size += request.size
+        insertInOrder(id, &lanes[entry.lane, default: LaneState()].order)
+        insertInOrder(id, &deadlines)
+        wake(entry.lane)
+    }
+
+    /// Takes an entry out of everything that counts it or points at it. Who waits for it goes on waiting.
+    @discardableResult
+    mutating func take(_ id: UInt64) -> QueueEntry? {
+        guard let entry = entries.removeValue(forKey: id) else { return nil }
+        let request = entry.request
+        if request.state == .inFlight { leaveFlight(entry) }
+        tokens[request.token] = nil
+        for reference in request.creates {
+            let name = TenantReference(tenant: request.tenant, reference: reference)
+            if creators[name] == id { creators[name] = nil }
+        }
+        if let key = request.coalescingKey {
+            let name = TenantKey(tenant: request.tenant, key: key)
+            if coalescing[name] == id { coalescing[name] = nil }
+        }
+        for blocker in entry.blockers {
+            switch blocker {
+            case .request(let other): forget(id, &waitingForRequest[other])
+            case .reference(let reference):
+                forget(id, &waitingForReference[TenantReference(tenant: request.tenant, reference: reference)])
+            }
+        }
+        size -= request.size
+        tenants[request.tenant]?.requests -= 1
+        tenants[request.tenant]?.size -= request.size
+        if let place = lanes[entry.lane]?.order.firstIndex(of: id) { lanes[entry.lane]?.order.remove(at: place) }
+        if deadlines.first == id { deadlines.removeFirst() }
+        wake(entry.lane)
+        return entry
+    }
+
+    /// Removes an entry as if it had never been.
+    mutating func remove(_ id: UInt64) {
+        guard let entry = take(id) else { return }
+        keys[TenantKey(tenant: entry.request.tenant, key: entry.request.idempotencyKey)] = nil
+    }
+
+    /// Puts back what a batch that failed has taken out.
+    mutating func reinstate(_ entry: QueueEntry) {
+        counts.cancelled -= 1
+        enter(entry)
+    }
+
+    private func forget(_ id: UInt64, _ list: inout [UInt64]?) {
+        list?.removeAll { $0 == id }
+        if list?.isEmpty == true { list = nil }
+    }
+
+    private func insertInOrder(_ id: UInt64, _ order: inout Deque<UInt64>) {
+        // Almost always it is the last one.
+        var place = order.count
+        while place > 0, order[place - 1] > id { place -= 1 }
+        order.insert(id, at: place)
+    }
+}

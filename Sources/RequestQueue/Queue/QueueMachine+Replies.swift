@@ -1,0 +1,216 @@
+// What becomes of a request when the backend has answered, or has not.
+
+/// How an attempt ended.
+public enum AttemptReply: Sendable, Equatable {
+    /// Everything that is no failure: the backend has done it.
+    case success(status: Int, headers: [ResolvedRequest.Header], body: [UInt8], identifiers: [EntityIdentifier])
+    /// `retryAfter` is in milliseconds, as the host has asked.
+    case failure(AttemptFailure, retryAfter: Int64?, headers: [ResolvedRequest.Header], body: [UInt8])
+}
+
+extension QueueMachine {
+    /// Takes the answer to an attempt. One whose lease is over changes nothing.
+    ///
+    /// - Parameter random: 64 random bits, for the pause before the next attempt.
+    public mutating func reply(_ id: UInt64, lease: UInt64, _ reply: AttemptReply, now: QueueTime, random: UInt64) {
+        guard let entry = entries[id], entry.request.state == .inFlight, entry.request.lease == lease else {
+            counts.late += 1
+            return
+        }
+        tellBreaker(entry, reply, now: now)
+        switch reply {
+        case .success(let status, let headers, let body, let identifiers):
+            succeed(
+                entry, RequestOutcome(.success(status: status), headers: headers, body: bounded(body)), identifiers,
+                now: now)
+        case .failure(let failure, let retryAfter, let headers, let body):
+            if failure.kind == .unauthorized, entry.request.config.includeSessionKey {
+                tenants[entry.request.tenant]?.hasSession = false
+                goBack(entry, failure, pause: 0, now: now)
+            } else if entry.request.config.queueingStrategy.retries(after: failure) {
+                let pause = settings.backoff.pause(
+                    attempts: entry.request.attempts, retryAfter: retryAfter, random: random)
+                goBack(entry, failure, pause: pause, now: now)
+            } else {
+                fail(entry, failure, headers, body, now: now)
+            }
+        }
+    }
+
+    private func bounded(_ body: [UInt8]) -> [UInt8] { Array(body.prefix(limits.responseSize)) }
+
+    /// A host that answers works, whatever it says, unless it says that it does not.
+    private mutating func tellBreaker(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
+        let name = host(of: entry)
+        switch reply {
+        case .success: hosts[name]?.breaker.succeeded()
+        case .failure(.status(let status), _, _, _):
+            if [502, 503, 504].contains(status) {
+                hosts[name]?.breaker.failed(now: now.uptime)
+            } else {
+                hosts[name]?.breaker.succeeded()
+            }
+        case .failure(.network(let failure), _, _, _):
+            switch failure.kind {
+            case .unreachable, .interrupted, .timedOut: hosts[name]?.breaker.failed(now: now.uptime)
+            default: hosts[name]?.breaker.withdrew(now: now.uptime)
+            }
+        }
+        wakeHost(name)
+    }
+
+    private mutating func succeed(
+        _ entry: QueueEntry, _ outcome: RequestOutcome, _ identifiers: [EntityIdentifier], now: QueueTime
+    ) {
+        do throws(MergeConflict) {
+            // Either all of them are learnt or none.
+            try map.check(identifiers, tenant: entry.request.tenant)
+        } catch {
+            let cause = "The backend has done it, and has named an entity in a way that cannot be: \(error)"
+            end(
+                entry,
+                RequestOutcome(.failure(status: nil), cause: cause, headers: outcome.headers, body: outcome.body),
+                now: now)
+            return
+        }
+        end(entry, outcome, now: now)
+        for identifier in identifiers { _ = try? merge(identifier, tenant: entry.request.tenant, now: now) }
+    }
+
+    /// It waits for its next attempt, at the place that it has.
+    private mutating func goBack(_ entry: QueueEntry, _ failure: AttemptFailure, pause: Int64, now: QueueTime) {
+        let request = entry.request
+        guard request.attempts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
+        leaveFlight(entry)
+        let wait = QueueChange.Wait(
+            notBefore: now.wall + pause, attempts: request.attempts, crashes: request.crashes,
+            doubts: request.doubts + (failure.kind.isAmbiguous ? 1 : 0),
+            cause: "Attempt \(request.attempts): \(failure.text).")
+        entries[request.id]?.request.apply(wait)
+        entries[request.id]?.notBefore = now.uptime + pause
+        steps.append(.change(.requeue(id: request.id, lease: request.lease ?? 0, wait), nil))
+        counts.retried += 1
+        wake(entry.lane)
+    }
+
+    private mutating func fail(
+        _ entry: QueueEntry, _ failure: AttemptFailure, _ headers: [ResolvedRequest.Header], _ body: [UInt8],
+        now: QueueTime
+    ) {
+        var status: Int?
+        if case .status(let code) = failure { status = code }
+        let attempts = entry.request.attempts
+        var cause = "\(failure.text.prefix(1).uppercased())\(failure.text.dropFirst())"
+        cause += attempts > 1 ? ", after \(attempts) attempts." : "."
+        if failure.kind.isAmbiguous || entry.request.doubts > 0 { cause += " The backend may have done it." }
+        end(
+            entry, RequestOutcome(.failure(status: status), cause: cause, headers: headers, body: bounded(body)),
+            now: now)
+    }
+
+    // MARK: The end
+
+    /// A request is finished: nobody waits for it any more.
+    mutating func end(_ entry: QueueEntry, _ outcome: RequestOutcome, now: QueueTime) {
+        let lease = entry.request.state == .inFlight ? entry.request.lease : nil
+        take(entry.id)
+        var request = entry.request
+        request.state = outcome.state
+        request.cause = outcome.cause
+        request.lease = nil
+        remember(request, at: now.wall)
+        steps.append(
+            .change(
+                finish(request, lease: lease, outcome, at: now.wall),
+                settings.keepsOutcomes ? QueueBatch.Result(request: request, outcome: outcome) : nil))
+        switch outcome.result {
+        case .success:
+            counts.done += 1
+            unblock(.request(entry.id), waitingForRequest.removeValue(forKey: entry.id) ?? [])
+        case .failure, .aborted:
+            if case .aborted = outcome.result { counts.cancelled += 1 } else { counts.dead += 1 }
+            failDependants(of: request, outcome.cause ?? "it was cancelled", now: now)
+        }
+    }
+
+    /// Who depends on a request that will never be done will never be done either.
+    private mutating func failDependants(of request: QueuedRequest, _ cause: String, now: QueueTime) {
+        var dependants = waitingForRequest.removeValue(forKey: request.id) ?? []
+        for reference in request.creates where map[request.tenant, reference] == nil {
+            let name = TenantReference(tenant: request.tenant, reference: reference)
+            guard creators[name] == nil else { continue }
+            failedCreators[name] = "\(reference) was never created: \(cause)"
+            dependants += waitingForReference.removeValue(forKey: name) ?? []
+        }
+        for id in dependants.sorted() {
+            guard let entry = entries[id] else { continue }
+            end(
+                entry,
+                RequestOutcome(
+                    .failure(status: nil), cause: "It depends on request \(request.token), which failed: \(cause)"),
+                now: now)
+        }
+    }
+
+    mutating func unblock(_ blocker: QueueEntry.Blocker, _ ids: [UInt64]) {
+        for id in ids {
+            entries[id]?.blockers.remove(blocker)
+            if let entry = entries[id], entry.blockers.isEmpty { wake(entry.lane) }
+        }
+    }
+
+    /// Learns what the backend calls an entity. Requests that wait for it may go.
+    ///
+    /// - Throws: ``MergeConflict``; nothing has changed then.
+    public mutating func merge(
+        _ identifier: EntityIdentifier, tenant: String, now: QueueTime
+    ) throws(MergeConflict) {
+        guard let mapping = try map.merge(identifier, tenant: tenant) else { return }
+        steps.append(.change(.map(mapping, at: now.wall), nil))
+        learnt.append(LearntMapping(mapping: mapping, at: now.wall))
+        let name = TenantReference(tenant: tenant, reference: mapping.reference)
+        failedCreators[name] = nil
+        unblock(.reference(mapping.reference), waitingForReference.removeValue(forKey: name) ?? [])
+    }
+
+    // MARK: Age
+
+    /// Milliseconds after which a request that is over its age and under way is looked at again.
+    static let grace: Int64 = 10_000
+
+    /// What is older than it may be is dead, and what has been finished for long is forgotten.
+    mutating func expire(now: QueueTime) {
+        if deadlines.count > 2 * entries.count + 1024 { deadlines.removeAll { entries[$0] == nil } }
+        while let id = deadlines.first {
+            guard let entry = entries[id] else {
+                deadlines.removeFirst()
+                continue
+            }
+            guard entry.deadline <= now.uptime else { break }
+            guard entry.request.state == .pending else {
+                // An attempt that is under way may still end well.
+                deadlines.removeFirst()
+                deadlines.append(id)
+                entries[id]?.deadline = now.uptime + Self.grace
+                continue
+            }
+            let days = limits.age / 86_400_000
+            var cause = "It could not be sent for \(days > 0 ? "\(days) days" : "\(limits.age / 1000) seconds")."
+            if let last = entry.request.cause { cause += " \(last)" }
+            end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
+        }
+        prune(now: now)
+    }
+}
+
+extension QueuedRequest {
+    mutating func apply(_ wait: QueueChange.Wait) {
+        state = .pending
+        lease = nil
+        notBefore = wait.notBefore
+        attempts = wait.attempts
+        crashes = wait.crashes
+        doubts = wait.doubts
+        cause = wait.cause
+    }
+}

@@ -1,0 +1,94 @@
+// What a process finds that the last one has left.
+
+extension QueueMachine {
+    /// How often an outcome is given to handlers that end the process.
+    public static let deliveries = 3
+
+    /// Takes over what is stored, before anything else is done.
+    ///
+    /// - Returns: outcomes that handlers are to be given, when the next batch is committed.
+    public mutating func restore(_ contents: QueueContents, now: QueueTime) {
+        nextID = contents.highest + 1
+        for mapping in contents.mappings {
+            let identifier = EntityIdentifier.both(
+                type: mapping.reference.type, local: mapping.reference.local, remote: mapping.remote)
+            if (try? map.merge(identifier, tenant: mapping.tenant)) != nil {
+                learnt.append(LearntMapping(mapping: mapping, at: now.wall))
+            }
+        }
+        for record in contents.finished { recall(record) }
+        for row in contents.unreadable {
+            steps.append(
+                .change(.quarantine(id: row.id, cause: "It cannot be read: \(row.reason).", at: now.wall), nil))
+        }
+        for request in contents.requests.sorted(by: { $0.id < $1.id }) { recover(request, now: now) }
+        failOrphans(now: now)
+        for undelivered in contents.undelivered { deliverAgain(undelivered) }
+    }
+
+    private mutating func recall(_ record: QueueContents.Finished) {
+        let request = record.request
+        remember(request, at: record.at)
+        let form = RequestForm.encode(request)
+        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
+            token: request.token, fingerprint: Fingerprint(of: request, form: form))
+        guard request.state != .done else { return }
+        for reference in request.creates where map[request.tenant, reference] == nil {
+            failedCreators[TenantReference(tenant: request.tenant, reference: reference)] =
+                "\(reference) was never created: \(request.cause ?? "it was cancelled")"
+        }
+    }
+
+    /// A request that waited goes on waiting. One that was under way when the process ended has had an attempt and a crash.
+    private mutating func recover(_ stored: QueuedRequest, now: QueueTime) {
+        counts.restored += 1
+        var request = stored
+        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
+            token: request.token, fingerprint: Fingerprint(of: request, form: RequestForm.encode(request)))
+        let wasInFlight = request.state == .inFlight
+        if wasInFlight {
+            let lease = request.lease ?? 0
+            request.apply(
+                .init(
+                    notBefore: 0, attempts: request.attempts, crashes: request.crashes + 1, doubts: request.doubts + 1,
+                    cause: "Attempt \(request.attempts): the process ended before the answer came."))
+            let wait = QueueChange.Wait(
+                notBefore: 0, attempts: request.attempts, crashes: request.crashes, doubts: request.doubts,
+                cause: request.cause)
+            steps.append(.change(.requeue(id: request.id, lease: lease, wait), nil))
+        }
+        // The wall clock may have been set meanwhile: no pause is longer than it could have been made.
+        let pause = min(max(request.notBefore - now.wall, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
+        let age = min(max(now.wall - request.timestamp, 0), limits.age)
+        let entry = QueueEntry(
+            request: request, notBefore: now.uptime + pause, deadline: now.uptime + limits.age - age,
+            blockers: liveBlockers(of: request))
+        enter(entry)
+        guard wasInFlight, request.crashes >= limits.crashes else { return }
+        let cause = "The process ended \(request.crashes) times while it was under way. The backend may have done it."
+        end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
+    }
+
+    /// Whose creator has failed while nobody looked.
+    private mutating func failOrphans(now: QueueTime) {
+        for (name, ids) in waitingForReference where creators[name] == nil {
+            guard let cause = failedCreators[name] else { continue }
+            for id in ids.sorted() {
+                guard let entry = entries[id] else { continue }
+                end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
+            }
+        }
+    }
+
+    private mutating func deliverAgain(_ undelivered: QueueContents.Undelivered) {
+        let times = undelivered.times + 1
+        guard times <= Self.deliveries else {
+            steps.append(.change(.handled(id: undelivered.request.id), nil))
+            return
+        }
+        steps.append(
+            .change(
+                .redeliver(id: undelivered.request.id, times: times),
+                QueueBatch.Result(request: undelivered.request, outcome: undelivered.outcome)))
+    }
+}

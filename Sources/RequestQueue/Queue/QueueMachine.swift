@@ -1,0 +1,237 @@
+// The queue as a state machine: events go in, batches come out. It knows neither clocks nor sockets nor the database.
+
+import DequeModule
+import HeapModule
+
+/// Requests in lanes, with what they wait for. Whoever runs it calls ``turn(now:)``, commits the batch, and then does what the
+/// batch allows; see ``QueueBatch``.
+public struct QueueMachine: Sendable {
+    public struct Settings: Sendable {
+        public var limits = QueueLimits()
+        public var backoff = Backoff()
+        public var breaker = CircuitBreaker.Rule()
+        /// The host of requests that name none.
+        public var host = ""
+        /// Whether there is somebody who wants outcomes; else they are dropped.
+        public var keepsOutcomes = false
+
+        public init() {}
+    }
+
+    /// What has happened since the start. What was appended or restored is done, dead, cancelled, pending or in flight.
+    public struct Counts: Sendable, Equatable {
+        public var restored = 0
+        public var appended = 0
+        public var refused = 0
+        public var done = 0
+        public var dead = 0
+        public var cancelled = 0
+        public var revived = 0
+        /// Attempts that were followed by another.
+        public var retried = 0
+        /// Answers that came when their lease was over.
+        public var late = 0
+    }
+
+    let settings: Settings
+    var entries: [UInt64: QueueEntry] = [:]
+    var tokens: [RequestToken: UInt64] = [:]
+    var lanes: [LaneID: LaneState] = [:]
+    var tenants: [String: TenantState] = [:]
+    var hosts: [String: HostState] = [:]
+    /// Tenants that have a lane in which something may be sent, in the order of their turns.
+    var ring: Deque<String> = []
+    var timers: Heap<Timer> = []
+    /// The live requests that bring entities into being, and why they did not.
+    var creators: [TenantReference: UInt64] = [:]
+    var failedCreators: [TenantReference: String] = [:]
+    /// Who waits for a request, or for an entity's name.
+    var waitingForRequest: [UInt64: [UInt64]] = [:]
+    var waitingForReference: [TenantReference: [UInt64]] = [:]
+    var coalescing: [TenantKey: UInt64] = [:]
+    var keys: [TenantKey: KeyRecord] = [:]
+    var finished: Deque<FinishedRecord> = []
+    var learnt: Deque<LearntMapping> = []
+    var deadlines: Deque<UInt64> = []
+    var map = IdentifierMap()
+    /// What one turn hands out, and the stored forms of the requests that it stores.
+    var steps: [QueueStep] = []
+    var fresh: [UInt64: [UInt8]] = [:]
+    /// Finished requests that others may still depend on: why they failed, or nothing.
+    var ended: [RequestToken: String] = [:]
+    var nextPrune: Int64 = .min
+    var inFlight = 0
+    var size = 0
+    var nextID: UInt64 = 1
+    var nextLease: UInt64
+    var isClosed = false
+    public internal(set) var counts = Counts()
+
+    /// - Parameter lease: 64 random bits; leases are counted from there, so that those of two processes differ.
+    public init(_ settings: Settings, lease: UInt64) {
+        self.settings = settings
+        nextLease = lease
+    }
+
+    var limits: QueueLimits { settings.limits }
+
+    /// Requests that wait or are under way.
+    public var depth: Int { entries.count }
+    public var underWay: Int { inFlight }
+    /// Bytes of the same.
+    public var bytes: Int { size }
+    /// What is known of those that wait or are under way, in the order in which they were accepted.
+    public var requests: [QueuedRequest] { entries.values.map(\.request).sorted { $0.id < $1.id } }
+
+    public func request(_ token: RequestToken) -> QueuedRequest? { tokens[token].flatMap { entries[$0]?.request } }
+
+    /// What a request waits for besides its turn, in words.
+    public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
+        guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
+        var obstacles: [String] = []
+        if entry.request.isHeld { obstacles.append("held by an operator") }
+        for blocker in entry.blockers {
+            switch blocker {
+            case .request(let other):
+                obstacles.append("waits for request \(entries[other]?.request.token.description ?? "")")
+            case .reference(let reference): obstacles.append("waits for the backend's name of \(reference)")
+            }
+        }
+        if entry.request.config.includeSessionKey, tenants[entry.request.tenant]?.hasSession != true {
+            obstacles.append("waits for the next login")
+        }
+        if entry.notBefore > now.uptime {
+            obstacles.append("sent again in \((entry.notBefore - now.uptime + 999) / 1000) s")
+        }
+        if let host = hosts[self.host(of: entry)], !host.breaker.allows(now: now.uptime) {
+            obstacles.append("the host does not answer")
+        }
+        return obstacles.sorted()
+    }
+
+    func host(of entry: QueueEntry) -> String { entry.request.config.host ?? settings.host }
+
+    // MARK: Turns
+
+    /// Gives up what is too old, begins what may begin, and hands out all that has changed since the last turn.
+    public mutating func turn(now: QueueTime) -> QueueBatch {
+        expire(now: now)
+        dispatch(now: now)
+        var batch = QueueBatch()
+        swap(&batch.steps, &steps)
+        batch.changes.reserveCapacity(batch.steps.count)
+        for step in batch.steps {
+            switch step {
+            case .insert(let id):
+                guard let entry = entries[id], let form = fresh[id] else { continue }
+                batch.changes.append(.insert(entry.request, form: form))
+                batch.accepted.append(entry.request.token)
+            case .replace(let entry, let at):
+                let outcome = RequestOutcome(.aborted, cause: "replaced by a later request")
+                batch.changes.append(finish(entry.request, lease: nil, outcome, at: at))
+                if settings.keepsOutcomes { batch.results.append(.init(request: entry.request, outcome: outcome)) }
+            case .lease(let dispatch):
+                batch.dispatches.append(dispatch)
+                // A request that is stored with this batch is stored as one that is under way.
+                if fresh[dispatch.id] == nil {
+                    batch.changes.append(.lease(id: dispatch.id, lease: dispatch.lease))
+                }
+            case .change(let change, let result):
+                batch.changes.append(change)
+                if case .insert(let request, _) = change { batch.accepted.append(request.token) }
+                if let result { batch.results.append(result) }
+            case .withdraw(let lease): batch.withdrawn.append(lease)
+            }
+        }
+        fresh.removeAll(keepingCapacity: true)
+        return batch
+    }
+
+    func finish(_ request: QueuedRequest, lease: UInt64?, _ outcome: RequestOutcome, at: Int64) -> QueueChange {
+        .finish(id: request.id, lease: lease, outcome: outcome, keepsOutcome: settings.keepsOutcomes, at: at)
+    }
+
+    /// The batch could not be committed: what it began is undone, what it ended is kept for the next.
+    ///
+    /// - Returns: the requests that are not accepted after all.
+    public mutating func failed(_ batch: QueueBatch) -> [RequestToken] {
+        var kept: [QueueStep] = []
+        for step in batch.steps.reversed() {
+            switch step {
+            case .insert(let id): remove(id)
+            case .replace(let entry, _): reinstate(entry)
+            case .lease(let dispatch): undo(dispatch)
+            case .change, .withdraw: kept.append(step)
+            }
+        }
+        kept.reverse()
+        counts.appended -= batch.accepted.count
+        counts.refused += batch.accepted.count
+        steps = kept + steps
+        return batch.accepted
+    }
+
+    /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
+    public func nextWake() -> Int64? {
+        let deadline = deadlines.first.flatMap { entries[$0]?.deadline }
+        return [timers.min?.at, deadline].compactMap { $0 }.min()
+    }
+
+    /// The response handlers have had the outcome.
+    public mutating func handled(_ id: UInt64) { steps.append(.change(.handled(id: id), nil)) }
+
+    /// Accepts nothing more; what waits stays for the next process.
+    public mutating func close() { isClosed = true }
+}
+
+/// A time at which a lane may have something to send.
+struct Timer: Comparable, Sendable {
+    let at: Int64
+    let lane: LaneID
+
+    static func < (one: Timer, other: Timer) -> Bool { one.at < other.at }
+    static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane == other.lane }
+}
+
+struct LaneState: Sendable {
+    /// Those that are not finished, in the order in which they were accepted.
+    var order: Deque<UInt64> = []
+    var inFlight = 0
+    /// When the next timer of the lane ends.
+    var timer: Int64?
+    /// Whether it stands among its tenant's lanes that may have something to send.
+    var isReady = false
+}
+
+struct TenantState: Sendable {
+    var foreground: Deque<LaneID> = []
+    var background: Deque<LaneID> = []
+    var isInRing = false
+    var turns = 0
+    var requests = 0
+    var size = 0
+    var inFlight = 0
+    var hasSession = false
+    /// Lanes in which something waits for the session.
+    var waitingForSession: Set<LaneID> = []
+}
+
+struct HostState: Sendable {
+    var breaker: CircuitBreaker
+    var inFlight = 0
+    /// Lanes in which something waits for an answer of the host.
+    var waiting: Set<LaneID> = []
+}
+
+struct KeyRecord: Sendable {
+    let token: RequestToken
+    let fingerprint: Fingerprint
+}
+
+struct FinishedRecord: Sendable {
+    let token: RequestToken
+    /// Milliseconds since 1970.
+    let at: Int64
+    let key: TenantKey
+    let creates: [TenantReference]
+}

@@ -1,0 +1,56 @@
+/// A request, as its sender describes it.
+public struct APIRequestConfig: Hashable, Sendable {
+    /// Default: `.get`.
+    public var method: HTTPMethod
+    /// Appended to the host.
+    public var path: APIRequestPath
+    /// The base URL, where it is not the client's.
+    public var host: String?
+    public var query: Parameters
+    /// Secrets do not belong here: what stands here is stored. They are attached when the request is sent, see
+    /// ``includeSessionKey``.
+    public var headers: Parameters
+    public var body: RequestBody?
+    /// Whether the session key of the request's tenant is attached when it is sent. Default: `true`. Without a session key the
+    /// request waits for the next login.
+    public var includeSessionKey: Bool
+    /// Milliseconds until an attempt is given up. Default: the client's.
+    public var timeoutInterval: Int64?
+    /// Whether equal requests that are under way at the same time are sent once. Default: `true` for `GET` and `HEAD`, `false`
+    /// for all others, because two equal messages are two messages.
+    public var deduplicate: Bool
+    /// For logs.
+    public var tag: String?
+    /// Default: ``QueueingStrategy/standard(for:)``.
+    public var queueingStrategy: QueueingStrategy
+    /// Whether nobody waits for the answer: such requests stand behind those that somebody waits for. Default: `false` for `GET`
+    /// and `HEAD`, `true` for all others.
+    public var background: Bool
+
+    public init(
+        method: HTTPMethod = .get, path: APIRequestPath, host: String? = nil, query: Parameters = [:],
+        headers: Parameters = [:], body: RequestBody? = nil, includeSessionKey: Bool = true,
+        timeoutInterval: Int64? = nil, deduplicate: Bool? = nil, tag: String? = nil,
+        queueingStrategy: QueueingStrategy? = nil, background: Bool? = nil
+    ) {
+        self.method = method
+        self.path = path
+        self.host = host
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.includeSessionKey = includeSessionKey
+        self.timeoutInterval = timeoutInterval
+        self.deduplicate = deduplicate ?? method.isSafe
+        self.tag = tag
+        self.queueingStrategy = queueingStrategy ?? .standard(for: method)
+        self.background = background ?? !method.isSafe
+    }
+
+    /// Every entity that it names and that may have no remote identifier yet, each once, in their order.
+    public var references: [EntityReference] {
+        var seen: Set<EntityReference> = []
+        let all = path.references + query.references + headers.references + (body?.references ?? [])
+        return all.filter { seen.insert($0).inserted }
+    }
+}

@@ -1,0 +1,64 @@
+/// The path to an endpoint, appended to the host. It may name entities that have no remote identifier yet.
+///
+///     let path: APIRequestPath = "/messages/\(reference)/reactions"
+public struct APIRequestPath: Hashable, Sendable {
+    public enum Segment: Hashable, Sendable {
+        /// As it is to stand on the wire; what may not stand in a path is percent-encoded.
+        case text(String)
+        /// An entity's remote identifier, percent-encoded whole, its slashes as well.
+        case reference(EntityReference)
+    }
+
+    public let segments: [Segment]
+
+    public init(_ segments: [Segment]) {
+        // Two texts side by side are one, so that equal paths have equal forms.
+        self.segments = segments.reduce(into: []) { output, segment in
+            if case .text(let more) = segment {
+                guard !more.isEmpty else { return }
+                if case .text(let before) = output.last {
+                    output[output.count - 1] = .text(before + more)
+                    return
+                }
+            }
+            output.append(segment)
+        }
+    }
+
+    public var references: [EntityReference] {
+        segments.compactMap { segment in
+            if case .reference(let reference) = segment { return reference }
+            return nil
+        }
+    }
+}
+
+extension APIRequestPath: ExpressibleByStringInterpolation {
+    public struct StringInterpolation: StringInterpolationProtocol {
+        fileprivate var segments: [Segment] = []
+
+        public init(literalCapacity: Int, interpolationCount: Int) {}
+        public mutating func appendLiteral(_ literal: String) { segments.append(.text(literal)) }
+        public mutating func appendInterpolation(_ reference: EntityReference) {
+            segments.append(.reference(reference))
+        }
+        public mutating func appendInterpolation(_ text: some CustomStringConvertible) {
+            segments.append(.text(text.description))
+        }
+    }
+
+    public init(stringLiteral value: String) { self.init([.text(value)]) }
+    public init(stringInterpolation: StringInterpolation) { self.init(stringInterpolation.segments) }
+}
+
+/// For logs: references are named by their type and local identifier.
+extension APIRequestPath: CustomStringConvertible {
+    public var description: String {
+        segments.map { segment in
+            switch segment {
+            case .text(let text): text
+            case .reference(let reference): ":\(reference)"
+            }
+        }.joined()
+    }
+}

@@ -1,0 +1,32 @@
+/// How long a request waits before it is sent again: exponential, with full jitter, with a cap.
+public struct Backoff: Hashable, Sendable {
+    /// Milliseconds; what the first pause is at most.
+    public var base: Int64
+    /// Milliseconds; what no pause exceeds.
+    public var cap: Int64
+    /// Milliseconds; what a host's `Retry-After` is believed up to.
+    public var retryAfterCap: Int64
+
+    public init(base: Int64 = 500, cap: Int64 = 300_000, retryAfterCap: Int64 = 3_600_000) {
+        self.base = max(base, 1)
+        self.cap = max(cap, base)
+        self.retryAfterCap = max(retryAfterCap, 0)
+    }
+
+    /// The longest pause after so many attempts.
+    public func bound(attempts: Int) -> Int64 {
+        guard attempts < 40 else { return cap }
+        let (bound, overflow) = base.multipliedReportingOverflow(by: 1 << Int64(max(attempts - 1, 0)))
+        return overflow ? cap : min(bound, cap)
+    }
+
+    /// A pause in milliseconds: somewhere between nothing and the bound, so that many who failed together do not come back together;
+    /// at least what the host has asked for.
+    ///
+    /// - Parameter random: 64 uniformly random bits.
+    public func pause(attempts: Int, retryAfter: Int64?, random: UInt64) -> Int64 {
+        let bound = UInt64(bound(attempts: attempts))
+        let jittered = Int64(random.multipliedFullWidth(by: bound + 1).high)
+        return max(jittered, min(max(retryAfter ?? 0, 0), retryAfterCap))
+    }
+}

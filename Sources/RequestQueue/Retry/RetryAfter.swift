@@ -1,0 +1,58 @@
+/// The field `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date in one of three forms (section 5.6.7).
+public enum RetryAfter {
+    /// Milliseconds from `now`, never less than none.
+    ///
+    /// - Parameter now: milliseconds since 1970.
+    /// - Returns: nothing where the field is neither.
+    public static func milliseconds(_ field: String, now: Int64) -> Int64? {
+        let text = field.drop { $0 == " " || $0 == "\t" }
+        guard let first = text.utf8.first else { return nil }
+        if (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(first) {
+            let digits = text.reversed().drop { $0 == " " || $0 == "\t" }.reversed()
+            guard digits.count <= 10, digits.allSatisfy({ $0.isASCII && $0.isNumber }) else { return nil }
+            return Int64(String(digits)).map { $0 * 1000 }
+        }
+        return HTTPDate.seconds(String(text)).map { max($0 * 1000 - now, 0) }
+    }
+}
+
+/// The date formats of HTTP (RFC 9110 section 5.6.7).
+enum HTTPDate {
+    private static let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+    /// Seconds since 1970.
+    static func seconds(_ text: String) -> Int64? {
+        // The name of the day says nothing that the date does not.
+        let words = text.split { $0 == " " || $0 == "," }.dropFirst().map(String.init)
+        switch words.count {
+        case 5:  // Sun, 06 Nov 1994 08:49:37 GMT
+            guard words[4] == "GMT", words[2].count == 4 else { return nil }
+            return seconds(day: words[0], month: words[1], year: Int(words[2]), time: words[3])
+        case 3:  // Sunday, 06-Nov-94 08:49:37 GMT
+            let date = words[0].split(separator: "-").map(String.init)
+            guard words[2] == "GMT", date.count == 3, date[2].count == 2, let year = Int(date[2]) else { return nil }
+            // Of a century that is not written the one is meant that is not more than fifty years ahead.
+            return seconds(day: date[0], month: date[1], year: year < 70 ? 2000 + year : 1900 + year, time: words[1])
+        case 4:  // Sun Nov  6 08:49:37 1994
+            return seconds(day: words[1], month: words[0], year: Int(words[3]), time: words[2])
+        default: return nil
+        }
+    }
+
+    private static func seconds(day: String, month: String, year: Int?, time: String) -> Int64? {
+        let clock = time.split(separator: ":", omittingEmptySubsequences: false).compactMap { Int($0) }
+        guard let day = Int(day), let index = months.firstIndex(of: month), let year, (1970...9999).contains(year),
+            (1...31).contains(day), clock.count == 3, (0...23).contains(clock[0]), (0...59).contains(clock[1]),
+            (0...60).contains(clock[2])
+        else { return nil }
+        return Int64(days(year: year, month: index + 1, day: day)) * 86400
+            + Int64(clock[0] * 3600 + clock[1] * 60 + clock[2])
+    }
+
+    /// Days since 1970-01-01 of the Gregorian calendar, whose years begin in March here, so that the leap day is a year's last.
+    private static func days(year: Int, month: Int, day: Int) -> Int {
+        let shifted = month > 2 ? year : year - 1
+        let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
+        return shifted * 365 + shifted / 4 - shifted / 100 + shifted / 400 + dayOfYear - 719_468
+    }
+}

@@ -1,0 +1,144 @@
+// The twin of the driver, for tests: the same semantics, nothing on disk.
+
+import Synchronization
+
+/// A store in memory. It keeps stored forms, as the driver does, so that it finds what cannot be written and read.
+public final class InMemoryQueueStore: QueueStore {
+    fileprivate struct Row {
+        var request: QueuedRequest
+        var form: [UInt8]
+        var finishedAt: Int64?
+        var outcome: RequestOutcome?
+        var undelivered: Int?
+    }
+
+    fileprivate struct State {
+        var rows: [UInt64: Row] = [:]
+        var mappings: [IdentifierMapping: Int64] = [:]
+        var highest: UInt64 = 0
+        var failures = 0
+    }
+
+    private let state = Mutex(State())
+
+    public init() {}
+
+    /// Makes so many commits fail as a full disk would.
+    public func failCommits(_ count: Int) { state.withLock { $0.failures = count } }
+
+    /// Damages the stored form of a request.
+    public func damage(_ token: RequestToken) {
+        state.withLock { state in
+            for (id, row) in state.rows where row.request.token == token { state.rows[id]?.form = [0xFF] }
+        }
+    }
+
+    public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
+        let failed = state.withLock { state in
+            guard state.failures == 0 else {
+                state.failures -= 1
+                return true
+            }
+            for change in changes { state.apply(change) }
+            return false
+        }
+        if failed { throw QueueStoreError("The disk is full (pretended).") }
+    }
+
+    public func load() throws(QueueStoreError) -> QueueContents {
+        state.withLock { state in
+            var contents = QueueContents()
+            contents.highest = state.highest
+            contents.mappings = state.mappings.sorted { $0.value < $1.value }.map(\.key)
+            for (id, row) in state.rows.sorted(by: { $0.key < $1.key }) {
+                guard let request = row.read() else {
+                    if row.finishedAt == nil { contents.unreadable.append(.init(id: id, reason: "damaged")) }
+                    continue
+                }
+                guard let at = row.finishedAt else {
+                    contents.requests.append(request)
+                    continue
+                }
+                contents.finished.append(.init(request: request, at: at))
+                if let times = row.undelivered, let outcome = row.outcome {
+                    contents.undelivered.append(.init(request: request, outcome: outcome, times: times))
+                }
+            }
+            contents.finished.sort { $0.at < $1.at }
+            return contents
+        }
+    }
+
+    public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
+        state.withLock { state in state.rows.values.first { $0.request.token == token }?.outcome }
+    }
+
+    public func requests(
+        states: [RequestState], after: UInt64, limit: Int
+    ) throws(QueueStoreError) -> [QueuedRequest] {
+        state.withLock { state in
+            let rows = state.rows.filter { $0.key > after && states.contains($0.value.request.state) }
+            return rows.sorted { $0.key < $1.key }.prefix(limit).map { $0.value.read() ?? $0.value.request }
+        }
+    }
+}
+
+extension InMemoryQueueStore.Row {
+    fileprivate func read() -> QueuedRequest? {
+        guard let content = try? RequestForm.decode(form) else { return nil }
+        var read = request
+        read.config = content.config
+        read.creates = content.creates
+        read.dependsOn = content.dependsOn
+        read.identifiers = content.identifiers
+        read.coalescingKey = content.coalescingKey
+        return read
+    }
+}
+
+extension InMemoryQueueStore.State {
+    fileprivate mutating func apply(_ change: QueueChange) {
+        switch change {
+        case .insert(let request, let form):
+            rows[request.id] = .init(request: request, form: form)
+            highest = max(highest, request.id)
+        case .lease(let id, let lease):
+            rows[id]?.request.state = .inFlight
+            rows[id]?.request.lease = lease
+            rows[id]?.request.attempts += 1
+        case .requeue(let id, let lease, let wait):
+            guard rows[id]?.request.lease == lease else { return }
+            rows[id]?.request.apply(wait)
+        case .finish(let id, let lease, let outcome, let keepsOutcome, let at):
+            guard let row = rows[id], row.finishedAt == nil, row.request.lease == lease else { return }
+            rows[id]?.request.state = outcome.state
+            rows[id]?.request.lease = nil
+            rows[id]?.request.cause = outcome.cause
+            rows[id]?.finishedAt = at
+            rows[id]?.outcome = outcome
+            rows[id]?.undelivered = keepsOutcome ? 0 : nil
+        case .redeliver(let id, let times): rows[id]?.undelivered = times
+        case .handled(let id): rows[id]?.undelivered = nil
+        case .quarantine(let id, let cause, let at):
+            rows[id]?.request.state = .dead
+            rows[id]?.request.cause = cause
+            rows[id]?.request.lease = nil
+            rows[id]?.finishedAt = at
+        case .map(let mapping, let at): mappings[mapping] = at
+        case .hold(let id, let isHeld): rows[id]?.request.isHeld = isHeld
+        case .revive(let id, let at):
+            guard let row = rows[id], row.request.state == .dead else { return }
+            rows[id]?.request.apply(
+                .init(notBefore: 0, attempts: 0, crashes: 0, doubts: row.request.doubts, cause: nil))
+            rows[id]?.request.isHeld = false
+            rows[id]?.request.timestamp = at
+            rows[id]?.finishedAt = nil
+            rows[id]?.outcome = nil
+            rows[id]?.undelivered = nil
+        case .remove(let id): rows[id] = nil
+        case .prune(let before):
+            rows = rows.filter { ($0.value.finishedAt ?? .max) >= before || $0.value.undelivered != nil }
+            mappings = mappings.filter { $0.value >= before }
+        }
+    }
+}

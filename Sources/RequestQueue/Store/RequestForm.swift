@@ -1,0 +1,212 @@
+// The stored form of a request: what of it never changes. Integers are big-endian; texts and bytes stand behind their length in
+// four bytes.
+
+/// Writes and reads requests, in version 1.
+public enum RequestForm {
+    static let version: UInt8 = 1
+
+    /// A form that cannot be read.
+    public enum Unreadable: Error, Equatable, Sendable, CustomStringConvertible {
+        /// A newer program has written it.
+        case version(UInt8)
+        case damaged
+
+        public var description: String {
+            switch self {
+            case .version(let version): "it was written by a newer program (version \(version))"
+            case .damaged: "its stored form is damaged"
+            }
+        }
+    }
+
+    /// What stands in it.
+    public struct Content: Sendable, Equatable {
+        public var config: APIRequestConfig
+        public var creates: [EntityReference]
+        public var dependsOn: [UInt64]
+        public var identifiers: [UInt8]?
+        public var coalescingKey: String?
+    }
+
+    public static func encode(_ request: QueuedRequest) -> [UInt8] {
+        var writer = FormWriter(capacity: max(request.size, 128))
+        writer.byte(version)
+        writer.config(request.config)
+        writer.list(request.creates) { $0.reference($1) }
+        writer.list(request.dependsOn) { $0.number($1) }
+        writer.optional(request.identifiers) { $0.bytes($1) }
+        writer.optional(request.coalescingKey) { $0.text($1) }
+        return writer.output
+    }
+
+    /// - Throws: ``Unreadable``. Whatever the bytes are, nothing else happens.
+    public static func decode(_ bytes: [UInt8]) throws(Unreadable) -> Content {
+        var reader = FormReader(bytes)
+        let found = try reader.byte()
+        guard found == version else { throw .version(found) }
+        let content = try Content(
+            config: reader.config(), creates: reader.list { (r) throws(Unreadable) in try r.reference() },
+            dependsOn: reader.list { (r) throws(Unreadable) in try r.number() },
+            identifiers: reader.optional { (r) throws(Unreadable) in try r.bytes() },
+            coalescingKey: reader.optional { (r) throws(Unreadable) in try r.text() })
+        guard reader.isAtEnd else { throw .damaged }
+        return content
+    }
+
+    /// The headers of an outcome, for stores.
+    public static func encode(_ headers: [ResolvedRequest.Header]) -> [UInt8] {
+        var writer = FormWriter(capacity: 64)
+        writer.list(headers) { writer, header in
+            writer.text(header.name)
+            writer.text(header.value)
+        }
+        return writer.output
+    }
+
+    /// The reverse of ``encode(_:)-swift.type.method``; nothing where the bytes are damaged.
+    public static func decodeHeaders(_ bytes: [UInt8]) -> [ResolvedRequest.Header]? {
+        var reader = FormReader(bytes)
+        let headers = try? reader.list { (r) throws(Unreadable) in try ResolvedRequest.Header(r.text(), r.text()) }
+        return reader.isAtEnd ? headers : nil
+    }
+}
+
+struct FormWriter {
+    private(set) var output: [UInt8] = []
+
+    init(capacity: Int) { output.reserveCapacity(capacity) }
+
+    mutating func byte(_ value: UInt8) { output.append(value) }
+    mutating func bool(_ value: Bool) { output.append(value ? 1 : 0) }
+
+    mutating func number(_ value: UInt64) {
+        for shift in stride(from: 56, through: 0, by: -8) {
+            output.append(UInt8(truncatingIfNeeded: value >> UInt64(shift)))
+        }
+    }
+
+    mutating func length(_ value: Int) {
+        for shift in stride(from: 24, through: 0, by: -8) { output.append(UInt8(truncatingIfNeeded: value >> shift)) }
+    }
+
+    mutating func bytes(_ value: [UInt8]) {
+        length(value.count)
+        output.append(contentsOf: value)
+    }
+
+    mutating func text(_ value: String) {
+        let place = output.count
+        length(0)
+        output.append(contentsOf: value.utf8)
+        let count = output.count - place - 4
+        for index in 0..<4 { output[place + index] = UInt8(truncatingIfNeeded: count >> (24 - 8 * index)) }
+    }
+
+    mutating func list<Element>(_ values: [Element], _ write: (inout FormWriter, Element) -> Void) {
+        length(values.count)
+        for value in values { write(&self, value) }
+    }
+
+    mutating func optional<Value>(_ value: Value?, _ write: (inout FormWriter, Value) -> Void) {
+        bool(value != nil)
+        if let value { write(&self, value) }
+    }
+
+    mutating func reference(_ value: EntityReference) {
+        text(value.type)
+        text(value.local)
+    }
+
+    mutating func config(_ value: APIRequestConfig) {
+        byte(value.method.rawValue)
+        list(value.path.segments) { writer, segment in
+            switch segment {
+            case .text(let text):
+                writer.byte(0)
+                writer.text(text)
+            case .reference(let reference):
+                writer.byte(1)
+                writer.reference(reference)
+            }
+        }
+        optional(value.host) { $0.text($1) }
+        parameters(value.query)
+        parameters(value.headers)
+        switch value.body {
+        case nil: byte(0)
+        case .rawData(let data):
+            byte(1)
+            bytes(data)
+        case .formURLEncoded(let form):
+            byte(2)
+            parameters(form)
+        case .json(let json):
+            byte(3)
+            self.json(json)
+        }
+        bool(value.includeSessionKey)
+        optional(value.timeoutInterval) { $0.number(UInt64(bitPattern: $1)) }
+        bool(value.deduplicate)
+        optional(value.tag) { $0.text($1) }
+        byte(value.queueingStrategy.synchronization.rawValue)
+        list(value.queueingStrategy.retryPolicy) { $0.policy($1) }
+        bool(value.background)
+    }
+
+    private mutating func parameters(_ value: Parameters) {
+        list(value.items) { writer, item in
+            writer.text(item.name)
+            writer.bool(item.value.isList)
+            writer.list(item.value.elements) { writer, element in
+                switch element {
+                case .text(let text):
+                    writer.byte(0)
+                    writer.text(text)
+                case .reference(let reference):
+                    writer.byte(1)
+                    writer.reference(reference)
+                }
+            }
+        }
+    }
+
+    private mutating func policy(_ value: QueueingStrategy.RetryPolicy) {
+        func codes(_ codes: [Int]) { list(codes) { $0.number(UInt64(bitPattern: Int64($1))) } }
+        switch value {
+        case .onNetworkInterrupt: byte(0)
+        case .onRequestTimeout: byte(1)
+        case .onTransientStatus: byte(2)
+        case .onCustomErrorCodes(let list):
+            byte(3)
+            codes(list)
+        case .onAllErrorCodesExcept(let list):
+            byte(4)
+            codes(list)
+        }
+    }
+
+    private mutating func json(_ value: JSONValue) {
+        switch value {
+        case .null: byte(0)
+        case .bool(let value): byte(value ? 2 : 1)
+        case .number(let digits):
+            byte(3)
+            text(digits)
+        case .string(let value):
+            byte(4)
+            text(value)
+        case .reference(let value):
+            byte(5)
+            reference(value)
+        case .array(let values):
+            byte(6)
+            list(values) { $0.json($1) }
+        case .object(let members):
+            byte(7)
+            list(members) { writer, member in
+                writer.text(member.name)
+                writer.json(member.value)
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+import Testing
+
+@testable import RequestQueue
+
+/// The attributes of a request, their defaults, and their stored form.
+@Suite struct AttributeTests {
+    @Test(arguments: HTTPMethod.allCases) func defaults(_ method: HTTPMethod) {
+        let config = APIRequestConfig(method: method, path: "/api/my_entity")
+        #expect(APIRequestConfig(path: "/").method == .get)
+        #expect(config.path == "/api/my_entity")
+        #expect(config.host == nil && config.query.isEmpty && config.headers.isEmpty && config.body == nil)
+        #expect(config.includeSessionKey)
+        #expect(config.timeoutInterval == nil && config.tag == nil)
+        let reads = method == .get || method == .head
+        #expect(config.deduplicate == reads)
+        #expect(config.background == !reads)
+        #expect(config.queueingStrategy.synchronization == (reads ? .concurrent : .barrier))
+        #expect(
+            config.queueingStrategy.retryPolicy
+                == (reads ? [] : [.onNetworkInterrupt, .onRequestTimeout, .onTransientStatus]))
+    }
+
+    @Test func methodsOnTheWire() {
+        #expect(HTTPMethod.allCases.map(\.name) == ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+        #expect(HTTPMethod.allCases.filter(\.isIdempotent) == [.get, .head, .put, .delete])
+    }
+
+    static let everything: APIRequestConfig = {
+        var config = APIRequestConfig(
+            method: .patch, path: "/rooms/\(message)/x y/%41", host: "https://other.example",
+            query: ["a": "1", "list": .list([.text("x&y"), .reference(message)]), "gone": nil],
+            headers: ["X-Reference": .reference(message)],
+            body: .json([
+                "text": "a \"quoted\" \\ line\nend\u{1}", "in": .reference(message), "n": 12, "yes": true, "none": nil,
+                "deep": [["id": .reference(message)], .number("1.5e3")],
+            ]), includeSessionKey: false, timeoutInterval: 1500, deduplicate: true, tag: "log",
+            queueingStrategy: .init(
+                synchronization: .concurrent,
+                retryPolicy: [.onCustomErrorCodes([418, -1]), .onAllErrorCodesExcept([404])]),
+            background: false)
+        config.query.items.append(.init(name: "é", value: "ü"))
+        return config
+    }()
+
+    private func queued(_ config: APIRequestConfig) -> QueuedRequest {
+        QueuedRequest(
+            id: 7, token: RequestToken(high: 1, low: 2), tenant: "t", lane: "l", config: config, creates: [message],
+            dependsOn: [3, .max], identifiers: [1, 2, 3], idempotencyKey: "k", coalescingKey: "c", timestamp: 5)
+    }
+
+    @Test func formsAreReadBackWhole() throws {
+        for body: RequestBody? in [
+            nil, .rawData([0, 255]), .formURLEncoded(["a": .reference(message)]), Self.everything.body,
+        ] {
+            var config = Self.everything
+            config.body = body
+            let content = try RequestForm.decode(RequestForm.encode(queued(config)))
+            #expect(
+                content
+                    == .init(
+                        config: config, creates: [message], dependsOn: [3, .max], identifiers: [1, 2, 3],
+                        coalescingKey: "c"))
+        }
+    }
+
+    @Test func formsThatAreDamagedAreRefused() throws {
+        let form = RequestForm.encode(queued(Self.everything))
+        for length in 0..<form.count {
+            #expect(throws: RequestForm.Unreadable.self) { try RequestForm.decode(Array(form.prefix(length))) }
+        }
+        #expect(throws: RequestForm.Unreadable.damaged) { try RequestForm.decode(form + [0]) }
+        #expect(throws: RequestForm.Unreadable.version(9)) { try RequestForm.decode([9] + form.dropFirst()) }
+        var random = SplitMix(42)
+        var readable = 0
+        for _ in 0..<20_000 {
+            var bytes = form
+            for _ in 0...Int(random.next() % 3) {
+                bytes[Int(random.next() % UInt64(bytes.count))] = UInt8(truncatingIfNeeded: random.next())
+            }
+            // Whatever can be read can be written and read again.
+            guard let content = try? RequestForm.decode(bytes) else { continue }
+            readable += 1
+            var request = queued(content.config)
+            request.creates = content.creates
+            request.dependsOn = content.dependsOn
+            request.identifiers = content.identifiers
+            request.coalescingKey = content.coalescingKey
+            #expect(try RequestForm.decode(RequestForm.encode(request)) == content)
+        }
+        #expect(readable > 100)
+    }
+
+    @Test func headersOfOutcomes() {
+        let headers: [ResolvedRequest.Header] = [.init("A", "1"), .init("B", "")]
+        #expect(RequestForm.decodeHeaders(RequestForm.encode(headers)) == headers)
+        #expect(RequestForm.decodeHeaders([0, 0, 0, 9]) == nil)
+    }
+
+    @Test func tokensAsText() {
+        let token = RequestToken(high: 0x0123, low: .max)
+        #expect(token.description == "0000000000000123ffffffffffffffff")
+        #expect(RequestToken(token.description) == token)
+        for text in [
+            "", "xyz", String(repeating: "g", count: 32), token.description + "0", "+0000000000000123ffffffffffffff",
+        ] {
+            #expect(RequestToken(text) == nil || RequestToken(text)?.description == text)
+        }
+    }
+
+    // MARK: Resolution
+
+    @Test func referencesAreResolvedEverywhere() throws {
+        let resolved = try Self.everything.resolved { $0 == message ? "$ev/1 \"é" : nil }
+        #expect(
+            resolved.target
+                == "/rooms/%24ev%2F1%20%22%C3%A9/x%20y/%41?a=1&list%5B%5D=x%26y&list%5B%5D=%24ev%2F1%20%22%C3%A9&%C3%A9=%C3%BC"
+        )
+        #expect(resolved.headers.map(\.name) == ["X-Reference", "Content-Type"])
+        #expect(resolved.headers.map(\.value) == ["$ev/1 \"é", "application/json"])
+        #expect(
+            String(decoding: resolved.body, as: UTF8.self)
+                == #"{"text":"a \"quoted\" \\ line\u000Aend\u0001","in":"$ev/1 \"é","n":12,"yes":true,"none":null,"#
+                + #""deep":[{"id":"$ev/1 \"é"},1.5e3]}"#)
+        let form = APIRequestConfig(
+            method: .post, path: "x", body: .formURLEncoded(["id": .reference(message), "b": "c d"]))
+        let sent = try form.resolved { _ in "42" }
+        #expect(sent.target == "/x" && String(decoding: sent.body, as: UTF8.self) == "id=42&b=c%20d")
+    }
+
+    @Test func whatIsNotKnownIsNeverWritten() {
+        for config in [
+            post("/m/\(message)"), APIRequestConfig(path: "/", query: ["q": .reference(message)]),
+            APIRequestConfig(path: "/", headers: ["h": .list([.reference(message)])]),
+            post("/", body: .formURLEncoded(["f": .reference(message)])),
+            post("/", body: .json([["a": [.reference(message)]]])),
+        ] {
+            #expect(config.references == [message])
+            #expect(throws: UnresolvedReference(reference: message)) { try config.resolved { _ in nil } }
+        }
+    }
+
+    // MARK: What can never be sent
+
+    @Test func flawsAreRefusedWithWords() {
+        var deep: JSONValue = 1
+        for _ in 0...JSONValue.maximumDepth { deep = [deep] }
+        let flaws: [(NewRequest, String)] = [
+            (NewRequest(post("/", body: .json(deep))), "deeper than 64"),
+            (NewRequest(post("/", body: .json(.number("1.")))), "number"),
+            (NewRequest(APIRequestConfig(path: "/", headers: ["a b": "c"])), "no name of a header"),
+            (NewRequest(APIRequestConfig(path: "/", headers: ["a": "b\r\nc: d"])), "control character"),
+            (NewRequest(APIRequestConfig(path: "/", timeoutInterval: 0)), "timeout"),
+            (NewRequest(post("/\(message)"), creates: [message]), "creates itself"),
+            (NewRequest(post("/"), creates: [message, message]), "twice"),
+            (
+                NewRequest(
+                    post("/"), creates: (0..<65).map { EntityReference(type: "t", local: "\($0)") }), "more than 64"
+            ),
+        ]
+        let world = QueueWorld()
+        for (request, words) in flaws {
+            do throws(QueueError) {
+                try world.append(request)
+                Issue.record("accepted: \(words)")
+            } catch {
+                #expect(error.description.contains(words), "\(error)")
+            }
+        }
+        #expect(world.machine.depth == 0 && world.sent.isEmpty)
+        #expect(world.machine.counts.refused == flaws.count)
+    }
+
+    @Test(arguments: ["0", "-0", "10", "1.5", "-1.25e+10", "1E9"]) func numbers(_ text: String) {
+        #expect(RequestFlaw.isNumber(Array(text.utf8)))
+    }
+
+    @Test(arguments: ["", "-", "01", "1.", ".5", "+1", "1e", "0x1", "1 ", "NaN", "1,2"]) func noNumbers(_ text: String)
+    {
+        #expect(!RequestFlaw.isNumber(Array(text.utf8)))
+    }
+}

@@ -1,0 +1,193 @@
+import Testing
+
+@testable import RequestQueue
+
+/// Which failure is followed by another attempt, and when.
+@Suite struct RetryTests {
+    static let transient = Set([408, 423, 425, 429]).union(Set(500..<600).subtracting([501, 504, 505, 506, 510, 511]))
+
+    @Test func everyStatusHasAMeaning() {
+        for status in 100..<700 where !RetryTable.isSuccess(status) {
+            let expected: FailureKind =
+                status == 401
+                ? .unauthorized : status == 504 ? .timedOut : Self.transient.contains(status) ? .transient : .permanent
+            #expect(RetryTable.kind(of: status) == expected, "\(status)")
+        }
+        #expect((100..<700).filter(RetryTable.isSuccess) == Array(200..<300) + [304])
+    }
+
+    @Test func everyFailureOfTheNetworkHasAMeaning() {
+        let kinds: [NetworkFailure: FailureKind] = [
+            .notConnectedToInternet: .unreachable, .cannotFindHost: .unreachable, .cannotConnectToHost: .unreachable,
+            .secureConnectionFailed: .permanent, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
+            .badServerResponse: .interrupted, .responseTooLarge: .permanent, .badURL: .permanent,
+            .cancelled: .permanent,
+        ]
+        for failure in NetworkFailure.allCases { #expect(failure.kind == kinds[failure], "\(failure)") }
+        #expect(Set(NetworkFailure.allCases.map(\.text)).count == NetworkFailure.allCases.count)
+    }
+
+    @Test func policiesNameWhatIsRepeated() {
+        func policy(_ policies: QueueingStrategy.RetryPolicy...) -> QueueingStrategy {
+            .init(synchronization: .barrier, retryPolicy: policies)
+        }
+        let standard = QueueingStrategy.standard(for: .post)
+        for status in [408, 425, 429, 500, 502, 503, 504] { #expect(standard.retries(after: .status(status))) }
+        for status in [300, 400, 404, 409, 422, 501] { #expect(!standard.retries(after: .status(status))) }
+        for failure in NetworkFailure.allCases {
+            let expected: Set<FailureKind> = [.unreachable, .interrupted, .timedOut]
+            #expect(standard.retries(after: .network(failure)) == expected.contains(failure.kind), "\(failure)")
+            #expect(!QueueingStrategy.standard(for: .get).retries(after: .network(failure)))
+            // All but nothing means all, except what a person has ended and what can never be sent.
+            #expect(
+                policy(.onAllErrorCodesExcept([])).retries(after: .network(failure))
+                    == (failure != .cancelled && failure != .badURL))
+        }
+        #expect(policy(.onCustomErrorCodes([404])).retries(after: .status(404)))
+        #expect(!policy(.onCustomErrorCodes([404])).retries(after: .status(405)))
+        #expect(policy(.onAllErrorCodesExcept([404])).retries(after: .status(405)))
+        #expect(!policy(.onAllErrorCodesExcept([404])).retries(after: .status(404)))
+        #expect(policy(.onRequestTimeout).retries(after: .status(504)))
+        #expect(!policy(.onNetworkInterrupt).retries(after: .status(503)))
+    }
+
+    // MARK: Pauses
+
+    @Test func pausesAreSpreadUnderABoundThatDoubles() {
+        let backoff = Backoff(base: 1000, cap: 60_000)
+        #expect((1...8).map { backoff.bound(attempts: $0) } == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000])
+        #expect(backoff.bound(attempts: 4000) == 60_000)
+        var random = SplitMix(3)
+        let pauses = (0..<10_000).map { _ in backoff.pause(attempts: 3, retryAfter: nil, random: random.next()) }
+        #expect(pauses.allSatisfy { (0...4000).contains($0) })
+        // Full jitter: a quarter of them in each quarter, more or less.
+        for quarter in 0..<4 {
+            let count = pauses.filter { $0 >= Int64(quarter) * 1000 && $0 < Int64(quarter + 1) * 1000 }.count
+            #expect((2200...2800).contains(count))
+        }
+        #expect(backoff.pause(attempts: 1, retryAfter: 30_000, random: 0) == 30_000)
+        #expect(backoff.pause(attempts: 1, retryAfter: .max, random: 0) == 3_600_000)
+        #expect(backoff.pause(attempts: 1, retryAfter: -5, random: .max) == 1000)
+    }
+
+    @Test func retryAfterAsSecondsAndAsDate() {
+        let now: Int64 = 784_111_777_000  // Sun, 06 Nov 1994 08:49:37 GMT, RFC 9110 section 5.6.7
+        #expect(RetryAfter.milliseconds("120", now: now) == 120_000)
+        #expect(RetryAfter.milliseconds(" 0 ", now: now) == 0)
+        for date in ["Sun, 06 Nov 1994 08:50:37 GMT", "Sunday, 06-Nov-94 08:50:37 GMT", "Sun Nov  6 08:50:37 1994"] {
+            #expect(RetryAfter.milliseconds(date, now: now) == 60_000, "\(date)")
+            #expect(RetryAfter.milliseconds(date, now: now + 100_000) == 0, "\(date)")
+        }
+        #expect(HTTPDate.seconds("Thu, 01 Jan 1970 00:00:00 GMT") == 0)
+        #expect(HTTPDate.seconds("Thu, 29 Feb 2024 23:59:60 GMT") == 1_709_251_200)
+        for nonsense in [
+            "", " ", "soon", "-1", "1.5", "12345678901", "Sun, 06 Nov 1994 08:49:37", "Sun, 06 Foo 1994 08:49:37 GMT",
+            "Sun, 40 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 25:49:37 GMT", "Sun, 06 Nov 1994 8:9 GMT", "1e3",
+        ] {
+            #expect(RetryAfter.milliseconds(nonsense, now: now) == nil, "\(nonsense)")
+        }
+    }
+
+    @Test func aRequestIsSentAgainWithTheSameKeyAndBytes() throws {
+        let world = QueueWorld()
+        var left = 3
+        world.backend = { _ in
+            left -= 1
+            return left >= 0 ? .status(503) : .status(201)
+        }
+        let token = try world.append(post("/a", body: .json(["text": "x"])))
+        world.run()
+        #expect(world.sent.count == 4)
+        #expect(Set(world.sent.map(\.dispatch.resolved)).count == 1)
+        #expect(Set(world.sent.map(\.dispatch.request.idempotencyKey)) == [token.description])
+        #expect(Set(world.sent.map(\.dispatch.lease)).count == 4)
+        #expect(world.results.map(\.outcome.result) == [.success(status: 201)])
+        #expect(world.machine.counts.retried == 3)
+    }
+
+    @Test func retryAfterIsHonoured() throws {
+        let world = QueueWorld()
+        world.backend = { $0.request.attempts == 1 ? .status(429, retryAfter: 30_000) : .status(200) }
+        try world.append(post("/a"))
+        world.run()
+        #expect(world.sent.count == 2 && world.sent[1].at - world.sent[0].at >= 30_000)
+    }
+
+    /// Each line: a fault that was seen in the queue whose interface this has.
+    @Test func aPermanentErrorDelaysNobody() throws {
+        let world = QueueWorld()
+        world.backend = { $0.resolved.target == "/bad" ? .status(400) : .status(200) }
+        try world.append(post("/bad"))
+        try world.append(post("/good"))
+        world.run()
+        #expect(world.targets == ["/bad", "/good"])
+        #expect(world.sent[1].at - world.sent[0].at == 10)
+    }
+
+    @Test func newWorkShortensNoPause() throws {
+        let world = QueueWorld { $0.backoff = Backoff(base: 60_000, cap: 60_000) }
+        world.backend = { _ in .status(503, retryAfter: 60_000) }
+        try world.append(post("/first"))
+        world.run(1_000)
+        for number in 0..<20 {
+            try world.append(post("/\(number)"))
+            world.run(500)
+        }
+        #expect(world.targets == ["/first"])
+    }
+
+    @Test func attemptsAreBoundedAndDeathIsExplained() throws {
+        let world = QueueWorld { $0.limits.attempts = 4 }
+        world.backend = { _ in .network(.networkConnectionLost) }
+        let token = try world.append(post("/a"))
+        world.run(10_000_000)
+        #expect(world.sent.count == 4)
+        #expect(try world.state(token) == .dead)
+        #expect(
+            try world.cause(token)
+                == "The connection broke before the answer came, after 4 attempts. The backend may have done it.")
+        #expect(world.results.map(\.outcome.result) == [.failure(status: nil)])
+    }
+
+    @Test func ageIsBounded() throws {
+        let world = QueueWorld {
+            $0.limits.age = 60_000; $0.limits.attempts = 1_000
+        }
+        world.backend = { _ in .status(503) }
+        let token = try world.append(post("/a"))
+        let waiting = try world.append(post("/b"))
+        world.run(120_000)
+        #expect(try world.state(token) == .dead && world.state(waiting) == .dead)
+        #expect(try world.cause(waiting) == "It could not be sent for 60 seconds.")
+        #expect(world.machine.depth == 0)
+    }
+
+    // MARK: The breaker
+
+    @Test func aHostThatIsDownIsAskedByOneRequestAtATime() throws {
+        let world = QueueWorld()
+        world.backend = { _ in .network(.cannotConnectToHost) }
+        for number in 0..<50 { try world.append(post("/\(number)"), lane: "\(number)") }
+        world.run(60_000)
+        // As many as fit into flight at first, then probes after 1, 2, 4, 8, 16, 32 seconds.
+        let first = world.settings.limits.inFlightPerTenant
+        let probes = world.sent.count - first
+        #expect((4...7).contains(probes), "\(world.sent.count)")
+        #expect(world.machine.requests.filter { $0.attempts == 0 }.count >= 50 - first - probes)
+        world.backend = { _ in .status(200) }
+        world.run(120_000)
+        #expect(world.machine.depth == 0 && world.machine.counts.done == 50)
+    }
+
+    @Test func anotherHostIsNotHeldUp() throws {
+        let world = QueueWorld()
+        world.backend = { $0.resolved.host == nil ? .network(.timedOut, latency: 1000) : .status(200) }
+        for number in 0..<20 { try world.append(post("/\(number)"), lane: "\(number)") }
+        world.run(5_000)
+        var other = post("/other")
+        other.host = "http://other"
+        let token = try world.append(NewRequest(other, lane: "x"))
+        world.run(20)
+        #expect(try world.state(token) == .done)
+    }
+}
