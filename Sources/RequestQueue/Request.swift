@@ -14,6 +14,7 @@ public enum RequestState: UInt8, Sendable, CaseIterable {
     /// Nobody wants it any more.
     case cancelled = 4
 
+    /// For people.
     public var name: String {
         switch self {
         case .pending: "pending"

@@ -52,6 +52,13 @@ final class QueueWorld {
     /// Everything that has gone to the backend.
     var sent: [Sent] = []
     var results: [QueueBatch.Result] = []
+    /// Which process has handed which result to its handlers.
+    struct Delivery: Hashable {
+        var process: Int
+        var token: RequestToken
+    }
+    var deliveries: [Delivery] = []
+    private var process = 0
     var accepted: [RequestToken] = []
     var refused: [RequestToken] = []
     var withdrawn: [UInt64] = []
@@ -104,6 +111,7 @@ final class QueueWorld {
         accepted += batch.accepted
         withdrawn += batch.withdrawn
         results += batch.results
+        deliveries += batch.results.map { Delivery(process: process, token: $0.request.token) }
         if handles { for result in batch.results { machine.handled(result.request.id) } }
         for dispatch in batch.dispatches {
             sent.append(Sent(at: now.uptime, dispatch: dispatch))
@@ -141,6 +149,7 @@ final class QueueWorld {
     /// The process ends and another one begins. Answers that were on their way are lost.
     func restart(session: String? = "", after milliseconds: Int64 = 1_000) throws {
         answers.removeAll()
+        process += 1
         now = QueueTime(wall: now.wall + milliseconds, uptime: 50)
         machine = QueueMachine(settings, lease: random.next())
         if let session { machine.setSession(session, present: true) }
@@ -170,3 +179,10 @@ func post(_ path: APIRequestPath, body: RequestBody? = nil, strategy: QueueingSt
 func read(_ path: APIRequestPath) -> APIRequestConfig { APIRequestConfig(path: path) }
 
 let message = EntityReference(type: "message", local: "L1")
+
+extension QueueBatch.Dispatch {
+    /// What goes to the backend; nothing readable where that cannot be written, which is never to happen.
+    var resolved: ResolvedRequest {
+        (try? resolved()) ?? ResolvedRequest(method: .get, target: ":unresolved", headers: [], body: [])
+    }
+}

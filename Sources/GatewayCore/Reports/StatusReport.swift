@@ -153,7 +153,8 @@ package struct Reporter: Sendable {
 
     private func queue() throws(StoreError) -> [String: Int] {
         let counts = try store.requestCounts()
-        return Dictionary(uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
+        return Dictionary(
+            uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
     }
 
     /// Whom people write to that a stricter policy could not serve.

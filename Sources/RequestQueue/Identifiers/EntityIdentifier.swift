@@ -2,10 +2,13 @@
 public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
     /// What kind of entity it is, such as `message`. Local identifiers of two types never meet.
     public let type: String
+    /// What its creator calls it.
     public let local: String
 
+    /// Makes one.
     public init(type: String, local: String) { (self.type, self.local) = (type, local) }
 
+    /// For people and logs.
     public var description: String { "\(type):\(local)" }
 }
 
@@ -15,12 +18,14 @@ public enum EntityIdentifier: Hashable, Sendable {
     case remote(type: String, String)
     case both(type: String, local: String, remote: String)
 
+    /// What kind of entity it is.
     public var type: String {
         switch self {
         case .local(let type, _), .remote(let type, _), .both(let type, _, _): type
         }
     }
 
+    /// What its creator calls it.
     public var local: String? {
         switch self {
         case .local(_, let local), .both(_, let local, _): local
@@ -28,6 +33,7 @@ public enum EntityIdentifier: Hashable, Sendable {
         }
     }
 
+    /// What the backend calls it.
     public var remote: String? {
         switch self {
         case .remote(_, let remote), .both(_, _, let remote): remote
@@ -35,6 +41,7 @@ public enum EntityIdentifier: Hashable, Sendable {
         }
     }
 
+    /// The entity as others name it that wait for the backend's name.
     public var reference: EntityReference? { local.map { EntityReference(type: type, local: $0) } }
 
     /// Takes over what another identifier of the same entity knows.
@@ -62,6 +69,7 @@ public enum MergeConflict: Error, Equatable, Sendable, CustomStringConvertible {
     /// section 5.2.4).
     case unusableRemote(String)
 
+    /// For people and logs.
     public var description: String {
         switch self {
         case .differentTypes(let one, let other): "An entity of type \(one) is not one of type \(other)."

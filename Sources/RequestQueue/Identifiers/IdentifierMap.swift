@@ -11,10 +11,13 @@ public struct IdentifierMap: Sendable {
 
     private var remotes: [Key: String] = [:]
 
+    /// Makes one.
     public init() {}
 
+    /// How many entities are known by both names.
     public var count: Int { remotes.count }
 
+    /// What the backend calls an entity.
     public subscript(tenant: String, reference: EntityReference) -> String? {
         remotes[Key(tenant: tenant, reference: reference)]
     }
@@ -62,10 +65,14 @@ public struct IdentifierMap: Sendable {
 
 /// One entry of the map, as it is stored.
 public struct IdentifierMapping: Hashable, Sendable {
+    /// Whose entity it is.
     public let tenant: String
+    /// The entity.
     public let reference: EntityReference
+    /// What the backend calls it.
     public let remote: String
 
+    /// Makes one.
     public init(tenant: String, reference: EntityReference, remote: String) {
         (self.tenant, self.reference, self.remote) = (tenant, reference, remote)
     }

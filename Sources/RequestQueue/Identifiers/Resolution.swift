@@ -2,26 +2,34 @@
 
 /// A request whose references have all been replaced.
 public struct ResolvedRequest: Hashable, Sendable {
+    /// The method.
     public var method: HTTPMethod
     /// The base URL; nothing means the client's.
     public var host: String?
     /// Path and query, percent-encoded, beginning with a slash.
     public var target: String
+    /// The header fields, in their order.
     public var headers: [Header]
+    /// Its bytes.
     public var body: [UInt8]
     /// In milliseconds; nothing means the client's.
     public var timeoutInterval: Int64?
 
+    /// One field.
     public struct Header: Hashable, Sendable {
+        /// Its name.
         public var name: String
+        /// Its value.
         public var value: String
 
+        /// Makes one.
         public init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
     }
 }
 
 /// A request that cannot be written yet: the backend has not named this entity.
 public struct UnresolvedReference: Error, Equatable, Sendable {
+    /// The entity.
     public let reference: EntityReference
 }
 

@@ -2,28 +2,46 @@
 public struct QueueBatch: Sendable {
     /// One attempt that may begin.
     public struct Dispatch: Sendable {
+        /// The request's number.
         public var id: UInt64
+        /// What an answer to this attempt has to be given with.
         public var lease: UInt64
+        /// The request.
         public var request: QueuedRequest
-        public var resolved: ResolvedRequest
+        /// What the backend calls the entities that the request names.
+        public var names: [EntityReference: String]
+
+        /// What goes to the backend, without what its client adds.
+        ///
+        /// - Throws: ``UnresolvedReference``, never for a request as it came out of the queue.
+        public func resolved() throws(UnresolvedReference) -> ResolvedRequest {
+            let names = names
+            return try request.config.resolved { names[$0] }
+        }
     }
 
     /// A request whose outcome the response handlers are to be given.
     public struct Result: Sendable, Equatable {
+        /// The request.
         public var request: QueuedRequest
+        /// How it ended.
         public var outcome: RequestOutcome
     }
 
+    /// To be committed in one transaction.
     public internal(set) var changes: [QueueChange] = []
     /// Those that are accepted with the commit.
     public internal(set) var accepted: [RequestToken] = []
+    /// Attempts that may begin.
     public internal(set) var dispatches: [Dispatch] = []
+    /// Outcomes for the response handlers.
     public internal(set) var results: [Result] = []
     /// Attempts whose answers nobody waits for any more, by lease.
     public internal(set) var withdrawn: [UInt64] = []
     /// What it takes to go back.
     var steps: [QueueStep] = []
 
+    /// Whether there is nothing to do.
     public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty }
 }
 

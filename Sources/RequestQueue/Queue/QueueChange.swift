@@ -1,6 +1,7 @@
 /// What a process leaves behind about a request that has been answered.
 public struct RequestOutcome: Sendable, Equatable {
-    public enum Result: Sendable, Equatable {
+    /// How a request ended.
+    public enum Result: Sendable, Hashable {
         /// The backend has done it.
         case success(status: Int)
         /// It will not be done; the status is the backend's, where it gave one.
@@ -9,17 +10,21 @@ public struct RequestOutcome: Sendable, Equatable {
         case aborted
     }
 
+    /// How it ended.
     public var result: Result
     /// In words; nothing where it succeeded.
     public var cause: String?
     /// What the backend answered.
     public var headers: [ResolvedRequest.Header]
+    /// Its bytes.
     public var body: [UInt8]
 
+    /// Makes one.
     public init(_ result: Result, cause: String? = nil, headers: [ResolvedRequest.Header] = [], body: [UInt8] = []) {
         (self.result, self.cause, self.headers, self.body) = (result, cause, headers, body)
     }
 
+    /// The state of a request that ended so.
     public var state: RequestState {
         switch result {
         case .success: .done
@@ -58,9 +63,13 @@ public enum QueueChange: Sendable, Equatable {
     public struct Wait: Sendable, Equatable {
         /// Milliseconds since 1970.
         public var notBefore: Int64
+        /// How often its sending was begun.
         public var attempts: Int
+        /// How often a process ended while it was under way.
         public var crashes: Int
+        /// How many attempts ended without an answer.
         public var doubts: Int
+        /// Why the last attempt failed, in words.
         public var cause: String?
     }
 }
@@ -69,19 +78,25 @@ public enum QueueChange: Sendable, Equatable {
 public struct QueueContents: Sendable {
     /// A row that cannot be read: kept, and said.
     public struct Unreadable: Sendable, Equatable {
+        /// The request's number.
         public var id: UInt64
+        /// Why it cannot be read, in words.
         public var reason: String
 
+        /// Makes one.
         public init(id: UInt64, reason: String) { (self.id, self.reason) = (id, reason) }
     }
 
     /// A finished request whose outcome no handler is known to have had.
     public struct Undelivered: Sendable, Equatable {
+        /// The request.
         public var request: QueuedRequest
+        /// How it ended.
         public var outcome: RequestOutcome
         /// How often it was given to handlers again.
         public var times: Int
 
+        /// Makes one.
         public init(request: QueuedRequest, outcome: RequestOutcome, times: Int) {
             (self.request, self.outcome, self.times) = (request, outcome, times)
         }
@@ -89,16 +104,20 @@ public struct QueueContents: Sendable {
 
     /// What is remembered of a finished request: its key, and the entities that it was to create.
     public struct Finished: Sendable, Equatable {
+        /// The request.
         public var request: QueuedRequest
         /// Milliseconds since 1970.
         public var at: Int64
 
+        /// Makes one.
         public init(request: QueuedRequest, at: Int64) { (self.request, self.at) = (request, at) }
     }
 
     /// Those that wait, or were under way when the last process ended, in the order in which they were accepted.
     public var requests: [QueuedRequest] = []
+    /// Rows that wait and cannot be read.
     public var unreadable: [Unreadable] = []
+    /// What the backend calls the entities of each tenant, the oldest first.
     public var mappings: [IdentifierMapping] = []
     /// Finished ones whose outcome no handler has had.
     public var undelivered: [Undelivered] = []
@@ -107,6 +126,7 @@ public struct QueueContents: Sendable {
     /// The highest id that was ever used.
     public var highest: UInt64 = 0
 
+    /// Makes one.
     public init() {}
 }
 
@@ -124,7 +144,9 @@ public protocol QueueStore: Sendable {
 
 /// Why the store did not do it.
 public struct QueueStoreError: Error, Equatable, Sendable {
+    /// What happened, in words.
     public let message: String
 
+    /// Makes one.
     public init(_ message: String) { self.message = message }
 }

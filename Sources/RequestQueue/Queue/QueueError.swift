@@ -19,6 +19,7 @@ public enum QueueError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The queue is being shut down.
     case closed
 
+    /// For people and logs.
     public var description: String {
         switch self {
         case .tenantFull(let limit): "The tenant has \(limit) waiting already, its limit. Try again when some are done."

@@ -14,13 +14,17 @@ public struct QueueLimits: Hashable, Sendable {
     public var references = 64
     /// Under way at once in all, to one host, for one tenant, and in one lane.
     public var inFlight = 256
+    /// Under way at once to one host.
     public var inFlightPerHost = 64
+    /// Under way at once for one tenant.
     public var inFlightPerTenant = 32
+    /// Under way at once in one lane.
     public var inFlightPerLane = 8
     /// How far behind the head of a lane a concurrent request is looked for while those before it wait.
     public var lookahead = 64
     /// Attempts after which a request is dead, and crashes while under way, which are counted apart.
     public var attempts = 25
+    /// Crashes while it is under way, after which a request is dead.
     public var crashes = 3
     /// Milliseconds after which a request that is not done is dead.
     public var age: Int64 = 7 * 86_400_000
@@ -28,9 +32,11 @@ public struct QueueLimits: Hashable, Sendable {
     public var retention: Int64 = 86_400_000
     /// Finished requests that are kept at most, whatever the time; and mappings.
     public var finished = 100_000
+    /// Entities of which it is remembered what the backend calls them.
     public var mappings = 1_000_000
     /// Bytes of a response that are kept for handlers and for repetitions of an idempotency key.
     public var responseSize = 1 << 20
 
+    /// Makes one.
     public init() {}
 }

@@ -8,6 +8,7 @@ public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
     /// It is under way, and its sending cannot be stopped any more.
     case refused(String)
 
+    /// For people and logs.
     public var description: String {
         switch self {
         case .unknown: "There is no such request."
@@ -27,6 +28,7 @@ extension QueueMachine {
         for lane in waiting { wake(lane) }
     }
 
+    /// Whether the tenant has a session key at present.
     public func hasSession(_ tenant: String) -> Bool { tenants[tenant]?.hasSession == true }
 
     /// Nobody wants it any more. Whether the backend has done one that is under way is not known.

@@ -40,9 +40,9 @@ extension QueueMachine {
         let form = RequestForm.encode(request)
         request.size = form.count + RequestFlaw.rowSize
         let key = TenantKey(tenant: new.tenant, key: request.idempotencyKey)
-        let fingerprint = Fingerprint(of: request, form: form)
+        let digest = RequestDigest(of: request, form: form)
         if let known = keys[key] {
-            guard known.fingerprint == fingerprint else { throw .keyReused }
+            guard known.digest == digest else { throw .keyReused }
             return .existing(known.token)
         }
         guard request.size <= limits.requestSize else { throw .tooLarge(size: request.size, limit: limits.requestSize) }
@@ -51,7 +51,7 @@ extension QueueMachine {
         let blockers = try blockers(of: new, dependsOn, replacing: replaced)
 
         nextID += 1
-        keys[key] = KeyRecord(token: token, fingerprint: fingerprint)
+        keys[key] = KeyRecord(token: token, digest: digest)
         if let replaced, let entry = entries[replaced] {
             take(replaced)
             counts.cancelled += 1

@@ -9,7 +9,7 @@ extension QueueMachine {
 
     /// Begins everything that may begin now.
     mutating func dispatch(now: QueueTime) {
-        guard !isClosed else { return }
+        guard !isClosed, !isPaused else { return }
         while let timer = timers.min, timer.at <= now.uptime {
             timers.removeMin()
             if lanes[timer.lane]?.timer == timer.at { lanes[timer.lane]?.timer = nil }
@@ -20,8 +20,8 @@ extension QueueMachine {
             guard let tenant = tenants[name], tenant.inFlight < limits.inFlightPerTenant else { continue }
             guard let lane = nextLane(of: name) else { continue }
             switch candidate(in: lane, now: now) {
-            case .send(let id, let resolved):
-                begin(id, resolved)
+            case .send(let id):
+                begin(id)
                 wake(lane)
             case .wait(let until): setTimer(lane, until)
             case .nothing:
@@ -87,7 +87,7 @@ extension QueueMachine {
     }
 
     private enum Candidate {
-        case send(UInt64, ResolvedRequest)
+        case send(UInt64)
         /// Nothing before this time, if nothing happens.
         case wait(Int64)
         /// Nothing until something happens that wakes the lane.
@@ -103,13 +103,7 @@ extension QueueMachine {
             if entry.isBarrier, place > 0 { break }
             if entry.request.state == .pending {
                 switch obstacle(entry, lane, now: now) {
-                case .none:
-                    do {
-                        return .send(id, try resolve(entry))
-                    } catch {
-                        // Its blockers are gone only when everything it names is known.
-                        assertionFailure("\(error)")
-                    }
+                case .none: return .send(id)
                 case .until(let time): earliest = min(earliest ?? time, time)
                 case .event: break
                 }
@@ -119,9 +113,11 @@ extension QueueMachine {
         return earliest.map(Candidate.wait) ?? .nothing
     }
 
-    private func resolve(_ entry: QueueEntry) throws(UnresolvedReference) -> ResolvedRequest {
-        let (map, tenant) = (map, entry.request.tenant)
-        return try entry.request.config.resolved { map[tenant, $0] }
+    /// What the backend calls the entities of a request. All are known, or it would still have blockers.
+    private func names(_ entry: QueueEntry) -> [EntityReference: String] {
+        var names: [EntityReference: String] = [:]
+        for reference in entry.request.config.references { names[reference] = map[entry.request.tenant, reference] }
+        return names
     }
 
     private enum Obstacle {
@@ -153,7 +149,7 @@ extension QueueMachine {
 
     // MARK: Flight
 
-    private mutating func begin(_ id: UInt64, _ resolved: ResolvedRequest) {
+    private mutating func begin(_ id: UInt64) {
         guard let lane = entries[id]?.lane, let entry = entries[id] else { return }
         let lease = nextLease
         nextLease &+= 1
@@ -167,11 +163,11 @@ extension QueueMachine {
         hosts[name, default: HostState(breaker: CircuitBreaker(settings.breaker))].inFlight += 1
         hosts[name]?.breaker.began()
         if let request = entries[id]?.request {
-            steps.append(.lease(QueueBatch.Dispatch(id: id, lease: lease, request: request, resolved: resolved)))
+            steps.append(.lease(QueueBatch.Dispatch(id: id, lease: lease, request: request, names: names(entry))))
         }
     }
 
-    /// The counterpart of ``begin(_:_:)``, for an entry as it was in flight.
+    /// The counterpart of ``begin(_:)``, for an entry as it was in flight.
     mutating func leaveFlight(_ entry: QueueEntry) {
         inFlight -= 1
         lanes[entry.lane]?.inFlight -= 1

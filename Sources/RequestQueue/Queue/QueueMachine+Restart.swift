@@ -31,7 +31,7 @@ extension QueueMachine {
         remember(request, at: record.at)
         let form = RequestForm.encode(request)
         keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
-            token: request.token, fingerprint: Fingerprint(of: request, form: form))
+            token: request.token, digest: RequestDigest(of: request, form: form))
         guard request.state != .done else { return }
         for reference in request.creates where map[request.tenant, reference] == nil {
             failedCreators[TenantReference(tenant: request.tenant, reference: reference)] =
@@ -44,7 +44,7 @@ extension QueueMachine {
         counts.restored += 1
         var request = stored
         keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
-            token: request.token, fingerprint: Fingerprint(of: request, form: RequestForm.encode(request)))
+            token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
         let wasInFlight = request.state == .inFlight
         if wasInFlight {
             let lease = request.lease ?? 0

@@ -6,26 +6,38 @@ import HeapModule
 /// Requests in lanes, with what they wait for. Whoever runs it calls ``turn(now:)``, commits the batch, and then does what the
 /// batch allows; see ``QueueBatch``.
 public struct QueueMachine: Sendable {
+    /// What a queue is made with.
     public struct Settings: Sendable {
+        /// Its bounds.
         public var limits = QueueLimits()
+        /// Its pauses.
         public var backoff = Backoff()
+        /// When it leaves a host alone.
         public var breaker = CircuitBreaker.Rule()
         /// The host of requests that name none.
         public var host = ""
         /// Whether there is somebody who wants outcomes; else they are dropped.
         public var keepsOutcomes = false
 
+        /// Makes one.
         public init() {}
     }
 
     /// What has happened since the start. What was appended or restored is done, dead, cancelled, pending or in flight.
     public struct Counts: Sendable, Equatable {
+        /// Taken over from the process before.
         public var restored = 0
+        /// Accepted.
         public var appended = 0
+        /// Not accepted.
         public var refused = 0
+        /// Done by the backend.
         public var done = 0
+        /// Given up.
         public var dead = 0
+        /// Cancelled or replaced.
         public var cancelled = 0
+        /// Brought back from the dead by an operator.
         public var revived = 0
         /// Attempts that were followed by another.
         public var retried = 0
@@ -65,6 +77,9 @@ public struct QueueMachine: Sendable {
     var nextID: UInt64 = 1
     var nextLease: UInt64
     var isClosed = false
+    /// Nothing new is begun while this is set: whoever takes the outcomes does not keep up.
+    public var isPaused = false
+    /// What has happened so far.
     public internal(set) var counts = Counts()
 
     /// - Parameter lease: 64 random bits; leases are counted from there, so that those of two processes differ.
@@ -77,12 +92,14 @@ public struct QueueMachine: Sendable {
 
     /// Requests that wait or are under way.
     public var depth: Int { entries.count }
+    /// Requests that are under way.
     public var underWay: Int { inFlight }
     /// Bytes of the same.
     public var bytes: Int { size }
     /// What is known of those that wait or are under way, in the order in which they were accepted.
     public var requests: [QueuedRequest] { entries.values.map(\.request).sorted { $0.id < $1.id } }
 
+    /// A request that waits or is under way.
     public func request(_ token: RequestToken) -> QueuedRequest? { tokens[token].flatMap { entries[$0]?.request } }
 
     /// What a request waits for besides its turn, in words.
@@ -225,7 +242,7 @@ struct HostState: Sendable {
 
 struct KeyRecord: Sendable {
     let token: RequestToken
-    let fingerprint: Fingerprint
+    let digest: RequestDigest
 }
 
 struct FinishedRecord: Sendable {

@@ -1,8 +1,11 @@
 /// Sixteen random bytes that name a request to whoever appended it.
 public struct RequestToken: Hashable, Sendable, CustomStringConvertible {
+    /// The first eight bytes.
     public let high: UInt64
+    /// The last eight bytes.
     public let low: UInt64
 
+    /// Makes one.
     public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
     /// Thirty-two hexadecimal digits.
@@ -29,11 +32,13 @@ public struct QueueTime: Hashable, Sendable {
     /// Milliseconds since some moment; never goes back. What is waited for is in this.
     public var uptime: Int64
 
+    /// Makes one.
     public init(wall: Int64, uptime: Int64) { (self.wall, self.uptime) = (wall, uptime) }
 }
 
 /// What somebody wants to have sent.
 public struct NewRequest: Sendable {
+    /// What is to be sent.
     public var config: APIRequestConfig
     /// Whose request it is: bounds and shares are per tenant, and so are identifiers, sessions and idempotency keys.
     public var tenant: String
@@ -50,6 +55,7 @@ public struct NewRequest: Sendable {
     /// A request that waits under the same key is replaced by this one.
     public var coalescingKey: String?
 
+    /// Makes one.
     public init(
         _ config: APIRequestConfig, tenant: String = "", lane: String? = nil, creates: [EntityReference] = [],
         dependsOn: [RequestToken] = [], identifiers: [UInt8]? = nil, idempotencyKey: String? = nil,
@@ -70,18 +76,27 @@ public struct NewRequest: Sendable {
 public struct QueuedRequest: Sendable, Equatable {
     /// The order in which requests were accepted.
     public internal(set) var id: UInt64
+    /// Its name for whoever appended it.
     public internal(set) var token: RequestToken
+    /// Whose request it is.
     public internal(set) var tenant: String
+    /// The entity that it is about.
     public internal(set) var lane: String?
+    /// What is to be sent.
     public internal(set) var config: APIRequestConfig
+    /// The entities that it brings into being.
     public internal(set) var creates: [EntityReference]
+    /// The requests that have to be done before.
     public internal(set) var dependsOn: [UInt64]
+    /// For the response handlers.
     public internal(set) var identifiers: [UInt8]?
     /// Said to the backend with each attempt, so that it can tell a repetition.
     public internal(set) var idempotencyKey: String
+    /// Under which key it is replaced while it waits.
     public internal(set) var coalescingKey: String?
     /// When it was accepted, in milliseconds since 1970.
     public internal(set) var timestamp: Int64
+    /// What has become of it.
     public internal(set) var state: RequestState = .pending
     /// How often its sending was begun, crashes included.
     public internal(set) var attempts = 0

@@ -6,10 +6,12 @@ public struct APIRequestConfig: Hashable, Sendable {
     public var path: APIRequestPath
     /// The base URL, where it is not the client's.
     public var host: String?
+    /// Appended to the path.
     public var query: Parameters
     /// Secrets do not belong here: what stands here is stored. They are attached when the request is sent, see
     /// ``includeSessionKey``.
     public var headers: Parameters
+    /// What it carries.
     public var body: RequestBody?
     /// Whether the session key of the request's tenant is attached when it is sent. Default: `true`. Without a session key the
     /// request waits for the next login.
@@ -27,6 +29,7 @@ public struct APIRequestConfig: Hashable, Sendable {
     /// and `HEAD`, `true` for all others.
     public var background: Bool
 
+    /// Makes one.
     public init(
         method: HTTPMethod = .get, path: APIRequestPath, host: String? = nil, query: Parameters = [:],
         headers: Parameters = [:], body: RequestBody? = nil, includeSessionKey: Bool = true,

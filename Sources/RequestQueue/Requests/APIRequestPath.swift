@@ -2,6 +2,7 @@
 ///
 ///     let path: APIRequestPath = "/messages/\(reference)/reactions"
 public struct APIRequestPath: Hashable, Sendable {
+    /// A part of a path.
     public enum Segment: Hashable, Sendable {
         /// As it is to stand on the wire; what may not stand in a path is percent-encoded.
         case text(String)
@@ -9,8 +10,10 @@ public struct APIRequestPath: Hashable, Sendable {
         case reference(EntityReference)
     }
 
+    /// The parts, in their order.
     public let segments: [Segment]
 
+    /// Makes one.
     public init(_ segments: [Segment]) {
         // Two texts side by side are one, so that equal paths have equal forms.
         self.segments = segments.reduce(into: []) { output, segment in
@@ -25,6 +28,7 @@ public struct APIRequestPath: Hashable, Sendable {
         }
     }
 
+    /// The entities that it names, in their order.
     public var references: [EntityReference] {
         segments.compactMap { segment in
             if case .reference(let reference) = segment { return reference }
@@ -34,25 +38,33 @@ public struct APIRequestPath: Hashable, Sendable {
 }
 
 extension APIRequestPath: ExpressibleByStringInterpolation {
+    /// Takes texts and references.
     public struct StringInterpolation: StringInterpolationProtocol {
         fileprivate var segments: [Segment] = []
 
+        /// Makes one.
         public init(literalCapacity: Int, interpolationCount: Int) {}
+        /// Adds a text.
         public mutating func appendLiteral(_ literal: String) { segments.append(.text(literal)) }
+        /// Adds a reference.
         public mutating func appendInterpolation(_ reference: EntityReference) {
             segments.append(.reference(reference))
         }
+        /// Adds a text.
         public mutating func appendInterpolation(_ text: some CustomStringConvertible) {
             segments.append(.text(text.description))
         }
     }
 
+    /// Makes one.
     public init(stringLiteral value: String) { self.init([.text(value)]) }
+    /// Makes one.
     public init(stringInterpolation: StringInterpolation) { self.init(stringInterpolation.segments) }
 }
 
 /// For logs: references are named by their type and local identifier.
 extension APIRequestPath: CustomStringConvertible {
+    /// For people and logs.
     public var description: String {
         segments.map { segment in
             switch segment {

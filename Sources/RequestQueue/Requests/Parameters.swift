@@ -1,14 +1,20 @@
 /// A list of names and values in the order in which they were given: a query, headers, or a form.
 public struct Parameters: Hashable, Sendable, ExpressibleByDictionaryLiteral {
+    /// A name and its value.
     public struct Item: Hashable, Sendable {
+        /// Its name.
         public var name: String
+        /// Its value.
         public var value: ParameterValue
 
+        /// Makes one.
         public init(name: String, value: ParameterValue) { (self.name, self.value) = (name, value) }
     }
 
+    /// The names and values.
     public var items: [Item]
 
+    /// Makes one.
     public init(_ items: [Item] = []) { self.items = items }
 
     /// Values that are nothing are left out.
@@ -16,8 +22,10 @@ public struct Parameters: Hashable, Sendable, ExpressibleByDictionaryLiteral {
         items = elements.compactMap { name, value in value.map { Item(name: name, value: $0) } }
     }
 
+    /// Whether there are none.
     public var isEmpty: Bool { items.isEmpty }
 
+    /// The entities that they name.
     public var references: [EntityReference] { items.flatMap(\.value.references) }
 }
 
@@ -29,12 +37,15 @@ public enum ParameterValue: Hashable, Sendable, ExpressibleByStringInterpolation
     /// Several values of one name, written as `name[]=value` in a query or a form, and with commas in a header.
     case list([Element])
 
+    /// One of several values.
     public enum Element: Hashable, Sendable {
         case text(String)
         case reference(EntityReference)
     }
 
+    /// Makes one.
     public init(stringLiteral value: String) { self = .text(value) }
+    /// Makes one.
     public init(integerLiteral value: Int) { self = .text(String(value)) }
 
     /// What it comes down to, one or several.

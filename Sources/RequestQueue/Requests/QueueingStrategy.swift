@@ -1,5 +1,6 @@
 /// How a request stands in the queue, and after which failures it may go back into it.
 public struct QueueingStrategy: Hashable, Sendable {
+    /// How it stands to others of its lane.
     public enum Synchronization: UInt8, Sendable {
         /// May be under way at the same time as others of its lane that are concurrent.
         case concurrent = 0
@@ -21,9 +22,12 @@ public struct QueueingStrategy: Hashable, Sendable {
         case onAllErrorCodesExcept([Int])
     }
 
+    /// How it stands to others of its lane.
     public var synchronization: Synchronization
+    /// After which failures it is sent again.
     public var retryPolicy: [RetryPolicy]
 
+    /// Makes one.
     public init(synchronization: Synchronization, retryPolicy: [RetryPolicy]) {
         (self.synchronization, self.retryPolicy) = (synchronization, retryPolicy)
     }

@@ -28,10 +28,14 @@ public indirect enum JSONValue: Hashable, Sendable {
     case array([JSONValue])
     case object([Member])
 
+    /// A name and its value.
     public struct Member: Hashable, Sendable {
+        /// Its name.
         public var name: String
+        /// Its value.
         public var value: JSONValue
 
+        /// Makes one.
         public init(_ name: String, _ value: JSONValue) { (self.name, self.value) = (name, value) }
     }
 
@@ -60,12 +64,18 @@ public indirect enum JSONValue: Hashable, Sendable {
 extension JSONValue: ExpressibleByStringInterpolation, ExpressibleByIntegerLiteral, ExpressibleByBooleanLiteral,
     ExpressibleByArrayLiteral, ExpressibleByDictionaryLiteral, ExpressibleByNilLiteral
 {
+    /// Makes one.
     public init(stringLiteral value: String) { self = .string(value) }
+    /// Makes one.
     public init(integerLiteral value: Int) { self = .number(String(value)) }
+    /// Makes one.
     public init(booleanLiteral value: Bool) { self = .bool(value) }
+    /// Makes one.
     public init(arrayLiteral elements: JSONValue...) { self = .array(elements) }
+    /// Makes one.
     public init(dictionaryLiteral elements: (String, JSONValue)...) {
         self = .object(elements.map { Member($0.0, $0.1) })
     }
+    /// Makes one.
     public init(nilLiteral: ()) { self = .null }
 }

@@ -1,6 +1,7 @@
 /// Keeps work from a host that does not work, and finds out with one request at a time whether it does again. Requests that
 /// wait for it spend no attempt.
 public struct CircuitBreaker: Sendable {
+    /// When it opens, and for how long.
     public struct Rule: Hashable, Sendable {
         /// So many failures in a row open it.
         public var threshold: Int
@@ -9,6 +10,7 @@ public struct CircuitBreaker: Sendable {
         /// Milliseconds; what no pause exceeds.
         public var longestPause: Int64
 
+        /// Makes one.
         public init(threshold: Int = 5, pause: Int64 = 1000, longestPause: Int64 = 60_000) {
             self.threshold = max(threshold, 1)
             self.pause = max(pause, 1)
@@ -16,6 +18,7 @@ public struct CircuitBreaker: Sendable {
         }
     }
 
+    /// Whether requests go to the host.
     public enum State: Equatable, Sendable {
         case closed
         /// Nothing goes to the host before this time.
@@ -24,11 +27,13 @@ public struct CircuitBreaker: Sendable {
         case halfOpen
     }
 
+    /// Whether requests go to the host.
     public private(set) var state: State = .closed
     private let rule: Rule
     private var failures = 0
     private var openings = 0
 
+    /// Makes one.
     public init(_ rule: Rule) { self.rule = rule }
 
     /// Whether a request may go to the host now. Asking changes nothing.

@@ -35,6 +35,7 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     case badURL = 8
     case cancelled = 9
 
+    /// What it says about the request.
     public var kind: FailureKind {
         switch self {
         case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost: .unreachable
@@ -88,6 +89,7 @@ public enum AttemptFailure: Hashable, Sendable {
     case status(Int)
     case network(NetworkFailure)
 
+    /// What it says about the request.
     public var kind: FailureKind {
         switch self {
         case .status(let status): RetryTable.kind(of: status)

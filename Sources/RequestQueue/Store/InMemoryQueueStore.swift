@@ -21,6 +21,7 @@ public final class InMemoryQueueStore: QueueStore {
 
     private let state = Mutex(State())
 
+    /// Makes one.
     public init() {}
 
     /// Makes so many commits fail as a full disk would.
@@ -33,6 +34,7 @@ public final class InMemoryQueueStore: QueueStore {
         }
     }
 
+    /// See ``QueueStore/commit(_:)``.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
         let failed = state.withLock { state in
             guard state.failures == 0 else {
@@ -45,6 +47,7 @@ public final class InMemoryQueueStore: QueueStore {
         if failed { throw QueueStoreError("The disk is full (pretended).") }
     }
 
+    /// See ``QueueStore/load()``.
     public func load() throws(QueueStoreError) -> QueueContents {
         state.withLock { state in
             var contents = QueueContents()
@@ -69,10 +72,12 @@ public final class InMemoryQueueStore: QueueStore {
         }
     }
 
+    /// See ``QueueStore/outcome(_:)``.
     public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
         state.withLock { state in state.rows.values.first { $0.request.token == token }?.outcome }
     }
 
+    /// See ``QueueStore/requests(states:after:limit:)``.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int
     ) throws(QueueStoreError) -> [QueuedRequest] {

@@ -11,6 +11,7 @@ public enum RequestForm {
         case version(UInt8)
         case damaged
 
+        /// For people and logs.
         public var description: String {
             switch self {
             case .version(let version): "it was written by a newer program (version \(version))"
@@ -21,13 +22,19 @@ public enum RequestForm {
 
     /// What stands in it.
     public struct Content: Sendable, Equatable {
+        /// What is to be sent.
         public var config: APIRequestConfig
+        /// The entities that it brings into being.
         public var creates: [EntityReference]
+        /// The requests that have to be done before.
         public var dependsOn: [UInt64]
+        /// For the response handlers.
         public var identifiers: [UInt8]?
+        /// Under which key it is replaced while it waits.
         public var coalescingKey: String?
     }
 
+    /// Writes what of a request never changes.
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
         var writer = FormWriter(capacity: max(request.size, 128))
         writer.byte(version)

@@ -1,6 +1,6 @@
 /// Tells whether two requests are the same: 128 bits over their stored form. It keeps one tenant from mistakes; between tenants
 /// nothing depends on it.
-struct Fingerprint: Hashable, Sendable {
+struct RequestDigest: Hashable, Sendable {
     private let high: UInt64
     private let low: UInt64
 
