@@ -30,6 +30,7 @@ let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package
 let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
 let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
 let grdbSQLite: Target.Dependency = .product(name: "GRDBSQLite", package: "GRDB.swift")
+let asyncHTTPClient: Target.Dependency = .product(name: "AsyncHTTPClient", package: "async-http-client")
 let grdb: Target.Dependency = .product(name: "GRDB", package: "GRDB.swift")
 
 let package = Package(
@@ -39,6 +40,7 @@ let package = Package(
         .executable(name: "pawl", targets: ["pawl"]),
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
         .library(name: "RequestQueue", targets: ["RequestQueue"]),
+        .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
@@ -48,6 +50,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
         .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/swift-server/async-http-client", exact: "1.37.0"),
         .package(url: "https://github.com/apple/swift-configuration", exact: "1.4.0", traits: []),
         .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
         .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
@@ -75,6 +78,7 @@ let package = Package(
                 "GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1,
                 nioTLS, nioSSL, deque, logging,
             ]),
+        library("RequestQueueClient", ["RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, asyncHTTPClient]),
         // Floor 4: the program.
         library("PawlConfiguration", [configuration, yams]),
         .executableTarget(
@@ -101,6 +105,9 @@ let package = Package(
         tests("EnvelopeTests", ["Envelope"]),
         tests("QRCodeTests", ["QRCode", "PeerKit"]),
         tests("RequestQueueTests", ["RequestQueue"]),
+        tests(
+            "RequestQueueClientTests",
+            ["RequestQueueClient", "RequestQueue", asyncHTTPClient, nioCore, nioPosix, nioHTTP1]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),

@@ -29,6 +29,10 @@ import Testing
             "NIOHTTP1",
             "NIOSSL", "DequeModule", "Logging", "Synchronization",
         ],
+        "RequestQueueClient": [
+            "RequestQueue", "AsyncHTTPClient", "NIOCore", "NIOPosix", "NIOHTTP1", "NIOSSL", "Foundation", "Dispatch",
+            "Synchronization",
+        ],
         "PawlConfiguration": ["Configuration", "Yams", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
     ]
 

@@ -138,6 +138,7 @@ public protocol QueueStore: Sendable {
     func commit(_ changes: [QueueChange]) throws(QueueStoreError)
     func load() throws(QueueStoreError) -> QueueContents
     func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome?
+    func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest?
     /// By id; for reports.
     func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest]
 }

@@ -43,6 +43,9 @@ public struct QueueMachine: Sendable {
         public var retried = 0
         /// Answers that came when their lease was over.
         public var late = 0
+
+        /// Nothing yet.
+        public init() {}
     }
 
     let settings: Settings

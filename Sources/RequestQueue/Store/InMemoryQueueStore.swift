@@ -77,6 +77,13 @@ public final class InMemoryQueueStore: QueueStore {
         state.withLock { state in state.rows.values.first { $0.request.token == token }?.outcome }
     }
 
+    /// See ``QueueStore/request(_:)``.
+    public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
+        state.withLock { state in
+            state.rows.values.first { $0.request.token == token }.map { $0.read() ?? $0.request }
+        }
+    }
+
     /// See ``QueueStore/requests(states:after:limit:)``.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int

@@ -1,0 +1,116 @@
+// What an application says about its backend.
+
+public import Foundation
+public import RequestQueue
+
+/// A backend, as an application knows it.
+public protocol APIClient: Sendable {
+    /// The interface to the network.
+    var networkClient: any NetworkClient { get }
+    /// Used for logs only.
+    var identifier: String { get }
+    /// The base URL of the backend's endpoints, such as `https://my_server.example/api/v1`.
+    var host: String { get }
+    /// In charge of equal requests that are sent at the same time.
+    var deduplicator: any APIRequestDeduplicating { get }
+    /// How bodies are read and written. Default: JSON with the coders' own settings.
+    var jsonCoderConfig: APIJSONCoderConfig { get }
+    /// Milliseconds until a request without a timeout of its own is given up. Default: a minute.
+    var timeoutInterval: Int64 { get }
+
+    /// Called before each attempt, for what requests share. What it adds is not stored.
+    func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
+
+    /// Called with the body of an answer whose status is a failure.
+    func errorPayload(from body: Data) -> APIErrorPayload?
+
+    /// What the backend calls the entities that a request has brought into being. They are stored with the completion of the
+    /// request, in one transaction. Default: none; a response handler may merge them later.
+    func identifiers(in response: APIClientResponse<Data>, for request: APIClientQueueRequest) -> [EntityIdentifier]
+}
+
+extension APIClient {
+    /// JSON with the coders' own settings.
+    public var jsonCoderConfig: APIJSONCoderConfig { APIJSONCoderConfig() }
+    /// A minute.
+    public var timeoutInterval: Int64 { 60_000 }
+    /// The request as it is.
+    public func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig { requestConfig }
+    /// None.
+    public func errorPayload(from body: Data) -> APIErrorPayload? { nil }
+    /// None.
+    public func identifiers(
+        in response: APIClientResponse<Data>, for request: APIClientQueueRequest
+    ) -> [EntityIdentifier] { [] }
+}
+
+/// How bodies are read and written.
+public struct APIJSONCoderConfig: Sendable {
+    private let makeDecoder: @Sendable () -> JSONDecoder
+    private let makeEncoder: @Sendable () -> JSONEncoder
+
+    /// Coders are made anew for each use, since they cannot be shared between threads.
+    public init(
+        decoder: @escaping @Sendable () -> JSONDecoder = { JSONDecoder() },
+        encoder: @escaping @Sendable () -> JSONEncoder = { JSONEncoder() }
+    ) {
+        (makeDecoder, makeEncoder) = (decoder, encoder)
+    }
+
+    /// Reads bodies.
+    public var decoder: JSONDecoder { makeDecoder() }
+    /// Writes bodies.
+    public var encoder: JSONEncoder { makeEncoder() }
+}
+
+/// What the backend says in words about a failure.
+public struct APIErrorPayload: Hashable, Sendable {
+    /// The backend's own code.
+    public var code: String?
+    /// In words.
+    public var message: String
+
+    /// A message, with a code where there is one.
+    public init(code: String? = nil, message: String) { (self.code, self.message) = (code, message) }
+}
+
+/// Why a request was not done.
+public enum APIError: Error, Hashable, Sendable, CustomStringConvertible {
+    /// The backend answered with a failure.
+    case api(status: Int, APIErrorPayload?)
+    /// There was no answer.
+    case network(NetworkFailure)
+    /// The queue has given it up, in words.
+    case queue(String)
+    /// It needs a session key, and there is none.
+    case noSession
+
+    /// For people and logs.
+    public var description: String {
+        switch self {
+        case .api(let status, let payload):
+            "The host answered with status \(status)\(payload.map { ": \($0.message)" } ?? ".")"
+        case .network(let failure): "\(failure.text.prefix(1).uppercased())\(failure.text.dropFirst())."
+        case .queue(let cause): cause
+        case .noSession: "The request needs a login, and there is none at present."
+        }
+    }
+}
+
+/// What the backend answered.
+public struct APIClientResponse<Payload: Sendable>: Sendable {
+    /// The body.
+    public var data: Payload
+    /// The HTTP status.
+    public var status: Int
+    /// The header fields, in their order.
+    public var headers: [ResolvedRequest.Header]
+    /// How the body is to be read.
+    public var jsonCoderConfig: APIJSONCoderConfig
+
+    /// An answer.
+    public init(data: Payload, status: Int, headers: [ResolvedRequest.Header], jsonCoderConfig: APIJSONCoderConfig) {
+        (self.data, self.status, self.headers) = (data, status, headers)
+        self.jsonCoderConfig = jsonCoderConfig
+    }
+}

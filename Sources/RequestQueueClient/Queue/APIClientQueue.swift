@@ -1,0 +1,298 @@
+// The queue: a machine, its store, the network, and the handlers.
+
+public import Foundation
+public import RequestQueue
+import Synchronization
+
+/// Requests that survive the process, sent in order and until they are done.
+public final class APIClientQueue: APIClientQueuing {
+    /// Outcomes that wait for handlers; with more, nothing new is sent.
+    static let backlog = 1024
+
+    private struct State: Sendable {
+        var handlers: [any APIClientQueueResponseHandler] = []
+        var sessions: [String: SessionKey] = [:]
+        var attempts: [UInt64: Task<Void, Never>] = [:]
+        var unhandled = 0
+    }
+
+    /// The backend's client.
+    public let client: any APIClient
+    private let store: any QueueStore
+    private let state: Mutex<State>
+    private let results: AsyncStream<QueueBatch.Result>.Continuation
+    private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
+    private let engine: Mutex<QueueEngine?> = Mutex(nil)
+
+    /// Opens the queue and goes on with what a process before this one has left.
+    ///
+    /// - Parameters:
+    ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
+    ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
+    /// - Throws: ``QueueStoreError`` where the store cannot be read.
+    public init(
+        client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
+        sessions: [String: SessionKey] = [:], handlers: [any APIClientQueueResponseHandler] = []
+    ) throws(QueueStoreError) {
+        self.client = client
+        self.store = store
+        state = Mutex(State(handlers: handlers, sessions: sessions))
+        let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
+        self.results = results
+        var settings = settings
+        settings.host = client.host
+        if !handlers.isEmpty { settings.keepsOutcomes = true }
+        var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
+        for tenant in sessions.keys { machine.setSession(tenant, present: true) }
+        machine.restore(try store.load(), now: QueueEngine.now())
+        let engine = QueueEngine(machine, store: store) { [weak self] batch in self?.act(on: batch) }
+        self.engine.withLock { $0 = engine }
+        let task = Task { [weak self] in
+            for await result in stream { await self?.handle(result) }
+        }
+        handling.withLock { $0 = task }
+    }
+
+    deinit {
+        results.finish()
+        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
+        if let engine = engine.withLock({ $0 }) {
+            engine.post { machine, _ in
+                machine.close()
+                return nil
+            }
+            Thread { engine.stop() }.start()
+        }
+    }
+
+    /// Ends the queue: nothing is accepted and nothing is begun any more; what is under way has so long to end.
+    ///
+    /// - Parameter deadline: how long to wait for what is under way. What is not answered then counts as an attempt that a crash has
+    ///   ended.
+    public func close(deadline: Duration = .seconds(5)) async {
+        post { machine, _ in
+            machine.close()
+            return nil
+        }
+        let end = ContinuousClock.now + deadline
+        while ContinuousClock.now < end, state.withLock({ !$0.attempts.isEmpty || $0.unhandled > 0 }) {
+            try? await Task.sleep(for: .milliseconds(5))
+        }
+        results.finish()
+        await handling.withLock { $0 }?.value
+        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
+        engine.withLock { $0 }?.stop()
+    }
+
+    // MARK: What an application does
+
+    /// See ``APIClientQueuing/append(_:)``.
+    @discardableResult
+    public func append(_ request: NewRequest) async throws(QueueError) -> RequestToken {
+        let token = RequestToken(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+        let outcome = await withCheckedContinuation {
+            (continuation: CheckedContinuation<Result<RequestToken, QueueError>, Never>) in
+            let isPosted = post { machine, now in
+                do throws(QueueError) {
+                    let appended = try machine.append(request, token: token, now: now)
+                    return { failure in
+                        if let failure {
+                            continuation.resume(returning: .failure(.unavailable(failure.message)))
+                        } else {
+                            switch appended {
+                            case .accepted(let token), .existing(let token):
+                                continuation.resume(returning: .success(token))
+                            }
+                        }
+                    }
+                } catch {
+                    return { _ in continuation.resume(returning: .failure(error)) }
+                }
+            }
+            if !isPosted { continuation.resume(returning: .failure(.closed)) }
+        }
+        return try outcome.get()
+    }
+
+    /// Appends a request of the tenant without a name.
+    @discardableResult
+    public func append(_ config: APIRequestConfig) async throws(QueueError) -> RequestToken {
+        try await append(NewRequest(config))
+    }
+
+    /// See ``APIClientQueuing/register(_:)``.
+    public func register(_ handler: any APIClientQueueResponseHandler) {
+        state.withLock { state in
+            guard !state.handlers.contains(where: { $0 === handler }) else { return }
+            state.handlers.append(handler)
+        }
+    }
+
+    /// See ``APIClientQueuing/unregister(_:)``.
+    public func unregister(_ handler: any APIClientQueueResponseHandler) {
+        state.withLock { state in state.handlers.removeAll { $0 === handler } }
+    }
+
+    /// See ``APIClientQueuing/merge(with:tenant:)``.
+    public func merge(with identifier: EntityIdentifier, tenant: String) async throws {
+        try await perform { (machine, now) throws in
+            try machine.merge(identifier, tenant: tenant, now: now)
+        }
+    }
+
+    /// The session key of a tenant, after a login; nothing after a logout. It is kept in memory only: after a restart the tenant's
+    /// requests wait for the next login.
+    public func setSession(_ key: SessionKey?, for tenant: String = "") {
+        state.withLock { $0.sessions[tenant] = key }
+        post { machine, _ in
+            machine.setSession(tenant, present: key != nil)
+            return nil
+        }
+    }
+
+    /// Nobody wants it any more.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    public func cancel(_ token: RequestToken) async throws {
+        try await perform { (machine, now) throws in try machine.cancel(token, now: now) }
+    }
+
+    /// Keeps a request back, or lets it go on.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
+        try await perform { (machine, _) throws in try machine.hold(token, isHeld) }
+    }
+
+    /// Sends a dead request again, or ends the pause of one that waits.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueStoreError``, ``QueueError/unavailable(_:)``.
+    public func retry(_ token: RequestToken) async throws {
+        let dead = try store.request(token)
+        try await perform { (machine, now) throws in
+            if machine.request(token) != nil {
+                try machine.hurry(token, now: now)
+            } else if let dead {
+                try machine.revive(dead, now: now)
+            } else {
+                throw QueueActError.unknown
+            }
+        }
+    }
+
+    /// Requests by state, in the order in which they were accepted, after the one with this number.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    public func requests(
+        states: [RequestState] = RequestState.allCases, after: UInt64 = 0, limit: Int = 100
+    ) throws(QueueStoreError) -> [QueuedRequest] {
+        try store.requests(states: states, after: after, limit: limit)
+    }
+
+    /// What a request waits for besides its turn, in words.
+    public func obstacles(_ token: RequestToken) async -> [String] {
+        (try? await perform { (machine, now) throws in machine.obstacles(token, now: now) }) ?? []
+    }
+
+    /// What has happened since the start, and how much there is.
+    public func report() async -> Report {
+        let report = try? await perform { (machine, _) throws in
+            Report(counts: machine.counts, depth: machine.depth, inFlight: machine.underWay, bytes: machine.bytes)
+        }
+        return report ?? Report(counts: .init(), depth: 0, inFlight: 0, bytes: 0)
+    }
+
+    /// Numbers for metrics: `restored + appended + revived = done + dead + cancelled + depth`.
+    public struct Report: Sendable, Equatable {
+        /// What has happened since the start.
+        public var counts: QueueMachine.Counts
+        /// Requests that wait or are under way.
+        public var depth: Int
+        /// Requests that are under way.
+        public var inFlight: Int
+        /// Bytes of those that wait or are under way.
+        public var bytes: Int
+    }
+
+    // MARK: The engine
+
+    @discardableResult
+    private func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.withLock { $0 }?.post(event) ?? false }
+
+    private func perform<Value: Sendable>(
+        _ body: @escaping @Sendable (inout QueueMachine, QueueTime) throws -> Value
+    ) async throws -> Value {
+        try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Value, any Error>) in
+            let isPosted = post { machine, now in
+                let outcome = Result { try body(&machine, now) }
+                return { failure in
+                    if let failure {
+                        continuation.resume(throwing: QueueError.unavailable(failure.message))
+                    } else {
+                        continuation.resume(with: outcome)
+                    }
+                }
+            }
+            if !isPosted { continuation.resume(throwing: QueueError.closed) }
+        }
+    }
+
+    /// On the engine's thread.
+    private func act(on batch: QueueBatch) {
+        guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
+        let isBehind = state.withLock { state in
+            for lease in batch.withdrawn { state.attempts.removeValue(forKey: lease)?.cancel() }
+            for dispatch in batch.dispatches {
+                let key = state.sessions[dispatch.request.tenant]
+                state.attempts[dispatch.lease] = Task { [weak self] in
+                    await self?.attempt(dispatch, session: key)
+                }
+            }
+            state.unhandled += batch.results.count
+            return state.unhandled > Self.backlog
+        }
+        for result in batch.results { results.yield(result) }
+        if isBehind {
+            post { machine, _ in
+                machine.isPaused = true
+                return nil
+            }
+        }
+    }
+
+    private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
+        let reply = await Attempt(client: client, dispatch: dispatch, session: session).run()
+        let tenant = dispatch.request.tenant
+        let hasNewer = state.withLock { state in
+            state.attempts[dispatch.lease] = nil
+            guard case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey else {
+                return false
+            }
+            if state.sessions[tenant] == session { state.sessions[tenant] = nil }
+            return state.sessions[tenant] != nil
+        }
+        post { machine, now in
+            machine.reply(dispatch.id, lease: dispatch.lease, reply, now: now, random: .random(in: .min ... .max))
+            // What was refused was an older key than the one that has come meanwhile.
+            if hasNewer { machine.setSession(tenant, present: true) }
+            return nil
+        }
+    }
+
+    private func handle(_ result: QueueBatch.Result) async {
+        let handlers = state.withLock { $0.handlers }
+        let request = APIClientQueueRequest(result.request)
+        let outcome = result.outcome.clientResult(client)
+        for handler in handlers { await handler.clientQueue(self, didReceiveResponse: outcome, for: request) }
+        let catchesUp = state.withLock { state in
+            state.unhandled -= 1
+            return state.unhandled == Self.backlog / 2
+        }
+        let id = result.request.id
+        post { machine, _ in
+            machine.handled(id)
+            if catchesUp { machine.isPaused = false }
+            return nil
+        }
+    }
+}

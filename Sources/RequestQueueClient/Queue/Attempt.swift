@@ -1,0 +1,59 @@
+// One attempt: everything that is attached at the last moment, the call, and what the answer means.
+
+import Foundation
+import RequestQueue
+
+/// Sends one request once.
+struct Attempt: Sendable {
+    let client: any APIClient
+    let dispatch: QueueBatch.Dispatch
+    let session: SessionKey?
+
+    func run() async -> AttemptReply {
+        let config = await client.prepareRequest(dispatch.request.config)
+        var request: NetworkRequest
+        do throws(UnresolvedReference) {
+            request = try client.networkRequest(config, names: dispatch.names, session: session)
+        } catch {
+            // What was added at the last moment names an entity without a name: never a placeholder on the wire.
+            return .failure(.network(.badURL), retryAfter: nil, headers: [], body: [])
+        }
+        if !config.method.isSafe { request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey)) }
+        do throws(NetworkFailure) {
+            let response = try await client.networkClient.send(request)
+            return reply(response)
+        } catch {
+            return .failure(.network(error), retryAfter: nil, headers: [], body: [])
+        }
+    }
+
+    private func reply(_ response: NetworkResponse) -> AttemptReply {
+        guard RetryTable.isSuccess(response.status) else {
+            let wall = QueueEngine.now().wall
+            let retryAfter = response.header("Retry-After").flatMap { RetryAfter.milliseconds($0, now: wall) }
+            return .failure(
+                .status(response.status), retryAfter: retryAfter, headers: response.headers, body: response.body)
+        }
+        let answer = APIClientResponse(
+            data: Data(response.body), status: response.status, headers: response.headers,
+            jsonCoderConfig: client.jsonCoderConfig)
+        return .success(
+            status: response.status, headers: response.headers, body: response.body,
+            identifiers: client.identifiers(in: answer, for: APIClientQueueRequest(dispatch.request)))
+    }
+}
+
+extension RequestOutcome {
+    /// As handlers see it.
+    func clientResult(_ client: any APIClient) -> APIClientQueueResult<Data, APIError> {
+        switch result {
+        case .success(let status):
+            .success(
+                APIClientResponse(
+                    data: Data(body), status: status, headers: headers, jsonCoderConfig: client.jsonCoderConfig))
+        case .aborted: .aborted
+        case .failure(let status?): .failure(.api(status: status, client.errorPayload(from: Data(body))))
+        case .failure(nil): .failure(.queue(cause ?? "It could not be sent."))
+        }
+    }
+}

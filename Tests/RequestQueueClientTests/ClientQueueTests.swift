@@ -1,0 +1,261 @@
+import AsyncHTTPClient
+import Foundation
+import RequestQueue
+import RequestQueueClient
+import Synchronization
+import Testing
+
+/// The queue as an application uses it, against a real HTTP server.
+@Suite struct ClientQueueTests {
+    /// A server, the network, a store, and what is made of them.
+    final class Stage: Sendable {
+        let backend: ChatBackend
+        let http: HTTPClient
+        let store = InMemoryQueueStore()
+
+        init(_ answer: @escaping @Sendable (ChatBackend.Received) -> ChatBackend.Answer) async throws {
+            backend = try await ChatBackend(answer)
+            http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
+        }
+
+        func queue(
+            session: SessionKey? = SessionKey(bearer: "t0ken-of-anna"), _ handlers: any APIClientQueueResponseHandler...
+        ) throws -> APIClientQueue {
+            var settings = QueueMachine.Settings()
+            settings.backoff = Backoff(base: 10, cap: 50)
+            settings.breaker = .init(threshold: 1000, pause: 10, longestPause: 10)
+            let client = ChatClient(networkClient: HTTPNetworkClient(http), host: backend.url + "/api")
+            return try APIClientQueue(
+                client: client, store: store, settings: settings, sessions: session.map { ["": $0] } ?? [:],
+                handlers: handlers)
+        }
+
+        func stop() async throws {
+            try await http.shutdown()
+            try await backend.stop()
+        }
+    }
+
+    private let draft = EntityReference(type: "message", local: "draft")
+
+    private func post(_ path: APIRequestPath, _ body: RequestBody? = nil) -> APIRequestConfig {
+        APIRequestConfig(method: .post, path: path, body: body)
+    }
+
+    @Test func aMessageItsEditAndItsDeletion() async throws {
+        let stage = try await Stage { $0.uri == "/api/messages" ? .status(201, body: #"{"id":"m/7"}"#) : .status(204) }
+        let listener = Listener()
+        let queue = try stage.queue(listener)
+        let create = try await queue.append(
+            NewRequest(post("/messages", .json(["text": "hello"])), creates: [draft]))
+        let edit = try await queue.append(
+            APIRequestConfig(method: .patch, path: "/messages/\(draft)", body: .json(["edit_of": .reference(draft)])))
+        let delete = try await queue.append(APIRequestConfig(method: .delete, path: "/messages/\(draft)"))
+        try await eventually("three outcomes") { listener.all.count == 3 }
+        #expect(listener.all.map(\.token) == [create, edit, delete])
+        #expect(listener.all.map(\.result) == ["success 201", "success 204", "success 204"])
+        let received = stage.backend.received
+        #expect(received.map(\.method) == ["POST", "PATCH", "DELETE"])
+        #expect(received.map(\.uri) == ["/api/messages", "/api/messages/m%2F7", "/api/messages/m%2F7"])
+        #expect(received.map(\.body) == [#"{"text":"hello"}"#, #"{"edit_of":"m/7"}"#, ""])
+        #expect(
+            received.allSatisfy { $0.header("Authorization") == "Bearer t0ken-of-anna" && $0.header("X-App") == "chat" }
+        )
+        #expect(received.map { $0.header("Idempotency-Key") } == [create, edit, delete].map(\.description))
+        await queue.close()
+        try await stage.stop()
+    }
+
+    @Test func aResponseThatIsLostIsAskedForAgainWithTheSameKey() async throws {
+        let seen = Mutex<Set<String>>([])
+        let stage = try await Stage { received in
+            let isNew = seen.withLock { $0.insert(received.header("Idempotency-Key") ?? "").inserted }
+            return isNew ? .hangUp : .status(200)
+        }
+        let listener = Listener()
+        let queue = try stage.queue(listener)
+        for number in 0..<20 { try await queue.append(post("/\(number)")) }
+        try await eventually("twenty outcomes") { listener.all.count == 20 }
+        let received = stage.backend.received
+        #expect(received.count == 40 && seen.withLock { $0.count } == 20)
+        #expect(received.map(\.uri) == (0..<20).flatMap { ["/api/\($0)", "/api/\($0)"] })
+        #expect(try queue.requests(states: [.done]).allSatisfy { $0.doubts == 1 && $0.attempts == 2 })
+        await queue.close()
+        try await stage.stop()
+    }
+
+    @Test func appendingReturnsWhileTheBackendSaysNothing() async throws {
+        let stage = try await Stage { _ in .silence }
+        let queue = try stage.queue()
+        for number in 0..<100 { try await queue.append(post("/\(number)")) }
+        #expect(try queue.requests(states: [.pending, .inFlight], limit: 1000).count == 100)
+        await queue.close(deadline: .zero)
+        try await stage.stop()
+    }
+
+    @Test func whatTheLastProcessLeftGoesOnByItself() async throws {
+        let isUp = Mutex(false)
+        let stage = try await Stage { _ in isUp.withLock { $0 } ? .status(200) : .silence }
+        let first = try stage.queue()
+        var tokens: [RequestToken] = []
+        for number in 0..<10 { tokens.append(try await first.append(post("/\(number)"))) }
+        try await eventually("the first is under way") { !stage.backend.received.isEmpty }
+        await first.close(deadline: .zero)
+        isUp.withLock { $0 = true }
+        let listener = Listener()
+        let second = try stage.queue(listener)
+        try await eventually("ten outcomes") { listener.all.count == 10 }
+        #expect(listener.all.map(\.token) == tokens)
+        #expect(try second.requests(states: [.done]).first?.crashes == 1)
+        await second.close()
+        try await stage.stop()
+    }
+
+    @Test func anOutcomeBetweenTheAnswerAndTheHandlerIsKept() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let never = Listener { try? await Task.sleep(for: .seconds(3600)) }
+        let first = try stage.queue(never)
+        let token = try await first.append(post("/a"))
+        try await eventually("the answer is stored") { try first.requests(states: [.done]).count == 1 }
+        // This process never comes to the end of its handler.
+        let listener = Listener()
+        let second = try stage.queue(listener)
+        try await eventually("the outcome") { listener.all.map(\.token) == [token] }
+        await second.close()
+        let third = Listener()
+        let last = try stage.queue(third)
+        try await last.append(post("/b"))
+        try await eventually("the next outcome") { !third.all.isEmpty }
+        #expect(third.all.allSatisfy { $0.token != token })
+        #expect(stage.backend.received.map(\.uri) == ["/api/a", "/api/b"])
+        await last.close()
+        try await stage.stop()
+    }
+
+    @Test func theSessionKeyIsNowhereInTheStoreAndIsAskedForAgain() async throws {
+        let stage = try await Stage { $0.header("Authorization") == "Bearer new" ? .status(200) : .status(401) }
+        let queue = try stage.queue()
+        let token = try await queue.append(post("/a", .json(["text": "x"])))
+        try await eventually("the old key is refused") { await queue.obstacles(token) == ["waits for the next login"] }
+        #expect(stage.backend.received.count == 1)
+        let stored = try stage.store.load()
+        #expect(!"\(stored)".contains("t0ken"))
+        queue.setSession(SessionKey(bearer: "new"))
+        try await eventually("it is done") { try queue.requests(states: [.done]).count == 1 }
+        #expect(stage.backend.received.count == 2)
+        #expect(
+            !"\(SessionKey(bearer: "new"))".contains("new")
+                && !String(reflecting: SessionKey(bearer: "new")).contains("new"))
+        await queue.close()
+        // After a restart it waits, visibly, for the login.
+        let again = try stage.queue(session: nil)
+        let waiting = try await again.append(post("/b"))
+        try await eventually("it waits") { await again.obstacles(waiting) == ["waits for the next login"] }
+        await again.close()
+        try await stage.stop()
+    }
+
+    @Test func cancellingHoldingAndSendingAgain() async throws {
+        let isAllowed = Mutex(false)
+        let stage = try await Stage { received in
+            if received.uri.hasSuffix("/hang") { return .silence }
+            return isAllowed.withLock { $0 } ? .status(200) : .status(403, body: "not yet")
+        }
+        let listener = Listener()
+        let queue = try stage.queue(listener)
+        let hanging = try await queue.append(NewRequest(post("/hang"), lane: "x"))
+        try await eventually("it is under way") { stage.backend.received.count == 1 }
+        try await queue.cancel(hanging)
+        try await eventually("it is cancelled") { listener.all.map(\.result) == ["aborted"] }
+        await #expect(throws: QueueActError.self) { try await queue.cancel(hanging) }
+
+        let refused = try await queue.append(post("/a"))
+        try await eventually("it is dead") { listener.all.count == 2 }
+        #expect(listener.all[1].result == "The host answered with status 403: not yet")
+        isAllowed.withLock { $0 = true }
+        try await queue.retry(refused)
+        try await eventually("it is done") { listener.all.count == 3 }
+        #expect(listener.all[2].token == refused && listener.all[2].result == "success 200")
+        await #expect(throws: QueueActError.unknown) { try await queue.retry(RequestToken(high: 0, low: 0)) }
+
+        let report = await queue.report()
+        #expect(report.depth == 0 && report.inFlight == 0 && report.bytes == 0)
+        let counts = report.counts
+        #expect(counts.restored + counts.appended + counts.revived == counts.done + counts.dead + counts.cancelled)
+        await queue.close()
+        await #expect(throws: QueueError.self) { try await queue.append(post("/late")) }
+        try await stage.stop()
+    }
+
+    @Test func handlersInTheirOrderAndOnesThatHaveLeft() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let order = Mutex<[String]>([])
+        let (first, second) = (
+            Listener { order.withLock { $0.append("first") } }, Listener { order.withLock { $0.append("second") } }
+        )
+        let queue = try stage.queue(first)
+        queue.register(second)
+        queue.register(second)
+        try await queue.append(post("/a"))
+        try await eventually("both") { second.all.count == 1 }
+        queue.unregister(first)
+        try await queue.append(post("/b"))
+        try await eventually("one more") { second.all.count == 2 }
+        #expect(order.withLock { $0 } == ["first", "second", "second"])
+        await queue.close()
+        try await stage.stop()
+    }
+
+    @Test func readsAtOnceAndOnce() async throws {
+        let stage = try await Stage { received in
+            received.uri.hasSuffix("/gone") ? .status(410, body: "gone") : .status(200, body: #"{"id":"x"}"#)
+        }
+        let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
+        let response = try await client.send(APIRequestConfig(path: "/me"), session: SessionKey(bearer: "k"))
+        #expect(try response.jsonCoderConfig.decoder.decode(ChatClient.Created.self, from: response.data).id == "x")
+        #expect(stage.backend.received[0].header("Authorization") == "Bearer k")
+        await #expect(throws: APIError.noSession) { try await client.send(APIRequestConfig(path: "/me")) }
+        await #expect(throws: APIError.api(status: 410, APIErrorPayload(message: "gone"))) {
+            try await client.send(APIRequestConfig(path: "/gone", includeSessionKey: false))
+        }
+        #expect(stage.backend.received.count == 2)
+        try await stage.stop()
+    }
+
+    /// A thousand writers of one key: one request, one effect.
+    @Test func oneKeyFromManySides() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let listener = Listener()
+        let queue = try stage.queue(listener)
+        let config = post("/pay")
+        let tokens = try await withThrowingTaskGroup(of: RequestToken.self) { group in
+            for _ in 0..<1000 { group.addTask { try await queue.append(NewRequest(config, idempotencyKey: "k")) } }
+            return try await group.reduce(into: Set()) { $0.insert($1) }
+        }
+        #expect(tokens.count == 1)
+        try await eventually("the outcome") { listener.all.count == 1 }
+        #expect(stage.backend.received.count == 1)
+        await queue.close()
+        try await stage.stop()
+    }
+
+    @Test func aStoreThatFailsIsSaidAndGotOver() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let listener = Listener()
+        let queue = try stage.queue(listener)
+        try await queue.append(post("/a"))
+        try await eventually("the first") { listener.all.count == 1 }
+        stage.store.failCommits(1)
+        await #expect(throws: QueueError.self) {
+            // The commit that fails may be that of the mark that the handlers are done.
+            for _ in 0..<3 { try await queue.append(post("/b")) }
+            stage.store.failCommits(1)
+            try await queue.append(post("/b"))
+        }
+        stage.store.failCommits(0)
+        try await queue.append(post("/c"))
+        try await eventually("the last") { stage.backend.received.last?.uri == "/api/c" }
+        await queue.close()
+        try await stage.stop()
+    }
+}

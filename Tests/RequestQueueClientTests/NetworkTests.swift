@@ -1,0 +1,107 @@
+import AsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOPosix
+import RequestQueue
+import RequestQueueClient
+import Testing
+
+/// The real network, on loopback: what each of its failures is called, and what goes over the wire.
+@Suite struct NetworkTests {
+    private func with(
+        _ answer: @escaping @Sendable (ChatBackend.Received) -> ChatBackend.Answer,
+        _ body: (ChatBackend, HTTPNetworkClient) async throws -> Void
+    ) async throws {
+        let backend = try await ChatBackend(answer)
+        let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
+        do {
+            try await body(backend, HTTPNetworkClient(http, largestResponse: 1000))
+        } catch {
+            try await http.shutdown()
+            try await backend.stop()
+            throw error
+        }
+        try await http.shutdown()
+        try await backend.stop()
+    }
+
+    private func request(_ url: String, _ method: RequestQueue.HTTPMethod = .get, timeout: Int64 = 30_000)
+        -> NetworkRequest
+    {
+        NetworkRequest(method: method, url: url, timeoutInterval: timeout)
+    }
+
+    @Test func whatGoesOutAndWhatComesBack() async throws {
+        try await with { _ in
+            .status(307, headers: ["Location": "/other", "X-A": "b"], body: "hello")
+        } _: { backend, client in
+            for method in RequestQueue.HTTPMethod.allCases {
+                var outgoing = request(backend.url + "/a%20b?c=d", method)
+                outgoing.headers = [.init("X-Sent", "1")]
+                if !method.isSafe { outgoing.body = Array("body".utf8) }
+                let response = try await client.send(outgoing)
+                #expect(response.status == 307 && response.header("x-a") == "b")
+                let received = try #require(backend.received.last)
+                #expect(received.method == method.name && received.uri == "/a%20b?c=d")
+                #expect(received.header("X-Sent") == "1" && received.body == (method.isSafe ? "" : "body"))
+            }
+            #expect(backend.received.count == RequestQueue.HTTPMethod.allCases.count)
+        }
+    }
+
+    @Test(arguments: [
+        ("/hangup", NetworkFailure.networkConnectionLost), ("/silence", .timedOut), ("/nonsense", .badServerResponse),
+        ("/large", .responseTooLarge),
+    ])
+    func failures(_ path: String, _ expected: NetworkFailure) async throws {
+        try await with { received in
+            switch received.uri {
+            case "/hangup": .hangUp
+            case "/silence": .silence
+            case "/nonsense": .nonsense
+            default: .status(200, body: String(repeating: "x", count: 1001))
+            }
+        } _: { backend, client in
+            let timeout: Int64 = path == "/silence" ? 100 : 30_000
+            await #expect(throws: expected) {
+                try await client.send(request(backend.url + path, .post, timeout: timeout))
+            }
+        }
+    }
+
+    @Test func whereNobodyIs() async throws {
+        try await with { _ in
+            .status(200)
+        } _: { backend, client in
+            // A port that was free a moment ago.
+            let socket = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton).bind(
+                host: "127.0.0.1", port: 0
+            ).get()
+            let port = socket.localAddress?.port ?? 0
+            try await socket.close()
+            await #expect(throws: NetworkFailure.cannotConnectToHost) {
+                try await client.send(request("http://127.0.0.1:\(port)/"))
+            }
+            await #expect(throws: NetworkFailure.cannotFindHost) {
+                try await client.send(request("http://nobody.invalid/"))
+            }
+            let secure = backend.url.replacing("http:", with: "https:")
+            await #expect(throws: NetworkFailure.secureConnectionFailed) { try await client.send(request(secure)) }
+            for url in ["", "no url", "http://", "ftp://127.0.0.1/"] {
+                await #expect(throws: NetworkFailure.badURL, "\(url)") { try await client.send(request(url)) }
+            }
+        }
+    }
+
+    @Test func cancelling() async throws {
+        try await with { _ in
+            .silence
+        } _: { backend, client in
+            let outgoing = request(backend.url + "/")
+            let task = Task { try await client.send(outgoing) }
+            try await eventually("the request is there") { !backend.received.isEmpty }
+            task.cancel()
+            await #expect(throws: NetworkFailure.cancelled) { try await task.value }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+import Testing
+
+@testable import RequestQueue
+
+/// Local and remote identifiers: whatever the order of things, no placeholder ever goes out.
+@Suite struct MergeTests {
+    static let remote = EntityIdentifier.both(type: "message", local: "L1", remote: "$42")
+
+    @Test func identifiersMerge() throws {
+        let local = EntityIdentifier.local(type: "m", "L")
+        let remote = EntityIdentifier.remote(type: "m", "R")
+        #expect(try local.merged(with: remote) == .both(type: "m", local: "L", remote: "R"))
+        #expect(try remote.merged(with: local) == .both(type: "m", local: "L", remote: "R"))
+        #expect(try local.merged(with: local) == local)
+        #expect(throws: MergeConflict.differentLocals("m", "L", "K")) { try local.merged(with: .local(type: "m", "K")) }
+        #expect(throws: MergeConflict.differentRemotes("m", "R", "S")) {
+            try remote.merged(with: .remote(type: "m", "S"))
+        }
+        #expect(throws: MergeConflict.differentTypes("m", "n")) { try local.merged(with: .local(type: "n", "L")) }
+    }
+
+    /// The dependants stand in other lanes, so that only the name holds them back.
+    @Test func dependantsWaitForTheNameInEveryPlace() throws {
+        let world = QueueWorld()
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote, latency: 1000) }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        let dependants: [APIRequestConfig] = [
+            post("/m/\(message)"), APIRequestConfig(method: .put, path: "/q", query: ["id": .reference(message)]),
+            APIRequestConfig(method: .put, path: "/h", headers: ["X-Id": .reference(message)]),
+            post("/f", body: .formURLEncoded(["id": .reference(message)])),
+            post("/j", body: .json(["a": [["id": .reference(message)]]])),
+        ]
+        for (number, config) in dependants.enumerated() { try world.append(config, lane: "\(number)") }
+        world.run(999)
+        #expect(world.targets == ["/m"])
+        world.run()
+        #expect(world.targets == ["/m", "/m/%2442", "/q?id=%2442", "/h", "/f", "/j"])
+        #expect(world.sent[3].dispatch.resolved.headers.contains(.init("X-Id", "$42")))
+        #expect(world.sent[4].dispatch.resolved.body == Array("id=%2442".utf8))
+        #expect(world.sent[5].dispatch.resolved.body == Array(#"{"a":[{"id":"$42"}]}"#.utf8))
+    }
+
+    @Test func appendedAfterTheMergeAndAfterARestart() throws {
+        let world = QueueWorld()
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote) }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        world.run()
+        try world.append(post("/1/\(message)"))
+        world.run()
+        try world.restart()
+        try world.append(post("/2/\(message)"))
+        world.run()
+        #expect(world.targets == ["/m", "/1/%2442", "/2/%2442"])
+    }
+
+    @Test func aRetryIsResolvedAgain() throws {
+        let world = QueueWorld()
+        world.backend = { dispatch in
+            if dispatch.resolved.target == "/m" { return .created(Self.remote) }
+            return dispatch.request.attempts == 1 ? .status(503) : .status(200)
+        }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        try world.append(APIRequestConfig(method: .delete, path: "/m/\(message)"), lane: "x")
+        world.run(20)
+        try world.restart()
+        world.run()
+        #expect(world.targets == ["/m", "/m/%2442", "/m/%2442"])
+    }
+
+    @Test func withoutACreatorItWaitsForTheHandlersWord() throws {
+        let world = QueueWorld()
+        let token = try world.append(post("/m/\(message)"))
+        world.run()
+        #expect(world.sent.isEmpty)
+        #expect(world.machine.obstacles(token, now: world.now) == ["waits for the backend's name of message:L1"])
+        try world.machine.merge(Self.remote, tenant: "", now: world.now)
+        world.run()
+        #expect(world.targets == ["/m/%2442"])
+    }
+
+    @Test func aTenantsNamesAreItsOwn() throws {
+        let world = QueueWorld()
+        world.machine.setSession("other", present: true)
+        try world.machine.merge(Self.remote, tenant: "", now: world.now)
+        try world.append(NewRequest(post("/m/\(message)"), tenant: "other"))
+        world.run()
+        #expect(world.sent.isEmpty)
+    }
+
+    @Test func whenTheCreationFailsItsDependantsAreDeadWithTheCause() throws {
+        let world = QueueWorld()
+        world.backend = { _ in .status(422, latency: 100) }
+        let create = try world.append(NewRequest(post("/m"), creates: [message]))
+        let edit = try world.append(post("/m/\(message)"), lane: "x")
+        world.run()
+        #expect(world.targets == ["/m"])
+        #expect(try world.state(edit) == .dead)
+        #expect(try world.cause(edit)?.contains("status 422") == true)
+        let late = #expect(throws: QueueError.self) { try world.append(post("/m/\(message)/late")) }
+        #expect(late?.description.contains("message:L1 was never created") == true)
+        try world.restart()
+        #expect(throws: QueueError.self) { try world.append(post("/m/\(message)/late")) }
+        // Sent again by an operator, it keeps its key and its place, and then the entity is there.
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote) }
+        let dead = try world.store.requests(states: [.dead], after: 0, limit: 10)
+        #expect(dead.map(\.token) == [create, edit])
+        for request in dead { try world.machine.revive(request, now: world.now) }
+        world.run()
+        #expect(world.targets == ["/m", "/m", "/m/%2442"])
+        #expect(world.sent[0].dispatch.request.idempotencyKey == world.sent[1].dispatch.request.idempotencyKey)
+    }
+
+    @Test func cancellingTheCreationCancelsWhatHangsOnIt() throws {
+        let world = QueueWorld(session: nil)
+        let create = try world.append(NewRequest(post("/m"), creates: [message]))
+        let edit = try world.append(post("/m/\(message)"), lane: "x")
+        try world.machine.cancel(create, now: world.now)
+        world.turn()
+        #expect(try world.state(edit) == .dead)
+    }
+
+    @Test func conflictsAreTypedAndChangeNothing() throws {
+        let world = QueueWorld()
+        try world.machine.merge(Self.remote, tenant: "", now: world.now)
+        let other = EntityIdentifier.both(type: "message", local: "L1", remote: "$43")
+        #expect(throws: MergeConflict.differentRemotes("message", "$42", "$43")) {
+            try world.machine.merge(other, tenant: "", now: world.now)
+        }
+        for remote in ["", ".", "..", "a\nb", String(repeating: "x", count: 1025)] {
+            #expect(throws: MergeConflict.unusableRemote("message")) {
+                try world.machine.merge(
+                    .both(type: "message", local: "L9", remote: remote), tenant: "", now: world.now)
+            }
+        }
+        world.backend = { _ in .created(other) }
+        let token = try world.append(post("/m"))
+        world.run()
+        #expect(try world.state(token) == .dead)
+        #expect(try world.cause(token)?.contains("cannot have two remote identifiers") == true)
+        world.backend = { _ in .status(200) }
+        try world.append(post("/m/\(message)"))
+        world.run()
+        #expect(world.targets.last == "/m/%2442")
+    }
+
+    @Test func oneEntityHasOneCreator() throws {
+        let world = QueueWorld(session: nil)
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        let error = #expect(throws: QueueError.self) { try world.append(NewRequest(post("/n"), creates: [message])) }
+        #expect(error?.description.contains("created by another request") == true)
+    }
+
+    /// The completion holds the name, and what is sent next reads it: ten thousand times.
+    @Test func creationsAndWhatFollowsThem() throws {
+        let world = QueueWorld()
+        world.backend = { dispatch in
+            guard let reference = dispatch.request.creates.first else { return .status(200, latency: 1) }
+            return .created(.both(type: "m", local: reference.local, remote: "r\(reference.local)"), latency: 1)
+        }
+        for batch in 0..<20 {
+            for number in 0..<500 {
+                let reference = EntityReference(type: "m", local: "\(batch).\(number)")
+                _ = try world.offer(NewRequest(post("/c"), lane: "\(number)", creates: [reference]))
+                _ = try world.offer(NewRequest(post("/\(reference)"), lane: "\(number + 500 * (number % 2))"))
+            }
+            world.run(1_000)
+        }
+        #expect(world.machine.counts.done == 20_000 && world.machine.depth == 0)
+        let followers = world.targets.filter { $0 != "/c" }
+        #expect(followers.count == 10_000 && followers.allSatisfy { $0.hasPrefix("/r") })
+    }
+}
