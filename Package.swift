@@ -107,7 +107,7 @@ let package = Package(
         tests("RequestQueueTests", ["RequestQueue"]),
         tests(
             "RequestQueueClientTests",
-            ["RequestQueueClient", "RequestQueue", asyncHTTPClient, nioCore, nioPosix, nioHTTP1]),
+            ["RequestQueueClient", "RequestQueue", asyncHTTPClient, crypto, nioCore, nioPosix, nioHTTP1]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),

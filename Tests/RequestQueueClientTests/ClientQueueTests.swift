@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Crypto
 import Foundation
 import RequestQueue
 import RequestQueueClient
@@ -152,6 +153,48 @@ import Testing
         let waiting = try await again.append(post("/b"))
         try await eventually("it waits") { await again.obstacles(waiting) == ["waits for the next login"] }
         await again.close()
+        try await stage.stop()
+    }
+
+    /// Seals with AES-GCM under a key that the application would have in a key chain.
+    struct Sealer: SessionSealing {
+        let key = SymmetricKey(size: .bits256)
+
+        func seal(_ plaintext: [UInt8], tenant: String) throws -> [UInt8] {
+            Array(try AES.GCM.seal(plaintext, using: key, authenticating: Array(tenant.utf8)).combined ?? Data())
+        }
+
+        func open(_ sealed: [UInt8], tenant: String) throws -> [UInt8] {
+            Array(try AES.GCM.open(.init(combined: sealed), using: key, authenticating: Array(tenant.utf8)))
+        }
+    }
+
+    @Test func sealedSessionKeysOutliveTheProcess() async throws {
+        let stage = try await Stage { $0.header("Authorization") == "Bearer t0ken" ? .status(200) : .status(401) }
+        let sealer = Sealer()
+        func queue(_ sealer: Sealer) throws -> APIClientQueue {
+            try APIClientQueue(
+                client: ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url),
+                store: stage.store, credentials: .sealed(sealer))
+        }
+        let first = try queue(sealer)
+        first.setSession(SessionKey(bearer: "t0ken"))
+        try await first.append(post("/a"))
+        try await eventually("done") { try first.requests(states: [.done]).count == 1 }
+        await first.close()
+        let stored = try stage.store.load().sessions
+        #expect(stored.count == 1 && !String(decoding: stored[""] ?? [], as: UTF8.self).contains("t0ken"))
+        let second = try queue(sealer)
+        try await second.append(post("/b"))
+        try await eventually("done without a login") { try second.requests(states: [.done]).count == 2 }
+        await second.close()
+        // Under another key it waits for the login.
+        let third = try queue(Sealer())
+        let waiting = try await third.append(post("/c"))
+        try await eventually("it waits") { await third.obstacles(waiting) == ["waits for the next login"] }
+        third.setSession(nil)
+        await third.close()
+        #expect(try stage.store.load().sessions.isEmpty)
         try await stage.stop()
     }
 

@@ -163,7 +163,7 @@ import Testing
     }
 
     /// Tenants, lanes, dependencies, failures, kills, a failing disk: under a seed.
-    @Test(arguments: 1...25) func everythingAtOnce(_ seed: Int) throws {
+    @Test(arguments: 1...10) func everythingAtOnce(_ seed: Int) throws {
         var random = SplitMix(UInt64(seed))
         func chance(_ percent: UInt64) -> Bool { random.next() % 100 < percent }
         let world = QueueWorld(seed: UInt64(seed), session: nil) {

@@ -56,6 +56,8 @@ public enum QueueChange: Sendable, Equatable {
     /// A dead one waits again, as new.
     case revive(id: UInt64, at: Int64)
     case remove(id: UInt64)
+    /// Keeps a tenant's session key, sealed by whoever gave it, or forgets it.
+    case session(tenant: String, sealed: [UInt8]?)
     /// Removes what was finished before this time, and mappings that were learnt before it.
     case prune(before: Int64)
 
@@ -119,6 +121,8 @@ public struct QueueContents: Sendable {
     public var unreadable: [Unreadable] = []
     /// What the backend calls the entities of each tenant, the oldest first.
     public var mappings: [IdentifierMapping] = []
+    /// Session keys by tenant, sealed.
+    public var sessions: [String: [UInt8]] = [:]
     /// Finished ones whose outcome no handler has had.
     public var undelivered: [Undelivered] = []
     /// Finished ones that are kept, the oldest first.

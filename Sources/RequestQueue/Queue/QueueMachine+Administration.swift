@@ -28,6 +28,12 @@ extension QueueMachine {
         for lane in waiting { wake(lane) }
     }
 
+    /// The same, with a sealed key that the store keeps for the next process.
+    public mutating func setSession(_ tenant: String, sealed: [UInt8]?) {
+        steps.append(.change(.session(tenant: tenant, sealed: sealed), nil))
+        setSession(tenant, present: sealed != nil)
+    }
+
     /// Whether the tenant has a session key at present.
     public func hasSession(_ tenant: String) -> Bool { tenants[tenant]?.hasSession == true }
 

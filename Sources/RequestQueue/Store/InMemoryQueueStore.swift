@@ -16,6 +16,7 @@ public final class InMemoryQueueStore: QueueStore {
         var rows: [UInt64: Row] = [:]
         var mappings: [IdentifierMapping: Int64] = [:]
         var highest: UInt64 = 0
+        var sessions: [String: [UInt8]] = [:]
         var failures = 0
     }
 
@@ -52,6 +53,7 @@ public final class InMemoryQueueStore: QueueStore {
         state.withLock { state in
             var contents = QueueContents()
             contents.highest = state.highest
+            contents.sessions = state.sessions
             contents.mappings = state.mappings.sorted { $0.value < $1.value }.map(\.key)
             for (id, row) in state.rows.sorted(by: { $0.key < $1.key }) {
                 guard let request = row.read() else {
@@ -148,6 +150,7 @@ extension InMemoryQueueStore.State {
             rows[id]?.outcome = nil
             rows[id]?.undelivered = nil
         case .remove(let id): rows[id] = nil
+        case .session(let tenant, let sealed): sessions[tenant] = sealed
         case .prune(let before):
             rows = rows.filter { ($0.value.finishedAt ?? .max) >= before || $0.value.undelivered != nil }
             mappings = mappings.filter { $0.value >= before }

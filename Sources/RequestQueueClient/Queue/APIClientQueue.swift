@@ -19,6 +19,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// The backend's client.
     public let client: any APIClient
     private let store: any QueueStore
+    private let credentials: SessionCredentials
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
@@ -27,15 +28,20 @@ public final class APIClientQueue: APIClientQueuing {
     /// Opens the queue and goes on with what a process before this one has left.
     ///
     /// - Parameters:
+    ///   - credentials: where session keys are kept between two logins.
     ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
     /// - Throws: ``QueueStoreError`` where the store cannot be read.
     public init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
-        sessions: [String: SessionKey] = [:], handlers: [any APIClientQueueResponseHandler] = []
+        credentials: SessionCredentials = .memory, sessions: [String: SessionKey] = [:],
+        handlers: [any APIClientQueueResponseHandler] = []
     ) throws(QueueStoreError) {
         self.client = client
         self.store = store
+        self.credentials = credentials
+        let contents = try store.load()
+        let sessions = credentials.keys(in: contents).merging(sessions) { $1 }
         state = Mutex(State(handlers: handlers, sessions: sessions))
         let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
         self.results = results
@@ -44,7 +50,7 @@ public final class APIClientQueue: APIClientQueuing {
         if !handlers.isEmpty { settings.keepsOutcomes = true }
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant, present: true) }
-        machine.restore(try store.load(), now: QueueEngine.now())
+        machine.restore(contents, now: QueueEngine.now())
         let engine = QueueEngine(machine, store: store) { [weak self] batch in self?.act(on: batch) }
         self.engine.withLock { $0 = engine }
         let task = Task { [weak self] in
@@ -140,11 +146,13 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// The session key of a tenant, after a login; nothing after a logout. It is kept in memory only: after a restart the tenant's
-    /// requests wait for the next login.
+    /// The session key of a tenant, after a login; nothing after a logout. Where it is kept, ``SessionCredentials`` says.
     public func setSession(_ key: SessionKey?, for tenant: String = "") {
         state.withLock { $0.sessions[tenant] = key }
+        let sealed = credentials.sealed(key, tenant: tenant)
+        let isStored = credentials.isStored
         post { machine, _ in
+            if isStored { machine.setSession(tenant, sealed: sealed) }
             machine.setSession(tenant, present: key != nil)
             return nil
         }

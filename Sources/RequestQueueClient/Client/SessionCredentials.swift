@@ -1,0 +1,59 @@
+// Where session keys are between two logins.
+
+import Foundation
+public import RequestQueue
+
+/// Where the queue keeps session keys.
+public enum SessionCredentials: Sendable {
+    /// In memory only: after a restart the requests of a tenant wait for its next login.
+    case memory
+    /// In the store as well, sealed, so that requests go on after a restart without a login.
+    case sealed(any SessionSealing)
+}
+
+/// Seals session keys with a key of the application's own, such as one in the system's key chain.
+public protocol SessionSealing: Sendable {
+    /// Encrypts, with the tenant as associated data.
+    ///
+    /// - Throws: whatever prevents it; the session key is then kept in memory only.
+    func seal(_ plaintext: [UInt8], tenant: String) throws -> [UInt8]
+
+    /// The reverse.
+    ///
+    /// - Throws: where the bytes are not what was sealed for this tenant; the tenant's requests then wait for a login.
+    func open(_ sealed: [UInt8], tenant: String) throws -> [UInt8]
+}
+
+extension SessionKey {
+    /// As it is sealed.
+    var bytes: [UInt8] { RequestForm.encode(headers) }
+
+    /// The reverse of ``bytes``.
+    init?(bytes: [UInt8]) {
+        guard let headers = RequestForm.decodeHeaders(bytes) else { return nil }
+        self.init(headers: headers)
+    }
+}
+
+extension SessionCredentials {
+    /// The session keys that a store has kept. Those that cannot be opened are left out.
+    func keys(in contents: QueueContents) -> [String: SessionKey] {
+        guard case .sealed(let sealer) = self else { return [:] }
+        var keys: [String: SessionKey] = [:]
+        for (tenant, sealed) in contents.sessions {
+            keys[tenant] = (try? sealer.open(sealed, tenant: tenant)).flatMap(SessionKey.init(bytes:))
+        }
+        return keys
+    }
+
+    /// What the store is to keep; nothing where it keeps nothing.
+    func sealed(_ key: SessionKey?, tenant: String) -> [UInt8]? {
+        guard case .sealed(let sealer) = self, let key else { return nil }
+        return try? sealer.seal(key.bytes, tenant: tenant)
+    }
+
+    var isStored: Bool {
+        if case .sealed = self { return true }
+        return false
+    }
+}
