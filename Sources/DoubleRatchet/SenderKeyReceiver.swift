@@ -16,7 +16,7 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
     /// The number of the first message that the distribution opens.
     private let first: UInt32
     /// The number of the first message that is neither opened nor skipped.
-    private var next: UInt32
+    public private(set) var next: UInt32
     private var chainKey: ChainKey
     private var skipped: SkippedKeys
 

@@ -17,6 +17,8 @@ import NIOCore
 package enum EnvelopeError: Error, Equatable, Sendable {
     /// A version that this program does not know. It is refused, not guessed.
     case unsupportedVersion(UInt8)
+    /// A version of before, which this program does not take any more.
+    case outdated(UInt8)
     /// A kind that this version does not define.
     case unsupportedKind(UInt8)
     /// Too short, too long, or not canonical.

@@ -48,7 +48,8 @@ import Testing
     private static var cases: [String: (parse: Parser, samples: [[UInt8]], isSigned: Bool)] {
         let device = forger.device
         let control: [ControlMessage] = [
-            .ready(forger.chain), .acknowledge(forger.chain), .senderKey(room: "#room", distribution),
+            .ready(forger.chain), .acknowledge(forger.chain),
+            .senderKey(room: "#room", distribution, ended: [EndedKey(id: 7, count: 9)]),
             .senderKeyWanted(room: "#room"), .adopted(forger.chain),
         ]
         let directory: [DirectoryMessage] = [

@@ -11,8 +11,7 @@ import Testing
     let people: (alice: World.Client, bob: World.Client)
 
     init() throws {
-        alice = try World(.opportunistic, offers: nil, seed: 1, sidecar: true)
-        bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        (alice, bob) = try World.sidecars()
         people = (alice.connect("alice"), bob.connect("bob"))
     }
 

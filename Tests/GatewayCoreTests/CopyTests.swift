@@ -6,27 +6,13 @@ import Testing
 
 /// Members get copies of what the vault has opened for one of them, without the vault.
 @Suite struct CopyTests {
-    private func texts(_ client: World.Client) -> [String] {
-        client.messages.filter { !$0.hasPrefix(":srv ") }.map {
-            String($0.split(separator: ":", maxSplits: 2).last ?? "")
-        }
-    }
-
-    private func people(_ count: Int, in world: World, accounts: Bool = false) -> [World.Client] {
-        (0..<count).map { number in
-            let client = world.connect("p\(number)", account: accounts ? "p\(number)" : nil)
-            world.send(client, "JOIN #Room")
-            return client
-        }
-    }
-
     @Test(arguments: RoomTests.backends) func theVaultOpensOnce(_ offers: [String]?) throws {
         let world = try World(.hosted, offers: offers)
-        let members = people(20, in: world, accounts: true)
+        let members = world.people(20, accounts: true)
         let before = world.opens
         for number in 1...5 { world.send(members[0], "PRIVMSG #room :number \(number)") }
         #expect(world.opens == before + 5)
-        for member in members.dropFirst() { #expect(texts(member) == (1...5).map { "number \($0)" }) }
+        for member in members.dropFirst() { #expect(member.texts == (1...5).map { "number \($0)" }) }
         // Each member's delivery has been written, so that none is left to be shown again.
         #expect(try world.store.deliveries(of: .room("#room")).isEmpty)
         #expect(world.journal.count == 5 * 19)
@@ -36,7 +22,7 @@ import Testing
     /// somebody else's question for an earlier one may still be on its way to it.
     @Test(arguments: [1, 300]) func nothingIsOpenedBeforeWhatCameBefore(_ length: Int) throws {
         let world = try World(.hosted)
-        let members = people(3, in: world, accounts: true)
+        let members = world.people(3, accounts: true)
         for member in members.dropFirst() { world.backend.delayed[member.id] = [] }
         let said = (1...4).map { String(repeating: "\($0)", count: $0 == 2 ? length : 1) }
         for text in said { world.send(members[0], "PRIVMSG #room :\(text)") }
@@ -54,10 +40,10 @@ import Testing
         #expect(asked() == 1)
         world.isStoreSlow = false
         world.settle()
-        #expect(texts(members[2]) == said)
+        #expect(members[2].texts == said)
         world.backend.people[members[1].id]?.inbox += lines[0].dropFirst()
         world.settle()
-        #expect(texts(members[1]) == said)
+        #expect(members[1].texts == said)
         #expect(try world.store.deliveries(of: .room("#room")).isEmpty)
     }
 
@@ -71,7 +57,7 @@ import Testing
         world.send(alice, "@+x=1 PRIVMSG #room :tagged")
         #expect(bob.messages.last?.contains("+x=1") == true)
         for client in [carol, dave] {
-            #expect(client.messages.last?.hasPrefix(":alice!") == true && texts(client).last == "tagged")
+            #expect(client.messages.last?.hasPrefix(":alice!") == true && client.texts.last == "tagged")
         }
     }
 
@@ -79,7 +65,7 @@ import Testing
     @Test(arguments: ["PRIVMSG", "NOTICE"], [false, true]) func aReplayIsDropped(_ verb: String, _ isLate: Bool) throws
     {
         let world = try World(.hosted)
-        let members = people(4, in: world)
+        let members = world.people(4)
         var envelope = ""
         world.backend.relay = { line in
             if line.contains("?PAWL:") { envelope = line }
@@ -91,12 +77,12 @@ import Testing
             world.backend.say(member.id, envelope.replacing(" PRIVMSG ", with: " \(verb) "))
         }
         world.settle()
-        for member in members.dropFirst() { #expect(texts(member) == ["once"]) }
+        for member in members.dropFirst() { #expect(member.texts == ["once"]) }
     }
 
     @Test func whoJoinsLaterAndIsSentTheSameBytesIsStillAMember() throws {
         let world = try World(.hosted)
-        let members = people(3, in: world)
+        let members = world.people(3)
         var envelope = ""
         world.backend.relay = { line in
             if line.contains("?PAWL:") { envelope = line }
@@ -106,13 +92,13 @@ import Testing
         let outsider = world.connect("eve")
         world.backend.say(outsider.id, envelope)
         world.settle()
-        #expect(!texts(outsider).contains("for those here"))
+        #expect(!outsider.texts.contains("for those here"))
         // Altered by one character, it is nobody's copy.
         let altered = envelope.dropLast(2) + (envelope.hasSuffix("A.") ? "B." : "A.")
         world.send(outsider, "JOIN #room")
         world.backend.say(outsider.id, String(altered))
         world.settle()
-        #expect(!texts(outsider).contains("for those here"))
+        #expect(!outsider.texts.contains("for those here"))
     }
 
     private func remarks(_ client: World.Client, _ words: String) -> Int {
@@ -122,7 +108,7 @@ import Testing
     /// The rule on history holds without the vault too, and nobody's refusal takes the copy from others.
     @Test func whoCameAfterItWasSaidTakesNoCopy() throws {
         let world = try World(.hosted)
-        let members = people(3, in: world, accounts: true)
+        let members = world.people(3, accounts: true)
         var envelope = ""
         world.backend.relay = { line in
             if line.contains("?PAWL:") { envelope = line }
@@ -137,22 +123,22 @@ import Testing
             world.backend.say(client.id, envelope)
             world.backend.say(client.id, envelope)
             world.settle()
-            #expect(texts(client).isEmpty && remarks(client, "before you came") == 1)
+            #expect(client.texts.isEmpty && remarks(client, "before you came") == 1)
         }
         #expect(world.environment.tally[.openNotRecipient] == 4)
         let before = world.opens
         world.backend.say(second.id, envelope)
         world.settle()
-        #expect(texts(second) == ["for those here"] && world.opens == before)
+        #expect(second.texts == ["for those here"] && world.opens == before)
         world.backend.say(second.id, envelope)
         world.settle()
-        #expect(texts(second) == ["for those here"] && world.opens == before + 1)
+        #expect(second.texts == ["for those here"] && world.opens == before + 1)
     }
 
     /// Who comes while it is being opened waits for the answer, and then is not given it.
     @Test func whoCameWhileItWasOpenedTakesNoCopy() throws {
         let world = try World(.hosted)
-        let members = people(3, in: world, accounts: true)
+        let members = world.people(3, accounts: true)
         let (late, guest) = (world.connect("late", account: "late"), world.connect("guest"))
         var envelope = ""
         world.backend.relay = { line in
@@ -171,8 +157,8 @@ import Testing
         world.send(members[2], "PART #room")
         world.isStoreSlow = false
         world.settle()
-        for client in members.dropFirst() { #expect(texts(client) == ["for those here"]) }
-        for client in [late, guest] { #expect(texts(client).isEmpty && remarks(client, "before you came") == 1) }
+        for client in members.dropFirst() { #expect(client.texts == ["for those here"]) }
+        for client in [late, guest] { #expect(client.texts.isEmpty && remarks(client, "before you came") == 1) }
         // One for the message, and one for each who is told why not.
         #expect(world.opens == 3)
     }
@@ -180,7 +166,7 @@ import Testing
     /// What the backend calls a replay is the vault's to judge.
     @Test func aReplayGoesToTheVault() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
-        let members = people(3, in: world, accounts: true)
+        let members = world.people(3, accounts: true)
         var envelope = ""
         world.backend.relay = { line in
             if line.contains("?PAWL:") { envelope = line }
@@ -194,23 +180,23 @@ import Testing
             world.backend.say(second.id, line)
         }
         world.settle()
-        #expect(texts(second) == ["kept"] && world.opens == before + 1)
+        #expect(second.texts == ["kept"] && world.opens == before + 1)
         world.backend.say(second.id, envelope)
         world.settle()
-        #expect(texts(second) == ["kept"])
+        #expect(second.texts == ["kept"])
     }
 
     @Test func whereTheStoreRefusesTheOthersAskThemselves() throws {
         let world = try World(.hosted)
-        let members = people(5, in: world, accounts: true)
+        let members = world.people(5, accounts: true)
         world.send(members[0], "PRIVMSG #room :warm")
         let before = world.opens
         world.failsNextOpen = true
         world.send(members[0], "PRIVMSG #room :refused once")
         #expect(world.opens == before + 4)
-        #expect(members.dropFirst(2).allSatisfy { texts($0) == ["warm", "refused once"] })
+        #expect(members.dropFirst(2).allSatisfy { $0.texts == ["warm", "refused once"] })
         world.send(members[0], "PRIVMSG #room :after")
-        for member in members.dropFirst() { #expect(texts(member).last == "after") }
+        for member in members.dropFirst() { #expect(member.texts.last == "after") }
     }
 
     /// The table alone: what is asked for twice waits, and anything that differs is something else.

@@ -28,11 +28,20 @@ final class Forger: Sendable {
     /// A version of the list with one more device.
     func listing(_ other: ListedDevice) -> DeviceChain? { chain.adding(other, by: device, identity) }
 
-    func introduction(time: Int64) -> Envelope {
-        let content = Introduction(time: time, chain: chain, bundle: bundle, device: device)
+    func introduction(time: Int64) -> Envelope { introduction(time: time, form: nil) }
+
+    /// An introduction as a program of another version would sign it.
+    func introduction(time: Int64, form: UInt8?) -> Envelope {
+        var content = Introduction(time: time, chain: chain, bundle: bundle, device: device).bytes(signedBy: identity)
+        if let form {
+            content = [form] + content.dropFirst().dropLast(64)
+            var signed = content
+            signed.append(bigEndian: device.value)
+            content += identity.sign(signed.span, context: "pawl introduction")
+        }
         return Envelope(
             kind: .introduction, sender: device, messageID: MessageID(UInt64(bitPattern: time)),
-            ratchetMessage: content.bytes(signedBy: identity))
+            ratchetMessage: content)
     }
 
     /// An envelope as lines of somebody, to a target.

@@ -7,12 +7,6 @@ import Testing
 @Suite struct OutageTests {
     static let backends: [[String]?] = [nil, [], SimulatedBackend.modern]
 
-    private func texts(_ client: World.Client) -> [String] {
-        client.messages.filter { !$0.hasPrefix(":srv ") }.map {
-            String($0.split(separator: ":", maxSplits: 2).last ?? "")
-        }
-    }
-
     private func login(_ world: World, _ name: String) -> World.Client {
         world.connect(
             name,
@@ -41,14 +35,14 @@ import Testing
         world.backendReturns()
         world.advance(seconds: 1)
         #expect(
-            texts(bob) == ["before", "before, in the room", "meanwhile 1", "meanwhile 2", "meanwhile 3"])
-        #expect(texts(alice) == ["in the room 1", "in the room 2", "in the room 3"])
+            bob.texts == ["before", "before, in the room", "meanwhile 1", "meanwhile 2", "meanwhile 3"])
+        #expect(alice.texts == ["in the room 1", "in the room 2", "in the room 3"])
         // Nothing of the registration is shown again, and nobody has left the room.
         let after = alice.read.dropFirst(seen)
         #expect(after.allSatisfy { !$0.contains(" 001 ") && !$0.contains("CAP") && !$0.contains("JOIN #room :") })
         #expect(!after.contains { $0.hasPrefix(":alice!") && $0.contains("JOIN") })
         world.send(alice, "PRIVMSG #room :after")
-        #expect(texts(bob).last == "after")
+        #expect(bob.texts.last == "after")
         #expect(!world.canary.contains("meanwhile") && !world.canary.contains("in the room"))
         #expect(try world.store.requestCounts() == [.done: 9])
     }
@@ -65,7 +59,7 @@ import Testing
         world.send(alice, "PRIVMSG bob :two")
         world.backendReturns()
         world.advance(seconds: 1)
-        #expect(texts(bob) == ["zero", "one", "two"])
+        #expect(bob.texts == ["zero", "one", "two"])
         #expect(world.backend.people[alice.id]?.account == "alice")
         #expect(try world.store.requestCounts() == [.done: 3])
         #expect(try world.store.load().devices.count == 2)
@@ -116,7 +110,7 @@ import Testing
         #expect(alice.read.contains { $0.contains(" 531 ") && $0.contains("Perhaps not sent") })
         world.backendReturns()
         world.send(alice, "PRIVMSG bob :after")
-        #expect(texts(bob) == ["after"])
+        #expect(bob.texts == ["after"])
         #expect(try world.store.requestCounts() == [.done: 1, .dead: 1])
     }
 
@@ -132,7 +126,7 @@ import Testing
         world.backendReturns()
         world.advance(seconds: 1)
         #expect(alice.read.contains(":alice NICK :alice_"))
-        #expect(texts(alice).last == "for the first alice")
+        #expect(alice.texts.last == "for the first alice")
         #expect(!world.canary.contains("for the first"))
     }
 
@@ -153,7 +147,7 @@ import Testing
             world.advance(seconds: 1)
         }
         let expected = (0..<10).flatMap { ["\($0) before", "\($0) during"] }
-        #expect(texts(people[1]) == expected && texts(people[2]) == expected && texts(people[0]).isEmpty)
+        #expect(people[1].texts == expected && people[2].texts == expected && people[0].texts.isEmpty)
     }
 
     @Test func whoLeavesOrIsLegacyDoesNotStay() throws {

@@ -126,4 +126,40 @@ import Testing
         say(0, "secret two")
         #expect(texts(people[1]) == ["[e2e] secret two"])
     }
+
+    /// What the server took and relayed to nobody is told, although the room has another key by then: servers lost each other,
+    /// and one side saw the other's people go.
+    @Test(arguments: [false, true]) func aGapIsToldAcrossKeys(_ speakerRestarts: Bool) throws {
+        say(0, "secret one")
+        alice.backend.relay = { $0.contains("PRIVMSG #room") ? [] : [$0] }
+        say(0, "secret two")
+        say(0, "secret three")
+        alice.backend.relay = { [$0] }
+        bob.send(people[1], "PART #room")
+        say(0, "without bob")
+        var (world, speaker) = (alice, people[0])
+        if speakerRestarts {
+            alice.close(people[0])
+            world = try World(.opportunistic, store: alice.store, seed: 5, beside: carol, sidecar: true)
+            speaker = world.connect("alice")
+            world.send(speaker, "JOIN #room")
+        }
+        bob.send(people[1], "JOIN #room")
+        world.send(speaker, "PRIVMSG #room :secret four")
+        func told(_ client: World.Client) -> [String] { client.read.filter { $0.contains("lost on") } }
+        #expect(texts(people[1]) == ["[e2e] secret one", "[e2e] secret four"])
+        #expect(texts(people[2]) == ["[e2e] secret one", "[e2e] without bob", "[e2e] secret four"])
+        for reader in [people[1], people[2]] {
+            #expect(told(reader).count == 1 && told(reader).allSatisfy { $0.contains("2 messages from alice") })
+        }
+        #expect(bob.environment.tally[.gaps] == 2)
+        // Nobody has missed anything since.
+        bob.send(people[1], "PART #room")
+        world.send(speaker, "PRIVMSG #room :without bob")
+        bob.send(people[1], "JOIN #room")
+        world.send(speaker, "PRIVMSG #room :secret five")
+        for reader in [people[1], people[2]] {
+            #expect(texts(reader).last == "[e2e] secret five" && told(reader).count == 1)
+        }
+    }
 }

@@ -7,25 +7,11 @@ import Testing
 @Suite struct RoomTests {
     static let backends: [[String]?] = [nil, [], SimulatedBackend.modern]
 
-    private func texts(_ client: World.Client) -> [String] {
-        client.messages.filter { !$0.hasPrefix(":srv ") }.map {
-            String($0.split(separator: ":", maxSplits: 2).last ?? "")
-        }
-    }
-
-    private func people(_ count: Int, in world: World, accounts: Bool = false) -> [World.Client] {
-        (0..<count).map { number in
-            let client = world.connect("p\(number)", account: accounts ? "p\(number)" : nil)
-            world.send(client, "JOIN #Room")
-            return client
-        }
-    }
-
     @Test(arguments: backends, [1, 3, 50]) func everybodyReadsAndTheBackendDoesNot(_ offers: [String]?, _ size: Int)
         throws
     {
         let world = try World(.hosted, offers: offers)
-        let members = people(size, in: world)
+        let members = world.people(size)
         world.send(members[0], "PRIVMSG #room :warming up")
         let before = world.backend.seen.count
         world.send(members[0], "PRIVMSG #room :\(String(repeating: "a", count: 100))")
@@ -37,7 +23,7 @@ import Testing
         }
         let expected = ["warming up", String(repeating: "a", count: 100)] + (1..<max(size, 1)).map { "from \($0)" }
         for (number, member) in members.enumerated() where number > 0 {
-            #expect(texts(member) == expected.filter { $0 != "from \(number)" })
+            #expect(member.texts == expected.filter { $0 != "from \(number)" })
         }
         #expect(
             !world.canary.contains("warming up") && !world.canary.contains("aaaaaaaaaa")
@@ -52,12 +38,12 @@ import Testing
         let bob = world.connect("bob")
         for client in [alice, bob] { world.send(client, "JOIN #room") }
         world.send(alice, "PRIVMSG #room :hello")
-        #expect(texts(alice) == ["hello"] && texts(bob) == ["hello"])
+        #expect(alice.texts == ["hello"] && bob.texts == ["hello"])
     }
 
     @Test func whoHasLeftReadsNothing() throws {
         let world = try World(.hosted)
-        let members = people(4, in: world)
+        let members = world.people(4)
         world.send(members[0], "PRIVMSG #room :one")
         world.send(members[1], "PART #room")
         world.send(members[0], "KICK #room p2 :out")
@@ -67,8 +53,8 @@ import Testing
             return [line]
         }
         world.send(members[0], "PRIVMSG #room :two")
-        #expect(texts(members[1]) == ["one"] && texts(members[2]) == ["one"])
-        #expect(texts(members[3]) == ["one", "two"])
+        #expect(members[1].texts == ["one"] && members[2].texts == ["one"])
+        #expect(members[3].texts == ["one", "two"])
         world.send(members[1], "PRIVMSG #room :still here")
         #expect(members[1].read.last?.contains(" 404 ") == true)
         #expect(!world.canary.contains("still here"))
@@ -76,12 +62,12 @@ import Testing
         world.backend.relay = { [$0] }
         world.send(members[2], "JOIN #room")
         world.send(members[0], "PRIVMSG #room :three")
-        #expect(texts(members[2]).last == "three")
+        #expect(members[2].texts.last == "three")
     }
 
     @Test func anEnvelopeIsOfItsRoomAndSender() throws {
         let world = try World(.hosted)
-        let members = people(3, in: world)
+        let members = world.people(3)
         for member in members { world.send(member, "JOIN #other") }
         world.backend.relay = { line in
             let moved = line.replacing("PRIVMSG #room", with: "PRIVMSG #other")
@@ -90,33 +76,33 @@ import Testing
             return line.contains("?PAWL:") ? [moved, renamed] + (line == direct ? [] : [direct]) : [line]
         }
         world.send(members[0], "PRIVMSG #room :only here")
-        for member in members { #expect(!texts(member).contains("only here")) }
+        for member in members { #expect(!member.texts.contains("only here")) }
         world.backend.relay = { [$0, $0] }
         world.send(members[0], "PRIVMSG #room :once")
-        #expect(texts(members[1]).filter { $0 == "once" }.count == 1)
+        #expect(members[1].texts.filter { $0 == "once" }.count == 1)
     }
 
     @Test func membersWithAStatusAreARecipientOfTheirOwn() throws {
         let world = try World(.hosted)
-        let members = people(2, in: world)
+        let members = world.people(2)
         world.backend.relay = { [$0.replacing("PRIVMSG @#room", with: "PRIVMSG #room")] }
         world.send(members[0], "PRIVMSG @#room :for operators")
-        #expect(!texts(members[1]).contains("for operators"))
+        #expect(!members[1].texts.contains("for operators"))
         world.backend.relay = { [$0] }
         world.send(members[0], "PRIVMSG @#room :for operators too")
-        #expect(texts(members[1]).last == "for operators too")
+        #expect(members[1].texts.last == "for operators too")
         #expect(try world.store.requestCounts() == [.done: 2])
     }
 
     @Test func outsidersAreMarkedAndTheRoomGoesOn() throws {
         let world = try World(.hosted)
-        let members = people(2, in: world)
+        let members = world.people(2)
         let carol = world.connect("carol", direct: true)
         world.send(carol, "JOIN #room")
         world.send(carol, "PRIVMSG #room :in the open")
-        #expect(texts(members[0]).last == "[not encrypted] in the open")
+        #expect(members[0].texts.last == "[not encrypted] in the open")
         world.send(members[0], "PRIVMSG #room :behind the gateway")
-        #expect(texts(members[1]).last == "behind the gateway")
+        #expect(members[1].texts.last == "behind the gateway")
         #expect(carol.messages.allSatisfy { !$0.contains("behind the gateway") })
         #expect(carol.messages.contains { $0.contains("?PAWL") && $0.contains("connect through the gateway") })
         func outsiders() -> [String] {
@@ -136,16 +122,16 @@ import Testing
 
     @Test func aRoomHasAPolicyAndALatchOfItsOwn() throws {
         let world = try World(.opportunistic)
-        let members = people(2, in: world)
+        let members = world.people(2)
         world.send(members[0], "PRIVMSG #room :in the open")
         #expect(world.canary.contains("in the open"))
         world.environment.policies.update { $0.accounts[.room("#room")] = .hosted }
         world.send(members[0], "PRIVMSG #ROOM :sealed by the room")
-        #expect(texts(members[1]) == ["in the open", "sealed by the room"])
+        #expect(members[1].texts == ["in the open", "sealed by the room"])
         world.environment.policies.update { $0.accounts[.room("#room")] = nil }
         // The latch holds, for everybody who speaks there.
         world.send(members[1], "PRIVMSG #room :still sealed")
-        #expect(texts(members[0]) == ["still sealed"])
+        #expect(members[0].texts == ["still sealed"])
         #expect(!world.canary.contains("sealed by") && !world.canary.contains("still sealed"))
         world.environment.policies.update { $0.accounts[.room("#room")] = .required }
         world.send(members[1], "PRIVMSG #room :never")
@@ -154,7 +140,7 @@ import Testing
 
     @Test func aRefusalOfTheBackendReachesTheSender() throws {
         let world = try World(.hosted)
-        let members = people(2, in: world)
+        let members = world.people(2)
         world.send(members[0], "PRIVMSG #room :one")
         // The backend has put the member out and has not told it yet.
         world.backend.quietlyRemove(members[0].id, from: "#room")
@@ -166,17 +152,17 @@ import Testing
     @Test func whatSomeMembersHaveNotReadIsShownAfterARestart() throws {
         let store = InMemoryStore()
         var world = try World(.hosted, store: store, seed: 1)
-        var members = people(3, in: world, accounts: true)
+        var members = world.people(3, accounts: true)
         world.send(members[0], "PRIVMSG #room :read")
         world.diesBeforeSockets = true
         world.send(members[0], "PRIVMSG #room :not read")
         #expect(try !store.deliveries(of: .room("#room")).isEmpty)
         world = try World(.hosted, store: store, seed: 2, journal: world.journal)
-        members = people(3, in: world, accounts: true)
-        #expect(texts(members[1]) == ["not read"] && texts(members[2]) == ["not read"] && texts(members[0]).isEmpty)
+        members = world.people(3, accounts: true)
+        #expect(members[1].texts == ["not read"] && members[2].texts == ["not read"] && members[0].texts.isEmpty)
         // The sender's own line is nobody's to show again.
         world.send(members[1], "PRIVMSG #room :after")
-        #expect(texts(members[2]) == ["not read", "after"])
+        #expect(members[2].texts == ["not read", "after"])
         world.advance(seconds: 400)
         #expect(try store.deliveries(of: .room("#room")).isEmpty)
     }
@@ -184,7 +170,7 @@ import Testing
     @Test func whatTheBackendNeverGotIsSentAgainWhenTheSenderIsBack() throws {
         let store = InMemoryStore()
         var world = try World(.hosted, store: store, seed: 1)
-        var members = people(2, in: world, accounts: true)
+        var members = world.people(2, accounts: true)
         world.send(members[0], "PRIVMSG #room :zero")
         world.backend.isStalled = true
         world.send(members[0], "PRIVMSG #room :one")
@@ -192,11 +178,11 @@ import Testing
         let bob = world.connect("p1", account: "p1")
         world.send(bob, "JOIN #room")
         let alice = world.connect("p0", account: "p0")
-        #expect(texts(bob).isEmpty)
+        #expect(bob.texts.isEmpty)
         world.send(alice, "JOIN #room")
         world.send(alice, "PRIVMSG #room :two")
         world.advance(seconds: 1)
-        #expect(texts(bob) == ["one", "two"])
+        #expect(bob.texts == ["one", "two"])
         members = []
         #expect(try store.requestCounts() == [.done: 3])
     }
@@ -220,7 +206,7 @@ import Testing
         #expect(alice.messages.contains { $0.contains("has not received it") })
         world.send(alice, "PRIVMSG #room :three")
         #expect(bob.messages.contains { $0.contains("One message from alice before this one was lost") })
-        #expect(texts(bob) == ["one", "two", "three"])
+        #expect(bob.texts == ["one", "two", "three"])
     }
 
     /// People come and go at random; what is said is read by exactly those whom the backend has in the room.
@@ -251,7 +237,7 @@ import Testing
             }
             world.settle()
         }
-        for (number, client) in clients.enumerated() { #expect(texts(client) == expected[number]) }
+        for (number, client) in clients.enumerated() { #expect(client.texts == expected[number]) }
         #expect(!world.canary.contains("step "))
     }
 }

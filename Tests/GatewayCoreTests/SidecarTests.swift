@@ -8,8 +8,7 @@ import Testing
     let bob: World
 
     init() throws {
-        alice = try World(.opportunistic, offers: nil, seed: 1, sidecar: true)
-        bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        (alice, bob) = try World.sidecars()
     }
 
     /// Both have written one line of plain text, and so have exchanged keys.
@@ -232,5 +231,21 @@ import Testing
         #expect(secret.contains("pawl/protection=device") == (marks != .off))
         #expect(secret.hasSuffix(marks == .text ? ":[e2e] secret" : ":secret"))
         #expect(second.read.contains { $0.contains("\u{1}ACTION [e2e] waves") } == (marks == .text))
+    }
+
+    /// The next thing that comes may be nothing that people are shown.
+    @Test func aGapBeforeAControlMessageIsTold() {
+        let (first, second) = meet()
+        for (world, client) in [(alice, first), (bob, second)] { world.send(client, "JOIN #room") }
+        alice.send(first, "PRIVMSG bob :secret 1")
+        alice.backend.relay = { $0.contains("PRIVMSG bob") ? [] : [$0] }
+        alice.send(first, "PRIVMSG bob :secret 2")
+        alice.backend.relay = { [$0] }
+        // With it goes a letter to bob, which is in the same session.
+        alice.send(first, "PRIVMSG #room :secret in the room")
+        #expect(second.read.contains { $0.contains("One message from alice before this one was lost on its way.") })
+        alice.send(first, "PRIVMSG bob :secret 3")
+        #expect(texts(second).suffix(2) == ["[e2e] secret in the room", "[e2e] secret 3"])
+        #expect(bob.environment.tally[.gaps] == 1)
     }
 }

@@ -19,6 +19,11 @@ package final class InspIRCd: IRCServer {
         package var history = true
         /// Modules left out, by the names used in `modules`.
         package var without: Set<String> = []
+        package var serverName = "inspircd.pawl.test"
+        /// Three characters that no other server of the network has.
+        package var identifier = "1PT"
+        /// Another server of the network; the one without a port waits for the other, at `linkPort`.
+        package var peer: (name: String, port: UInt16?)?
         /// Lines for the end of the configuration.
         package var extra = ""
 
@@ -32,28 +37,30 @@ package final class InspIRCd: IRCServer {
         "cap", "ircv3", "ircv3_accounttag", "ircv3_batch", "ircv3_capnotify", "ircv3_chghost", "ircv3_ctctags",
         "ircv3_echomessage", "ircv3_invitenotify", "ircv3_labeledresponse", "ircv3_msgid", "ircv3_servertime",
         "namesx", "uhnames", "setname", "monitor", "botmode", "callerid", "knock", "services_account",
-        "svshold", "hidechans", "noctcp", "deaf", "silence",
+        "svshold", "hidechans", "noctcp", "deaf", "silence", "sajoin", "sanick", "sapart",
     ]
 
-    package let serverName = "inspircd.pawl.test"
+    package let serverName: String
     package let tlsPort: UInt16?
-    package let servicesPort: UInt16?
+    /// Where services and other servers link.
+    package let linkPort: UInt16?
     package let scratch: ScratchDirectory
     private let reservation: FreePort
     private let tlsReservation: FreePort?
-    private let servicesReservation: FreePort?
+    private let linkReservation: FreePort?
     private let process = ServerProcess()
 
     package var port: UInt16 { reservation.number }
 
     /// Starts it; ready when this returns.
     package init(_ options: Options = Options()) throws {
+        serverName = options.serverName
         scratch = try ScratchDirectory()
         reservation = try FreePort()
         tlsReservation = options.tls ? try FreePort() : nil
         tlsPort = tlsReservation?.number
-        servicesReservation = options.servicesLink ? try FreePort() : nil
-        servicesPort = servicesReservation?.number
+        linkReservation = options.servicesLink || options.peer.map { $0.port == nil } == true ? try FreePort() : nil
+        linkPort = linkReservation?.number
         try scratch.write("motd.txt", "a server of a test\n")
         try scratch.write("inspircd.conf", configuration(options))
         try start()
@@ -70,7 +77,7 @@ package final class InspIRCd: IRCServer {
             let child = try ChildProcess(
                 "inspircd", ["--runasroot", "--nofork", "--nopid", "--config", scratch.file("inspircd.conf")],
                 workingDirectory: scratch.path)
-            for port in [port, tlsPort, servicesPort].compactMap({ $0 }) {
+            for port in [port, tlsPort, linkPort].compactMap({ $0 }) {
                 try child.waitUntilListening(port)
             }
             return child
@@ -85,13 +92,20 @@ package final class InspIRCd: IRCServer {
         process.kill()
     }
 
+    private func link(_ name: String, _ port: UInt16) -> String {
+        """
+        <link name="\(name)" ipaddr="127.0.0.1" port="\(port)" allowmask="127.0.0.0/8"
+            recvpass="\(Self.servicesPassword)" sendpass="\(Self.servicesPassword)">
+        """
+    }
+
     private func configuration(_ options: Options) throws -> String {
         let flood =
             options.flood == .standard
             ? "" : "recvq=\"1M\" threshold=\"1000000\" commandrate=\"1000000000\" fakelag=\"no\""
         let password = options.connectionPassword.map { "password=\"\($0)\"" } ?? ""
         var text = """
-            <server name="\(serverName)" description="a server of a test" id="1PT" network="PawlTest">
+            <server name="\(serverName)" description="a server of a test" id="\(options.identifier)" network="PawlTest">
             <admin name="test" nick="test" email="root@pawl.test">
             <bind address="127.0.0.1" port="\(port)" type="clients" \(options.proxyProtocol ? "hook=\"haproxy\"" : "")>
             <pid file="\(scratch.file("inspircd.pid"))">
@@ -144,17 +158,21 @@ package final class InspIRCd: IRCServer {
                 text += "<sts host=\"*\" duration=\"60s\" port=\"\(tlsPort)\" preload=\"no\">\n"
             }
         }
-        if let servicesPort {
+        if linkPort != nil || options.peer != nil { text += "<module name=\"spanningtree\">\n" }
+        if let linkPort { text += "<bind address=\"127.0.0.1\" port=\"\(linkPort)\" type=\"servers\">\n" }
+        if let linkPort, options.servicesLink {
             text += """
-                <module name="spanningtree">
                 <module name="sasl">
-                <bind address="127.0.0.1" port="\(servicesPort)" type="servers">
-                <link name="\(Self.servicesName)" ipaddr="127.0.0.1" port="\(servicesPort)" allowmask="127.0.0.0/8"
-                    recvpass="\(Self.servicesPassword)" sendpass="\(Self.servicesPassword)">
+                \(link(Self.servicesName, linkPort))
                 <uline server="\(Self.servicesName)" silent="yes">
                 <sasl target="\(Self.servicesName)" requiressl="no">
 
                 """
+        }
+        if let peer = options.peer {
+            // Who waits for the other has a port for the other only.
+            text += link(peer.name, peer.port ?? linkPort ?? 0) + "\n"
+            if peer.port != nil { text += "<autoconnect period=\"1\" server=\"\(peer.name)\">\n" }
         }
         return text + options.extra + "\n"
     }

@@ -11,7 +11,7 @@ package final class Services: Sendable {
 
     /// Starts them; NickServ answers when this returns. The server must have been made with `servicesLink`.
     package convenience init(on server: InspIRCd) throws {
-        guard let port = server.servicesPort else { throw PeerError("the server has no link for services") }
+        guard let port = server.linkPort else { throw PeerError("the server has no link for services") }
         try self.init(
             "inspircd3", linkPort: port, clientPort: server.port, name: InspIRCd.servicesName,
             password: InspIRCd.servicesPassword)

@@ -88,7 +88,7 @@ import Testing
     }
 
     /// Services are linked again a little after their server has come back.
-    private static func login(_ lab: Lab, _ account: String, _ round: Int) throws -> IRCClient {
+    static func login(_ lab: Lab, _ account: String, _ round: Int) throws -> IRCClient {
         var attempts = 0
         var found: IRCClient?
         try eventually("a login of \(account)", timeout: .seconds(40), every: .milliseconds(200)) {

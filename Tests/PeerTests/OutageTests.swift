@@ -21,8 +21,7 @@ import Testing
 
     @Test(arguments: Backend.allCases) func killedUnderTraffic(_ backend: Backend) throws {
         let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
-        // Services take some seconds to be linked again, and without them nobody can log in.
-        let rounds = isLong ? (backend == .ngircd ? 50 : 30) : 5
+        let rounds = isLong ? 50 : 5
         let server: any IRCServer
         let accounts: AccountLab?
         switch backend {

@@ -200,9 +200,11 @@ import Testing
         #expect(!lab.tap.shows("nobody-else"))
     }
 
-    /// The gateway dies under traffic in a room; its people come back and go on.
-    @Test func killedUnderTraffic() throws {
-        let rounds = ProcessInfo.processInfo.environment["PAWL_LONG"] == nil ? 5 : 50
+    /// The gateway dies under traffic in a room, or the gateway and the backend; its people come back and go on.
+    @Test(arguments: [false, true]) func killedUnderTraffic(withBackend: Bool) throws {
+        // Services take some seconds to be linked again.
+        let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
+        let rounds = isLong ? 50 : withBackend ? 2 : 5
         var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the kills in a room: \(generator.seed)")
         let names = ["anna", "bert", "cora"]
@@ -221,9 +223,7 @@ import Testing
             }
         }
         for round in 0...rounds {
-            let people = try names.reversed().map {
-                try AccountLab.login(lab.gateway.port, nick: "\($0)\(round)", account: $0)
-            }.reversed().map { $0 }
+            let people = try names.reversed().map { try KillTests.login(lab, $0, round) }.reversed().map { $0 }
             try join(people.reversed())
             if round == rounds {
                 try eventually("nothing is pending", timeout: .seconds(40)) {
@@ -243,7 +243,13 @@ import Testing
                 break
             }
             hear(people, .milliseconds(Int.random(in: 1...80, using: &generator)))
+            let backendDiesFirst = Bool.random(using: &generator)
+            if withBackend, backendDiesFirst { lab.server.kill() }
             lab.gateway.crash()
+            if withBackend {
+                lab.server.kill()
+                try lab.server.start()
+            }
             for person in people { try person.expectEnd() }
             hear(people, .zero)
             try lab.gateway.start()

@@ -9,8 +9,9 @@ package enum ControlMessage: Sendable {
     case ready(DeviceChain)
     /// 2: the session stands on the other side as well.
     case acknowledge(DeviceChain)
-    /// 3: a sender key for the room of this folded name.
-    case senderKey(room: String, SenderKeyDistribution)
+    /// 3: a sender key for the room of this folded name, and how many messages there were under earlier ones that the reader
+    /// had: id (4 B) and count (4 B) of each.
+    case senderKey(room: String, SenderKeyDistribution, ended: [EndedKey])
     /// 4: a sender key for a room is wanted: a message under it could not be opened.
     case senderKeyWanted(room: String)
     /// 5: this list has taken the reader in: it is the reader's own from now on.
@@ -22,10 +23,14 @@ package enum ControlMessage: Sendable {
         switch self {
         case .ready(let chain): return [1] + chain.bytes
         case .acknowledge(let chain): return [2] + chain.bytes
-        case .senderKey(let room, let distribution):
+        case .senderKey(let room, let distribution, let ended):
             var output: [UInt8] = [3]
             output.append(field: Array(room.utf8))
             distribution.serialize(into: &output)
+            for key in ended {
+                output.append(bigEndian: key.id)
+                output.append(bigEndian: key.count)
+            }
             return output
         case .senderKeyWanted(let room): return [4] + Array(room.utf8)
         case .adopted(let chain): return [5] + chain.bytes
@@ -40,9 +45,11 @@ package enum ControlMessage: Sendable {
         case 2: self = .acknowledge(try DeviceChain(cursor.rest()))
         case 3:
             let room = String(decoding: try cursor.field(), as: UTF8.self)
-            let key = cursor.rest()
+            let key = try cursor.take(SenderKeyDistribution.byteCount)
             guard let distribution = try? SenderKeyDistribution(serialized: key.span) else { throw .malformed }
-            self = .senderKey(room: room, distribution)
+            var ended: [EndedKey] = []
+            while !cursor.isAtEnd { ended.append(.init(id: try cursor.uint32(), count: try cursor.uint32())) }
+            self = .senderKey(room: room, distribution, ended: ended)
         case 4: self = .senderKeyWanted(room: String(decoding: cursor.rest(), as: UTF8.self))
         case 5: self = .adopted(try DeviceChain(cursor.rest()))
         case let other: throw .unsupportedKind(other)

@@ -5,11 +5,15 @@ package import Envelope
 
 /// The content of an envelope of the kind `introduction`:
 ///
-///     1 (1 B) | time (8 B) | device list (2 B length) | bundle (2 B length) | signature (64 B)
+///     form (1 B) | time (8 B) | device list (2 B length) | bundle (2 B length) | signature (64 B)
 ///
+/// The form is 2: its sender begins and takes sessions of the Triple Ratchet. Form 1, else the same, is that of programs
+/// from before it: no session with them would ever stand, so each side refuses the other's form and tells its person.
 /// The time is the sender's, in milliseconds since 1970; an introduction that is not newer than the last one of the
 /// device is a copy. Signed by the device's identity over everything before, with the device's id.
 package struct Introduction: Equatable, Sendable {
+    private static let form: UInt8 = 2
+    private static let formerForm: UInt8 = 1
     private static let context = "pawl introduction"
 
     package var time: Int64
@@ -22,7 +26,7 @@ package struct Introduction: Equatable, Sendable {
     }
 
     package func bytes(signedBy identity: borrowing IdentityKeyPair) -> [UInt8] {
-        var output: [UInt8] = [1]
+        var output: [UInt8] = [Self.form]
         output.append(bigEndian: UInt64(bitPattern: time))
         output.append(field: chain.bytes)
         var keys: [UInt8] = []
@@ -40,11 +44,12 @@ package struct Introduction: Equatable, Sendable {
     /// Reads the form above and checks all that can be checked without knowing anybody: the signatures of the list, of
     /// the bundle's keys and of the whole, and that the device is in its own list.
     ///
-    /// - Throws: ``EnvelopeError``.
+    /// - Throws: ``EnvelopeError``; ``EnvelopeError/outdated(_:)`` for form 1.
     package init(_ bytes: [UInt8], from device: DeviceID) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
-        guard form == 1 else { throw .unsupportedVersion(form) }
+        guard form != Self.formerForm else { throw .outdated(form) }
+        guard form == Self.form else { throw .unsupportedVersion(form) }
         time = Int64(bitPattern: try cursor.uint64())
         chain = try DeviceChain(try cursor.field())
         let keys = try cursor.field()

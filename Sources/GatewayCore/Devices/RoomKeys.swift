@@ -3,6 +3,14 @@
 import DoubleRatchet
 import Envelope
 
+/// A sender key that is not used any more, and how many messages there were under it.
+package struct EndedKey: Hashable, Sendable {
+    package var id: UInt32
+    package var count: UInt32
+
+    package init(id: UInt32, count: UInt32) { (self.id, self.count) = (id, count) }
+}
+
 /// The sender keys that a device has.
 struct RoomKeys {
     /// Ours: keys of one sender in one room that are kept, so that what was said before a rotation can be read behind it.
@@ -19,6 +27,8 @@ struct RoomKeys {
     /// Somebody's key.
     final class Received {
         var receiver: SenderKeyReceiver
+        /// Whether its owner has said how many messages there were.
+        var isEnded = false
         init(_ receiver: consuming SenderKeyReceiver) { self.receiver = receiver }
     }
 
@@ -26,6 +36,10 @@ struct RoomKeys {
     private var own: [String: Own] = [:]
     /// Devices that have our own keys, by room.
     private var readers: [String: Set<DeviceID>] = [:]
+    /// The last key of ours that a device has had before the present one, by room.
+    private var ended: [String: [DeviceID: EndedKey]] = [:]
+    /// Ours: devices of which that is remembered, in one room.
+    private static let endedLimit = 256
     private var received: [String: [Received]] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
@@ -37,7 +51,14 @@ struct RoomKeys {
                 if row.name.hasPrefix("own ") {
                     let key = try cursor.field()
                     let room = String(row.name.dropFirst(4))
-                    while !cursor.isAtEnd { readers[room, default: []].insert(DeviceID(try cursor.uint64())) }
+                    while !cursor.isAtEnd, case let reader = try cursor.uint64(), reader != Self.endOfReaders {
+                        readers[room, default: []].insert(DeviceID(reader))
+                    }
+                    while !cursor.isAtEnd {
+                        let device = DeviceID(try cursor.uint64())
+                        ended[room, default: [:]][device] = EndedKey(
+                            id: try cursor.uint32(), count: try cursor.uint32())
+                    }
                     own[room] = Own(try SenderKey(serialized: key.span))
                 } else {
                     while !cursor.isAtEnd {
@@ -59,10 +80,23 @@ struct RoomKeys {
     ) -> Own {
         let isEnough = self.readers[room, default: []].isSubset(of: readers)
         if let own = own[room], isEnough, own.key.iteration < Self.messageLimit { return own }
+        if let old = own[room] { end(old, in: room) }
         let fresh = Own(SenderKey(random: &random))
         own[room] = fresh
         self.readers[room] = []
         return fresh
+    }
+
+    private mutating func end(_ key: Own, in room: String) {
+        guard key.key.iteration > 0, let readers = readers[room] else { return }
+        let entry = EndedKey(id: key.key.id, count: key.key.iteration)
+        if ended[room, default: [:]].count + readers.count > Self.endedLimit { ended[room] = [:] }
+        for reader in readers.prefix(Self.endedLimit) { ended[room, default: [:]][reader] = entry }
+    }
+
+    /// The keys that devices have had before the present one: with it they learn whether something under those was lost.
+    func ended(for devices: [DeviceID], in room: String) -> [EndedKey] {
+        Set(devices.compactMap { ended[room]?[$0] }).sorted { $0.id < $1.id }
     }
 
     /// Devices that have the key for a room.
@@ -74,12 +108,23 @@ struct RoomKeys {
     /// A device has asked for the key again.
     mutating func forget(reader: DeviceID, in room: String) { readers[room]?.remove(reader) }
 
+    /// What stands between the readers of a key and the earlier ones in a row; no device is called so.
+    private static let endOfReaders: UInt64 = 0
+
     func row(own key: Own, room: String, random: inout some RandomSource) throws -> StoreChange {
         var bytes: [UInt8] = []
         var state: [UInt8] = []
         key.key.serialize(into: &state)
         bytes.append(field: state)
         for reader in readers(in: room).sorted() { bytes.append(bigEndian: reader.value) }
+        if let ended = ended[room], !ended.isEmpty {
+            bytes.append(bigEndian: Self.endOfReaders)
+            for (device, key) in ended.sorted(by: { $0.key < $1.key }) {
+                bytes.append(bigEndian: device.value)
+                bytes.append(bigEndian: key.id)
+                bytes.append(bigEndian: key.count)
+            }
+        }
         defer { state.wipe() }
         return try row("own " + room, &bytes, &random)
     }
@@ -107,6 +152,16 @@ struct RoomKeys {
         received[name, default: []].insert(Received(SenderKeyReceiver(distribution)), at: 0)
         if let count = received[name]?.count, count > Self.keysOfSender { received[name]?.removeLast() }
         return true
+    }
+
+    /// How many messages under keys that have ended never came, as far as that is not known yet.
+    func missing(_ ended: [EndedKey], from sender: DeviceID, in room: String) -> Int {
+        received(from: sender, in: room).reduce(0) { sum, key in
+            guard !key.isEnded, let entry = ended.first(where: { $0.id == key.receiver.id }) else { return sum }
+            key.isEnded = true
+            // More cannot be missing, whatever a peer says.
+            return sum + Int(min(max(entry.count, key.receiver.next) - key.receiver.next, RatchetLimits.maximumSkip))
+        }
     }
 
     func row(from sender: DeviceID, in room: String, random: inout some RandomSource) throws -> StoreChange {

@@ -104,11 +104,13 @@ extension IRCSession {
         stripped.writeTags(line.tagList.filter { !$0.isClientOnly })
         stripped.writeString(verb)
         for span in line.parameters.prefix(index) { stripped.writeString(" " + line.string(span)) }
-        // AWAY without a text would mean that the person is back.
-        if line.key == .away { stripped.writeString(" :Away") }
+        if line.key == .away { stripped.writeString(" " + Self.strippedAway) }
         stripped.writeString("\r\n")
         forward(stripped, now, out)
     }
+
+    /// What stands in place of the text of AWAY: without any it would mean that the person is back.
+    static let strippedAway = ":Away"
 
     // MARK: What the gateway handles
 

@@ -45,6 +45,8 @@ struct KeyExchange {
     private static let answerPatience: Int64 = 15_000_000_000
     /// Nicks, and under which other names their keys are known, as far as the person has been told.
     var named: Set<String> = []
+    /// Nicks whose programs are too old, as far as they have been shown what is newer.
+    var outdated: Set<String> = []
     /// In protected rooms, who cannot read, as far as the person has been told.
     var outsiders: [String: Set<String>] = [:]
     /// When keys of rooms were asked for, by nick and room.
@@ -260,7 +262,13 @@ extension IRCSession {
 
     /// An envelope could not be opened. Its sender may not know that our keys are new.
     func notOpened(_ failure: OpenFailure, _ open: PendingOpen, _ now: Moment, _ out: SessionOutput) {
-        if let room = room(open.target) {
+        if failure == .olderVersion {
+            // Their program tells them as well, once it sees a form of introduction that it does not know.
+            if exchange.outdated.count >= 10_000 { exchange.outdated.removeAll() }
+            if exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)).inserted {
+                introduce(to: open.sourceNick, now, out)
+            }
+        } else if let room = room(open.target) {
             guard roomMembers.contains(support.caseMapping.fold(open.sourceNick), in: room.name) else { return }
             if failure == .unknownSender { introduce(to: open.sourceNick, now, out) }
             if failure == .keyMissing { askForKey(of: room.name, from: open.sourceNick, now, out) }
@@ -279,9 +287,13 @@ extension IRCSession {
         let message = OutboundMessage(
             verb: seal.verb, target: seal.target, body: seal.body, clientLabel: seal.clientLabel, tags: [])
         guard exchange.waiting.count < settings.heldLines else { return refuseForKeys(message, out) }
-        exchange.waiting.append(.init(message: message, peer: seal.peer))
-        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
+        wait(.init(message: message, peer: seal.peer), now, out)
         introduce(to: seal.target, now, out)
+    }
+
+    private func wait(_ entry: KeyExchange.Waiting, _ now: Moment, _ out: SessionOutput) {
+        exchange.waiting.append(entry)
+        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
         scheduleWake(now, out)
     }
 
@@ -292,9 +304,7 @@ extension IRCSession {
             exchange.introduced.contains(where: { $0.nick == nick && $0.at + KeyExchange.patience > now.monotonic }),
             exchange.waiting.count < settings.heldLines, message.body.kind == .text
         else { return false }
-        exchange.waiting.append(.init(message: message))
-        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
-        scheduleWake(now, out)
+        wait(.init(message: message), now, out)
         return true
     }
 
@@ -303,9 +313,7 @@ extension IRCSession {
         guard exchange.awaitsAnswer(of: peer, now: now.monotonic), outage == nil, message.body.kind == .text,
             exchange.waiting.count < settings.heldLines
         else { return false }
-        exchange.waiting.append(.init(message: message, peer: peer, isBegun: true))
-        exchange.deadline = exchange.deadline ?? now.monotonic + KeyExchange.patience
-        scheduleWake(now, out)
+        wait(.init(message: message, peer: peer, isBegun: true), now, out)
         return true
     }
 

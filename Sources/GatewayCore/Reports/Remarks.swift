@@ -64,6 +64,12 @@ package enum Remarks {
             "An encrypted message from \(source) could not be opened: too many messages before it were lost."
         case .malformed:
             "An encrypted message from \(source) could not be opened: it was cut, or made by another version."
+        case .olderVersion:
+            "\(source) uses an older version of Pawl, which cannot encrypt to yours: neither of you can read what the other "
+                + "one encrypts. Ask \(source) to update."
+        case .newerVersion:
+            "An encrypted message from \(source) could not be opened: it was made by a newer version of Pawl than yours. "
+                + "Update yours."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
         case .keyMissing:
@@ -209,7 +215,8 @@ package enum Remarks {
     }
 
     static func noKeys(_ target: String) -> String {
-        "Not sent: your devices and those of \(target) have not agreed on keys yet. They are not there, or do not answer."
+        "Not sent: your devices and those of \(target) have not agreed on keys yet. They are not there, do not answer, "
+            + "or use an older version of Pawl."
     }
 
     package static func markedCTCP(from source: String) -> String {

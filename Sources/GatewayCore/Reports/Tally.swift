@@ -12,7 +12,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
-        openBeforeJoining, openNotInRoom, openStore
+        openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Facts about lines.
@@ -51,6 +51,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .openBeforeJoining: "open_failed_before_joining"
         case .openNotInRoom: "open_failed_not_in_room"
         case .openStore: "open_failed_store"
+        case .openOlderVersion: "open_failed_older_version"
+        case .openNewerVersion: "open_failed_newer_version"
         case .openNotRecipient: "open_failed_not_recipient"
         case .openForgotten: "open_failed_forgotten"
         case .fragmentsLost: "fragments_lost"
@@ -87,6 +89,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .copy: .openCopy
             case .tooFarAhead: .openTooFarAhead
             case .malformed: .openMalformed
+            case .olderVersion: .openOlderVersion
+            case .newerVersion: .openNewerVersion
             case .unknownSender: .openUnknownSender
             case .wrongSource: .openWrongSource
             case .keyMissing: .openKeyMissing

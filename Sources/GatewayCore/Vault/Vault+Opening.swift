@@ -8,8 +8,12 @@ extension Vault {
     mutating func openOnDevice(
         _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Result<Opened, OpenError> {
-        guard let envelope = try? Envelope(job.envelope), let own = devices?.device.id else {
-            return .failure(.init(reason: .malformed))
+        guard let own = devices?.device.id else { return .failure(.init(reason: .malformed)) }
+        let envelope: Envelope
+        do throws(EnvelopeError) {
+            envelope = try Envelope(job.envelope)
+        } catch {
+            return .failure(.init(reason: OpenFailure(error)))
         }
         guard envelope.sender != own else { return .failure(.init(reason: .copy)) }
         let before = devices
@@ -49,7 +53,7 @@ extension Vault {
                 copy.place == Self.place(of: job)
             else { return .failure(.init(reason: .forgotten)) }
             return self.copy(job, envelope, .own, .own, now, &changes, &step)
-        case is EnvelopeError: return .failure(.init(reason: .malformed))
+        case let error as EnvelopeError: return .failure(.init(reason: OpenFailure(error)))
         case is StoreError: return .failure(.init(reason: .store))
         default: return .failure(.init(reason: .notAuthentic))
         }
@@ -147,6 +151,8 @@ extension Vault {
         var opened: Opened
         if body.kind == .control {
             opened = try heard(try ControlMessage(body.text), envelope, job, now, &changes, &step)
+            // What is missing before it may have been a text.
+            opened.gap += skipped
         } else {
             let sender = try owner(envelope, job)
             opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
@@ -248,7 +254,8 @@ extension Vault {
             }
         }
         guard PreKeyMessage.isPreKeyMessage(message.span) else {
-            throw OpenError(reason: box == nil ? .unknownSender : .notAuthentic)
+            throw OpenError(
+                reason: OpenFailure(versionOf: message) ?? (box == nil ? .unknownSender : .notAuthentic))
         }
         let header = try PreKeyMessage.header(of: message.span)
         if let box, !box.session.isEstablished, let own = devices?.device.identity.publicKey,
@@ -308,8 +315,9 @@ extension Vault {
             if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
             }
-        case .senderKey(let room, let distribution):
+        case .senderKey(let room, let distribution, let ended):
             opened.sender = try owner(envelope, job)
+            opened.gap = devices?.roomKeys.missing(ended, from: envelope.sender, in: room) ?? 0
             take(distribution, of: envelope.sender, in: room, &changes, &step)
         case .senderKeyWanted(let room):
             opened.sender = try owner(envelope, job)

@@ -18,9 +18,10 @@ extension Vault {
         let all = Set(readers.flatMap(\.devices))
         guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
         var requests: [Request] = []
-        let message = ControlMessage.senderKey(room: room, key.key.distribution)
         let before = devices?.roomKeys.readers(in: room) ?? []
         for (member, owned) in readers where !Set(owned).isSubset(of: before) {
+            let message = ControlMessage.senderKey(
+                room: room, key.key.distribution, ended: devices?.roomKeys.ended(for: owned, in: room) ?? [])
             let letter = SealJob(
                 connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
@@ -118,7 +119,7 @@ extension Vault {
                 case .duplicate: throw OpenError(reason: .copy)
                 case .tooFarAhead: reason = .tooFarAhead
                 case .beforeDistribution: reason = .beforeJoining
-                case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
+                case .malformed, .unsupportedVersion: reason = .malformed
                 default: reason = .notAuthentic
                 }
             }

@@ -180,6 +180,10 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case tooFarAhead = "too_far_ahead"
     /// Not an envelope that this version can read.
     case malformed
+    /// Made by a program that is older than this one, and cannot be opened by it: the sender has to update.
+    case olderVersion = "older_version"
+    /// Made by a program that is newer than this one: the reader has to update.
+    case newerVersion = "newer_version"
     /// It names a device that is not known here.
     case unknownSender = "unknown_sender"
     /// The source of the line is not the account that the envelope names.
@@ -196,6 +200,29 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
     case notRecipient = "not_recipient"
     /// It was opened before, and its text is not kept any more.
     case forgotten
+
+    init(_ error: EnvelopeError) {
+        self =
+            switch error {
+            case .outdated: .olderVersion
+            case .unsupportedVersion: .newerVersion
+            case .unsupportedKind, .malformed: .malformed
+            }
+    }
+
+    /// What a ratchet message's version makes impossible; nothing where it is this program's.
+    init?(versionOf message: [UInt8]) {
+        do throws(RatchetError) {
+            _ = try PreKeyMessage.header(of: message.span)
+            return nil
+        } catch {
+            switch error {
+            case .downgrade: self = .olderVersion
+            case .unsupportedVersion: self = .newerVersion
+            default: return nil
+            }
+        }
+    }
 }
 
 /// An opened message.
