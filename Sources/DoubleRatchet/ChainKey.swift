@@ -1,6 +1,6 @@
 /// The key of one sending or receiving chain (Double Ratchet, section 2.2).
 ///
-/// It is a value. Where nobody else holds the same, ``advance()`` overwrites it in its place.
+/// It is a value. Where nobody else holds the same, ``advance()`` and ``goOn(from:)`` overwrite it in its place.
 struct ChainKey: Sendable {
     private(set) var secret: SecretBytes
 
@@ -14,7 +14,7 @@ struct ChainKey: Sendable {
     mutating func advance() {
         withUnsafeTemporaryAllocation(byteCount: Primitives.hashSize, alignment: 16) { next in
             defer { SecretBytes.wipe(next) }
-            Primitives.hmac(key: secret, byte: 0x02, into: next)
+            Primitives.hmac(key: secret, byte: Primitives.chainByte, into: next)
             SecretBytes.replace(&secret, by: UnsafeRawBufferPointer(next))
         }
     }
@@ -24,5 +24,16 @@ struct ChainKey: Sendable {
         var key = self
         for _ in 0..<distance { key.advance() }
         return key
+    }
+
+    /// Both halves of `KDF_CK` at the place `distance` further on. The chain stays where it is.
+    func derive(_ distance: UInt32 = 0, into place: MessageKeys.Place) {
+        secret.withUnsafeBytes { Primitives.stepChain($0, into: place.bytes) }
+        for _ in 0..<distance { Primitives.stepChain(place.next, into: place.bytes) }
+    }
+
+    /// Becomes the key of the place after a derived one.
+    mutating func goOn(from place: MessageKeys.Place) {
+        SecretBytes.replace(&secret, by: place.next)
     }
 }

@@ -5,12 +5,11 @@
 /// finished chains: count u8  | number u32 | header key 32    36 bytes each, oldest first
 /// skipped keys:    count u16 | chain u32 | number u32 | message key 32    40 bytes each, oldest first
 /// ```
-/// A chain is numbered in the order of the chains from 0. The keys are the combined ones of the ``TripleRatchet``. What is
+/// A chain is numbered in the order of the chains from 0. The message keys are the combined ones of the ``TripleRatchet``. What is
 /// kept, and what goes first: ``RatchetLimits/maximumSkippedKeys`` keys; the newest
 /// ``RatchetLimits/maximumRememberedChains`` chains, and older ones that keys wait in, up to
 /// ``RatchetLimits/maximumWaitingChains``; always the oldest goes first.
 struct FinishedChains: ~Copyable, Sendable {
-    static let chainSize = 36
     static let keySize = 40
 
     struct Chain: Sendable {
@@ -35,8 +34,9 @@ struct FinishedChains: ~Copyable, Sendable {
         }
     }
 
-    func messageKey(at index: Int) -> MessageKey {
-        MessageKey(secret: SecretBytes(copying: UnsafeRawBufferPointer(rebasing: keys[index][8...])))
+    /// The message key; the pointer is good until the next change.
+    func messageKey(at index: Int) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: keys[index][8...])
     }
 
     mutating func removeKey(at index: Int) {
@@ -53,12 +53,12 @@ struct FinishedChains: ~Copyable, Sendable {
         return added - fitting
     }
 
-    mutating func append(_ key: consuming MessageKey, chain: UInt32, number: UInt32) {
-        let secret = key.secret
+    /// Keeps what `derive` writes, 32 bytes.
+    mutating func append(chain: UInt32, number: UInt32, _ derive: (UnsafeMutableRawBufferPointer) -> Void) {
         keys.append { record in
             record.storeBytes(of: chain.bigEndian, toByteOffset: 0, as: UInt32.self)
             record.storeBytes(of: number.bigEndian, toByteOffset: 4, as: UInt32.self)
-            secret.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: record[8...]).copyMemory(from: $0) }
+            derive(UnsafeMutableRawBufferPointer(rebasing: record[8...]))
         }
     }
 

@@ -14,31 +14,36 @@
 struct HeaderKey: Sendable {
     let secret: SecretBytes
 
-    /// Appends the hint and the sealed header to `output`, 17 bytes more than the header.
-    func seal(_ header: [UInt8], first: UInt8, into output: inout [UInt8]) {
-        let place = output.count
-        output.append(0)
-        header.withUnsafeBytes { Primitives.seal($0, key: secret, authenticating: [first], into: &output) }
-        output[place] = output.withUnsafeBytes { hint(of: UnsafeRawBufferPointer(rebasing: $0[place...])) }
-    }
-
-    /// The header, or nil where it was not sealed with this key.
-    func open(_ sealed: UnsafeRawBufferPointer, hint: UInt8, first: UInt8) -> [UInt8]? {
-        guard self.hint(of: sealed) == hint else { return nil }
-        var header: [UInt8] = []
-        do {
-            try Primitives.open(sealed, key: secret, authenticating: [first], into: &header)
-            return header
-        } catch {
-            return nil
+    /// Puts the hint and the sealed header in place of one byte of anything, the header, and 16 bytes of anything.
+    func seal(_ bytes: UnsafeMutableRawBufferPointer, first: UInt8, with context: CipherContext) {
+        let sealed = UnsafeMutableRawBufferPointer(rebasing: bytes[1...])
+        secret.withUnsafeBytes { context.setKey($0) }
+        CipherContext.zeroNonce.withUnsafeBytes { nonce in
+            withUnsafeBytes(of: first) { context.seal(sealed, nonce: nonce, authenticating: $0) }
         }
+        secret.withUnsafeBytes { context.setKey($0) }
+        bytes[0] = hint(of: UnsafeRawBufferPointer(sealed), with: context)
     }
 
-    private func hint(of sealed: UnsafeRawBufferPointer) -> UInt8 {
-        withUnsafeTemporaryAllocation(of: UInt8.self, capacity: KeySize.tag) { block in
-            _ = block.initialize(from: sealed.suffix(KeySize.tag))
+    /// The header, in the memory of `context`, or nil where it was not sealed with this key.
+    func open(
+        _ sealed: UnsafeRawBufferPointer, hint: UInt8, first: UInt8, with context: CipherContext
+    ) -> UnsafeRawBufferPointer? {
+        secret.withUnsafeBytes { context.setKey($0) }
+        guard self.hint(of: sealed, with: context) == hint else { return nil }
+        let header = UnsafeMutableRawBufferPointer(rebasing: context.header[..<(sealed.count - KeySize.tag)])
+        let isGenuine = CipherContext.zeroNonce.withUnsafeBytes { nonce in
+            withUnsafeBytes(of: first) { context.open(sealed, nonce: nonce, authenticating: $0, into: header) }
+        }
+        return isGenuine ? UnsafeRawBufferPointer(header) : nil
+    }
+
+    /// Under the key that is set.
+    private func hint(of sealed: UnsafeRawBufferPointer, with context: CipherContext) -> UInt8 {
+        withUnsafeTemporaryAllocation(byteCount: KeySize.tag, alignment: 16) { block in
+            block.copyMemory(from: UnsafeRawBufferPointer(rebasing: sealed.suffix(KeySize.tag)))
             block[KeySize.tag - 1] = 0xFF
-            Primitives.encryptBlock(block, key: secret)
+            context.encrypt(block)
             return block[0]
         }
     }

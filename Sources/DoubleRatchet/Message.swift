@@ -22,6 +22,7 @@ struct Message {
     let hint: UInt8
     let sealedHeader: UnsafeRawBufferPointer
     let sealedBody: UnsafeRawBufferPointer
+    var plaintextCount: Int { sealedBody.count - KeySize.tag }
     /// Everything before the body: what the body authenticates.
     let head: UnsafeRawBufferPointer
 
@@ -51,17 +52,23 @@ struct Message {
 
     /// Appends everything before the body.
     static func writeHead(
-        _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey, into output: inout [UInt8]
+        _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey, with context: CipherContext,
+        into output: inout [UInt8]
     ) {
         var flags: UInt8 = 0
         if let preKeyPart { flags = preKeyFlag | (preKeyPart.oneTimePreKeyID == nil ? 0 : oneTimeFlag) }
         let first = version << 4 | flags
-        var clear: [UInt8] = []
-        clear.reserveCapacity(MessageHeader.maximumSize)
-        header.write(into: &clear)
         output.append(first)
         preKeyPart?.write(into: &output)
-        output.append(UInt8(clear.count))
-        key.seal(clear, first: first, into: &output)
+        let place = output.count
+        // Both become known when the header is written and sealed.
+        output.append(0)
+        output.append(0)
+        header.write(into: &output)
+        output[place] = UInt8(output.count - place - 2)
+        for _ in 0..<KeySize.tag { output.append(0) }
+        output.withUnsafeMutableBytes {
+            key.seal(UnsafeMutableRawBufferPointer(rebasing: $0[(place + 1)...]), first: first, with: context)
+        }
     }
 }

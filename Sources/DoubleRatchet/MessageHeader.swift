@@ -20,12 +20,12 @@ struct MessageHeader: Hashable {
     }
 
     /// Throws as ``PostQuantumPart/init(from:minimumVersion:)`` does, and ``RatchetError/malformed``.
-    init(_ bytes: [UInt8], minimumVersion: UInt8) throws(RatchetError) {
-        self = try ByteReader.readAll(bytes.span) { (reader) throws(RatchetError) in
-            MessageHeader(
-                ratchetKey: try reader.bytes32(), number: try reader.varint(), previousCount: try reader.varint(),
-                postQuantum: try PostQuantumPart(from: &reader, minimumVersion: minimumVersion))
-        }
+    init(_ bytes: UnsafeRawBufferPointer, minimumVersion: UInt8) throws(RatchetError) {
+        var reader = ByteReader(bytes)
+        ratchetKey = try reader.bytes32()
+        number = try reader.varint()
+        previousCount = try reader.varint()
+        postQuantum = try PostQuantumPart(from: &reader, minimumVersion: minimumVersion)
     }
 
     func write(into output: inout [UInt8]) {

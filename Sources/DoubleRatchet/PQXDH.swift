@@ -88,17 +88,7 @@ enum PQXDH {
         part.write(into: &transcript)
         var info = label
         transcript.withUnsafeBytes { Primitives.sha256($0) }.append(to: &info)
-
-        let material = SecretBytes(count: 32 * (secrets.count + 1)) { bytes in
-            bytes.initializeMemory(as: UInt8.self, repeating: 0xFF)
-            for (index, secret) in secrets.enumerated() {
-                secret.withUnsafeBytes {
-                    UnsafeMutableRawBufferPointer(rebasing: bytes[(32 * (index + 1))...]).copyMemory(from: $0)
-                }
-            }
-        }
-        let salt = SecretBytes(count: 32) { _ in }
-        let outputs = Primitives.hkdf(salt: salt, secret: material, info: info, blocks: 4)
+        let outputs = KeyMaterial.derive(from: secrets, info: info, blocks: 4)
         return Secrets(
             root: RootKey(secret: outputs[0]), postQuantum: outputs[1], initiatorHeader: HeaderKey(secret: outputs[2]),
             responderHeader: HeaderKey(secret: outputs[3]))

@@ -2,11 +2,11 @@
 struct RootKey: Sendable {
     let secret: SecretBytes
 
-    private static let info = Array("DoubleRatchet/1 root".utf8)
+    private static let info = Array("DoubleRatchet/2 root".utf8)
 
-    /// `KDF_RK` (section 7.2): HKDF-SHA256 with this key as salt and the shared secret as input, 64 bytes.
-    func step(_ shared: SecretBytes) -> (root: RootKey, chain: ChainKey) {
-        let outputs = Primitives.hkdf(salt: secret, secret: shared, info: Self.info, blocks: 2)
-        return (RootKey(secret: outputs[0]), ChainKey(secret: outputs[1]))
+    /// `KDF_RK_HE` (section 4.1): HKDF-SHA256 with this key as salt and the shared secret as input, 96 bytes.
+    func step(_ shared: SecretBytes) -> (root: RootKey, chain: ChainKey, nextHeader: HeaderKey) {
+        let outputs = Primitives.hkdf(salt: secret, secret: shared, info: Self.info, blocks: 3)
+        return (RootKey(secret: outputs[0]), ChainKey(secret: outputs[1]), HeaderKey(secret: outputs[2]))
     }
 }

@@ -1,14 +1,12 @@
-import Synchronization
-
 /// Arrays for public bytes that are put together to be authenticated, used again so that a message needs no new one.
 enum Scratch {
     /// A larger one is not kept.
     private static let largestKept = 4096
-    private static let pool = Mutex<[[UInt8]]>([])
+    private static let pool = Pool<[UInt8]>()
 
     /// An empty array, on loan.
     static func take() -> [UInt8] {
-        pool.withLock { $0.popLast() } ?? []
+        pool.take() ?? []
     }
 
     /// Ends the loan. An array that is not given back is lost to the next, and nothing else.
@@ -17,6 +15,6 @@ enum Scratch {
         swap(&returned, &array)
         guard returned.capacity <= largestKept else { return }
         returned.removeAll(keepingCapacity: true)
-        pool.withLock { $0.append(returned) }
+        pool.giveBack(returned)
     }
 }

@@ -12,6 +12,8 @@
 /// secrets. Not changing it can be shared between a state and the candidate for its successor; whichever of the two is
 /// dropped takes its own secrets with it. Its description shows the length and nothing else.
 public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflectable {
+    /// Unsafe only to the compiler: nobody else has the pointer, and what many may hold is not written to, for ``replace(_:by:)``
+    /// asks first whether it is held once.
     private nonisolated(unsafe) let buffer: UnsafeMutableRawBufferPointer
 
     /// The length in bytes.

@@ -3,6 +3,8 @@ struct SecretRecords: ~Copyable, Sendable {
     let recordSize: Int
     private(set) var count = 0
     private var capacity = 0
+    /// Unsafe only to the compiler, which cannot know who points there: this value alone does, it cannot be copied, and what it
+    /// lends ends with the call.
     private nonisolated(unsafe) var memory = UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
     init(recordSize: Int) {

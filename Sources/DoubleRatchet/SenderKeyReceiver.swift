@@ -73,7 +73,8 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         guard iteration >= first else { throw .beforeDistribution }
         guard iteration >= next else {
             guard let index = skipped.index(of: signatureKey, number: iteration) else { throw .duplicate }
-            try SenderMessageKey(skipped.messageKey(at: index)).open(sealed, authenticating: data, into: &output)
+            let key = MessageKey(secret: SecretBytes(copying: skipped.messageKey(at: index)))
+            try SenderMessageKey(key).open(sealed, authenticating: data, into: &output)
             skipped.remove(at: index)
             return 0
         }

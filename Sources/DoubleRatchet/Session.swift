@@ -95,11 +95,20 @@ public struct Session: ~Copyable, Sendable {
         oneTimePreKey: borrowing OneTimePreKey?, kemPreKey: borrowing KEMPreKey, message: Span<UInt8>,
         associatedData: Span<UInt8>, expecting expected: IdentityKey? = nil, plaintext: inout [UInt8]
     ) throws(RatchetError) -> Session {
-        let (first, preKeyPart, hint, sealedHeader) = try message.withUnsafeBytes { (bytes) throws(RatchetError) in
+        try message.withUnsafeBytes { (bytes) throws(RatchetError) in
             let message = try Message(bytes)
-            return (message.first, message.preKeyPart, message.hint, Array(message.sealedHeader))
+            return try respond(
+                identity: identity, signedPreKey: signedPreKey, oneTimePreKey: oneTimePreKey, kemPreKey: kemPreKey,
+                message: message, associatedData: associatedData, expecting: expected, plaintext: &plaintext)
         }
-        guard let part = preKeyPart else { throw .malformed }
+    }
+
+    private static func respond(
+        identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey,
+        oneTimePreKey: borrowing OneTimePreKey?, kemPreKey: borrowing KEMPreKey, message: Message,
+        associatedData: Span<UInt8>, expecting expected: IdentityKey?, plaintext: inout [UInt8]
+    ) throws(RatchetError) -> Session {
+        guard let part = message.preKeyPart else { throw .malformed }
         let (oneTimeID, oneTimePair) = Self.parts(of: oneTimePreKey)
         guard part.signedPreKeyID == signedPreKey.publicKey.id, part.kemPreKeyID == kemPreKey.publicKey.id,
             part.oneTimePreKeyID == oneTimeID
@@ -108,9 +117,12 @@ public struct Session: ~Copyable, Sendable {
         guard peer == expected ?? peer, peer != identity.publicKey else { throw .untrustedIdentity }
         let secrets = try PQXDH.respond(
             identity: identity, signedPreKey: signedPreKey, kemPreKey: kemPreKey, oneTimePair: oneTimePair, part: part)
-        let opened = sealedHeader.withUnsafeBytes { secrets.initiatorHeader.open($0, hint: hint, first: first) }
-        guard let header = opened else { throw .authenticationFailed }
-        let peerKey = try MessageHeader(header, minimumVersion: SparsePostQuantumRatchet.version).ratchetKey
+        let peerKey = try CipherContext.withOne { (context) throws(RatchetError) in
+            let opened = secrets.initiatorHeader.open(
+                message.sealedHeader, hint: message.hint, first: message.first, with: context)
+            guard let opened else { throw .authenticationFailed }
+            return try MessageHeader(opened, minimumVersion: SparsePostQuantumRatchet.version).ratchetKey
+        }
         var session = Session(
             role: .responder, ownIdentity: identity.publicKey, peerIdentity: peer, sessionID: part.sessionID,
             pending: nil,
@@ -140,6 +152,10 @@ public struct Session: ~Copyable, Sendable {
 
     // MARK: Messages
 
+    /// The least that what is looked at as a message is longer than what it may hold, in bytes. A genuine one has 37 more, for no
+    /// header is empty.
+    public static let minimumOverhead = 1 + 1 + 1 + 2 * KeySize.tag
+
     /// The most that a message of an established session is longer than its plaintext, in bytes. It is 105 as a rule.
     public static let maximumOverhead = 1 + 1 + 1 + MessageHeader.maximumSize + 2 * KeySize.tag
 
@@ -148,6 +164,8 @@ public struct Session: ~Copyable, Sendable {
 
     /// Seals `plaintext` and appends the message to `output`: 72 to ``maximumOverhead`` (120) bytes more than the
     /// plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until the session is established.
+    ///
+    /// Once it is, a message that begins no new chain allocates nothing, if `output` has the capacity.
     ///
     /// - Parameters:
     ///   - plaintext: any length, also none.
@@ -160,18 +178,47 @@ public struct Session: ~Copyable, Sendable {
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout [UInt8]
     ) throws(RatchetError) {
-        let step = try ratchet.prepare(random: &random)
-        let start = output.count
-        Message.writeHead(pending, step.header, key: step.headerKey, into: &output)
-        let data = output[start...].withUnsafeBytes { authenticated($0, associatedData) }
-        plaintext.withUnsafeBytes {
-            MessageKey(secret: step.messageSecret).seal($0, authenticating: data, into: &output)
+        let size = plaintext.count + overheadBound
+        try output.append(addingCapacity: size) { (output) throws(RatchetError) in
+            try encrypt(plaintext, associatedData: associatedData, random: &random, into: &output)
         }
-        ratchet.sent(step)
     }
+
+    /// The same into memory of the caller's. It is the caller's bug, not an error, if `output` has less room than the plaintext and
+    /// ``maximumOverhead`` take, and ``maximumPreKeyPart`` until the session is established.
+    public mutating func encrypt(
+        _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
+        into output: inout OutputSpan<UInt8>
+    ) throws(RatchetError) {
+        precondition(output.freeCapacity >= plaintext.count + overheadBound, "there is room for a message")
+        try CipherContext.withOne { (context) throws(RatchetError) in
+            let (header, headerKey, key) = try ratchet.send(random: &random, keys: context.keys)
+            var data = beginData()
+            defer { Scratch.giveBack(&data) }
+            let start = data.count
+            Message.writeHead(pending, header, key: headerKey, with: context, into: &data)
+            let head = start..<data.count
+            associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
+            data.withUnsafeBytes { data in
+                output.appendBytes(head.count + plaintext.count + KeySize.tag) { message in
+                    message.copyMemory(from: UnsafeRawBufferPointer(rebasing: data[head]))
+                    let body = UnsafeMutableRawBufferPointer(rebasing: message[head.count...])
+                    plaintext.withUnsafeBytes { body.copyMemory(from: $0) }
+                    context.setKey(key)
+                    CipherContext.zeroNonce.withUnsafeBytes { context.seal(body, nonce: $0, authenticating: data) }
+                }
+            }
+        }
+    }
+
+    /// The most that the next message is longer than its plaintext.
+    private var overheadBound: Int { Self.maximumOverhead + (pending == nil ? 0 : Self.maximumPreKeyPart) }
 
     /// Opens `message` and appends its plaintext to `output`. Whoever does not know the peer's header keys causes the work of
     /// trying ours and no more; what a genuine header asks for, a changed copy of its message may cost again.
+    ///
+    /// A message of the current chain that leaves no gap allocates nothing, if `output` has the capacity, but where a value of the
+    /// post-quantum ratchet is complete or its first chunk comes.
     ///
     /// - Parameters:
     ///   - message: exactly one message; bytes added to it make it a forgery.
@@ -185,25 +232,60 @@ public struct Session: ~Copyable, Sendable {
         _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
     ) throws(RatchetError) -> Received {
         try message.withUnsafeBytes { (bytes) throws(RatchetError) in
-            let message = try Message(bytes)
-            if let part = message.preKeyPart {
-                guard role == .responder, part.sessionID == sessionID else { throw .differentSession }
-            }
-            let data = authenticated(message.head, associatedData)
-            let skipped = try ratchet.receive(message, authenticating: data, into: &output)
-            pending = nil
-            return Received(skipped: skipped)
+            try decrypt(try Message(bytes), associatedData: associatedData, into: &output)
         }
     }
 
-    /// Fixed lengths first and the header delimits itself, so no two inputs give the same bytes.
-    private borrowing func authenticated(_ header: UnsafeRawBufferPointer, _ associatedData: Span<UInt8>) -> [UInt8] {
-        var data: [UInt8] = []
-        data.reserveCapacity(64 + header.count + associatedData.count)
+    /// The same into memory of the caller's. It is the caller's bug, not an error, if `output` has less room than the message is
+    /// long without ``minimumOverhead``.
+    public mutating func decrypt(
+        _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(RatchetError) -> Received {
+        precondition(output.freeCapacity >= message.count - Self.minimumOverhead, "there is room for the plaintext")
+        return try message.withUnsafeBytes { (bytes) throws(RatchetError) in
+            try decrypt(try Message(bytes), associatedData: associatedData, into: &output)
+        }
+    }
+
+    private mutating func decrypt(
+        _ message: Message, associatedData: Span<UInt8>, into output: inout [UInt8]
+    ) throws(RatchetError) -> Received {
+        var received = Received(skipped: 0)
+        try output.append(addingCapacity: message.plaintextCount) { (output) throws(RatchetError) in
+            received = try decrypt(message, associatedData: associatedData, into: &output)
+        }
+        return received
+    }
+
+    private mutating func decrypt(
+        _ message: Message, associatedData: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(RatchetError) -> Received {
+        if let part = message.preKeyPart {
+            guard role == .responder, part.sessionID == sessionID else { throw .differentSession }
+        }
+        var data = beginData()
+        defer { Scratch.giveBack(&data) }
+        data.append(contentsOf: message.head)
+        associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
+        var skipped = 0
+        try output.appendBytes(message.plaintextCount) { (plaintext) throws(RatchetError) in
+            skipped = try CipherContext.withOne { (context) throws(RatchetError) in
+                try data.span.withUnsafeBytes { (data) throws(RatchetError) in
+                    try ratchet.receive(
+                        TripleRatchet.Opening(message: message, data: data, context: context, plaintext: plaintext))
+                }
+            }
+        }
+        pending = nil
+        return Received(skipped: skipped)
+    }
+
+    /// What every message authenticates, up to its header; header and associated data follow. Fixed lengths first and the header
+    /// delimits itself, so no two inputs give the same bytes. The array is on loan.
+    private borrowing func beginData() -> [UInt8] {
+        var data = Scratch.take()
         (role == .initiator ? ownIdentity : peerIdentity).rawBytes.append(to: &data)
         (role == .initiator ? peerIdentity : ownIdentity).rawBytes.append(to: &data)
-        data.append(contentsOf: header)
-        associatedData.withUnsafeBytes { data.append(contentsOf: $0) }
         return data
     }
 }

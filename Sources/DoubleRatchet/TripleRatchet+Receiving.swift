@@ -1,70 +1,87 @@
 /// Receiving (Double Ratchet, sections 4.5 and 6.3).
 extension TripleRatchet {
+    /// A message with what its body authenticates, what to open it with, and where its plaintext goes.
+    struct Opening {
+        let message: Message
+        let data: UnsafeRawBufferPointer
+        let context: CipherContext
+        /// As long as the plaintext; zeros where the body is not genuine.
+        let plaintext: UnsafeMutableRawBufferPointer
+
+        fileprivate func openBody(with key: UnsafeRawBufferPointer) throws(RatchetError) {
+            context.setKey(key)
+            let isGenuine = CipherContext.zeroNonce.withUnsafeBytes {
+                context.open(message.sealedBody, nonce: $0, authenticating: data, into: plaintext)
+            }
+            guard isGenuine else { throw .authenticationFailed }
+        }
+    }
+
     /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
-    mutating func receive(
-        _ message: Message, authenticating data: [UInt8], into output: inout [UInt8]
-    ) throws(RatchetError) -> Int {
-        if let receiving, let header = try open(message, with: receiving.headerKey) {
+    mutating func receive(_ opening: Opening) throws(RatchetError) -> Int {
+        // Only what is needed is taken out of a chain: who held its key would keep it from being stepped in place.
+        if let headerKey = receiving?.headerKey, let header = try open(opening, with: headerKey) {
             // No sender puts another ratchet key into the same chain.
             guard header.ratchetKey == peerKey else { throw .malformed }
-            guard header.number >= receiving.next else {
-                return try receiveLate(header, of: receiving.number, message, authenticating: data, into: &output)
-            }
-            return try receiveCurrent(receiving, header, message, authenticating: data, into: &output)
+            return try receiveCurrent(header, opening)
         }
-        if let sending, let header = try open(message, with: nextReceivingHeader) {
-            return try receiveStep(sending, header, message, authenticating: data, into: &output)
+        if sending != nil, let header = try open(opening, with: nextReceivingHeader) {
+            return try receiveStep(header, opening)
         }
         for chain in finished.chains.reversed() {
-            guard let header = try open(message, with: chain.headerKey) else { continue }
-            return try receiveLate(header, of: chain.number, message, authenticating: data, into: &output)
+            guard let header = try open(opening, with: chain.headerKey) else { continue }
+            return try receiveLate(header, of: chain.number, opening)
         }
         throw .authenticationFailed
     }
 
-    private func open(_ message: Message, with key: HeaderKey) throws(RatchetError) -> MessageHeader? {
-        guard let bytes = key.open(message.sealedHeader, hint: message.hint, first: message.first) else { return nil }
+    private func open(_ opening: Opening, with key: HeaderKey) throws(RatchetError) -> MessageHeader? {
+        let message = opening.message
+        guard
+            let bytes = key.open(
+                message.sealedHeader, hint: message.hint, first: message.first, with: opening.context)
+        else { return nil }
         return try MessageHeader(bytes, minimumVersion: postQuantum.minimumVersion)
     }
 
     private mutating func receiveLate(
-        _ header: MessageHeader, of chain: UInt32, _ message: Message, authenticating data: [UInt8],
-        into output: inout [UInt8]
+        _ header: MessageHeader, of chain: UInt32, _ opening: Opening
     ) throws(RatchetError) -> Int {
         guard let index = finished.index(of: chain, number: header.number) else { throw .duplicate }
-        var postQuantum = postQuantum
-        try postQuantum.take(header.postQuantum)
-        try finished.messageKey(at: index).open(message.sealedBody, authenticating: data, into: &output)
+        let effect = try postQuantum.effect(of: header.postQuantum)
+        try opening.openBody(with: finished.messageKey(at: index))
+
         finished.removeKey(at: index)
-        self.postQuantum = postQuantum
+        postQuantum.take(effect)
         return 0
     }
 
-    private mutating func receiveCurrent(
-        _ chain: ReceivingChain, _ header: MessageHeader, _ message: Message, authenticating data: [UInt8],
-        into output: inout [UInt8]
-    ) throws(RatchetError) -> Int {
-        let gap = header.number - chain.next
+    private mutating func receiveCurrent(_ header: MessageHeader, _ opening: Opening) throws(RatchetError) -> Int {
+        guard let (chain, next) = receiving.map({ ($0.number, $0.next) }) else { throw .authenticationFailed }
+        guard header.number >= next else { return try receiveLate(header, of: chain, opening) }
+        let gap = header.number - next
         guard gap <= RatchetLimits.maximumSkip else { throw .tooFarAhead }
         guard header.number < UInt32.max else { throw .exhausted }
-        var postQuantum = postQuantum
-        var (key, passage) = try postQuantum.advance(to: header.postQuantum, gap: gap)
-        try postQuantum.take(header.postQuantum)
-        let place = chain.key.advanced(by: gap)
-        try Self.combine(place.messageKey, key).open(message.sealedBody, authenticating: data, into: &output)
+        let keys = opening.context.keys
+        try postQuantum.derive(header.postQuantum, gap: gap, into: keys.postQuantum)
+        let effect = try postQuantum.effect(of: header.postQuantum)
+        receiving?.key.derive(gap, into: keys.classical)
+        try opening.openBody(with: keys.combine())
 
-        var excess = finished.makeRoom(for: Int(gap))
-        store(chain, to: header.number, &passage, omitting: &excess)
-        receiving = ReceivingChain(
-            headerKey: chain.headerKey, number: chain.number, key: place.next, next: header.number + 1)
-        self.postQuantum = postQuantum
+        if gap > 0, let receiving {
+            var passage = postQuantum.passage(to: header.postQuantum, gap: gap)
+            var excess = finished.makeRoom(for: Int(gap))
+            store(receiving, to: header.number, &passage, omitting: &excess)
+        }
+        receiving?.key.goOn(from: keys.classical)
+        receiving?.next = header.number + 1
+        postQuantum.arrive(at: header.postQuantum, from: keys.postQuantum)
+        postQuantum.take(effect)
         return Int(gap)
     }
 
-    private mutating func receiveStep(
-        _ sending: SendingChain, _ header: MessageHeader, _ message: Message, authenticating data: [UInt8],
-        into output: inout [UInt8]
-    ) throws(RatchetError) -> Int {
+    private mutating func receiveStep(_ header: MessageHeader, _ opening: Opening) throws(RatchetError) -> Int {
+        guard let sending else { throw .authenticationFailed }
         // A header of a new chain without a new key: the step that it leaves out is what makes its key secret.
         guard header.ratchetKey != peerKey else { throw .authenticationFailed }
         let missing = receiving.map { header.previousCount > $0.next ? header.previousCount - $0.next : 0 } ?? 0
@@ -73,13 +90,14 @@ extension TripleRatchet {
         }
         let gap = missing + header.number
         let shared = try sending.pair.agree(with: try AgreementPublicKey(header.ratchetKey))
-        let (nextRoot, first, nextHeader) = Self.step(root, shared)
-        var postQuantum = postQuantum
-        var (key, passage) = try postQuantum.advance(to: header.postQuantum, gap: gap)
-        try postQuantum.take(header.postQuantum)
-        let place = first.advanced(by: header.number)
-        try Self.combine(place.messageKey, key).open(message.sealedBody, authenticating: data, into: &output)
+        let (nextRoot, first, nextHeader) = root.step(shared)
+        let keys = opening.context.keys
+        try postQuantum.derive(header.postQuantum, gap: gap, into: keys.postQuantum)
+        let effect = try postQuantum.effect(of: header.postQuantum)
+        first.derive(header.number, into: keys.classical)
+        try opening.openBody(with: keys.combine())
 
+        var passage = postQuantum.passage(to: header.postQuantum, gap: gap)
         var excess = finished.makeRoom(for: Int(gap))
         var number: UInt32 = 0
         if let receiving {
@@ -87,16 +105,18 @@ extension TripleRatchet {
             finished.finish(FinishedChains.Chain(number: receiving.number, headerKey: receiving.headerKey))
             number = receiving.number + 1
         }
-        let chain = ReceivingChain(headerKey: nextReceivingHeader, number: number, key: first, next: 0)
+        var chain = ReceivingChain(headerKey: nextReceivingHeader, number: number, key: first, next: 0)
         store(chain, to: header.number, &passage, omitting: &excess)
-        receiving = ReceivingChain(
-            headerKey: chain.headerKey, number: number, key: place.next, next: header.number + 1)
+        chain.key.goOn(from: keys.classical)
+        chain.next = header.number + 1
+        receiving = chain
         root = nextRoot
         peerKey = header.ratchetKey
         nextReceivingHeader = nextHeader
         previousCount = sending.next
         self.sending = nil
-        self.postQuantum = postQuantum
+        postQuantum.arrive(at: header.postQuantum, from: keys.postQuantum)
+        postQuantum.take(effect)
         return Int(gap)
     }
 
@@ -105,18 +125,22 @@ extension TripleRatchet {
         _ chain: ReceivingChain, to end: UInt32, _ passage: inout SparsePostQuantumRatchet.Passage,
         omitting excess: inout Int
     ) {
-        var key = chain.key
-        var number = chain.next
-        while number < end {
-            let postQuantumKey = passage.next()
-            if excess > 0 {
-                excess -= 1
-            } else {
-                let combined = Self.combine(key.messageKey, postQuantumKey.messageKey.secret)
-                finished.append(combined, chain: chain.number, number: number)
+        guard chain.next < end else { return }
+        withUnsafeTemporaryAllocation(byteCount: MessageKeys.size, alignment: 16) { memory in
+            memory.initializeMemory(as: UInt8.self, repeating: 0)
+            defer { SecretBytes.wipe(memory) }
+            let keys = MessageKeys(memory)
+            var key = chain.key
+            for number in chain.next..<end {
+                key.derive(into: keys.classical)
+                key.goOn(from: keys.classical)
+                passage.next(into: keys.postQuantum)
+                if excess > 0 {
+                    excess -= 1
+                } else {
+                    finished.append(chain: chain.number, number: number) { $0.copyMemory(from: keys.combine()) }
+                }
             }
-            key = key.next
-            number += 1
         }
     }
 }

@@ -10,7 +10,8 @@
 /// randomness, and between the two there is no private ratchet key that could be stolen. While nothing was sent since the
 /// last step no new chain can have begun, and the next header key is not even tried.
 ///
-/// Everything is derived first and assigned after authentication. Who does not know a header key causes no more work
+/// Receiving derives everything first and assigns it after authentication; a message in the current chain then is stepped over in
+/// place, and costs no memory. Who does not know a header key causes no more work
 /// than trying those that are there.
 struct TripleRatchet: ~Copyable, Sendable {
     struct SendingChain: Sendable {
@@ -29,9 +30,6 @@ struct TripleRatchet: ~Copyable, Sendable {
         /// The number of the first message that is neither opened nor skipped.
         var next: UInt32
     }
-
-    static let messageInfo = Array("DoubleRatchet/2 message".utf8)
-    private static let rootInfo = Array("DoubleRatchet/2 root".utf8)
 
     var root: RootKey
     /// The peer's ratchet key; before its first message its signed prekey.
@@ -60,7 +58,7 @@ struct TripleRatchet: ~Copyable, Sendable {
         responder secrets: PQXDH.Secrets, signedPreKey: AgreementKeyPair, peerKey: Bytes32
     ) throws(RatchetError) {
         let shared = try signedPreKey.agree(with: try AgreementPublicKey(peerKey))
-        let (root, chain, header) = Self.step(secrets.root, shared)
+        let (root, chain, header) = secrets.root.step(shared)
         self.init(
             root: root, peerKey: peerKey, sending: nil,
             receiving: ReceivingChain(headerKey: secrets.initiatorHeader, number: 0, key: chain, next: 0),
@@ -81,64 +79,41 @@ struct TripleRatchet: ~Copyable, Sendable {
         self.postQuantum = postQuantum
     }
 
-    /// `KDF_RK_HE` (section 4.1).
-    static func step(_ root: RootKey, _ shared: SecretBytes) -> (RootKey, ChainKey, HeaderKey) {
-        let outputs = Primitives.hkdf(salt: root.secret, secret: shared, info: rootInfo, blocks: 3)
-        return (RootKey(secret: outputs[0]), ChainKey(secret: outputs[1]), HeaderKey(secret: outputs[2]))
-    }
-
-    /// `KDF_HYBRID` (section 6.2): secret as long as one of the two is.
-    static func combine(_ classical: consuming MessageKey, _ postQuantum: SecretBytes) -> MessageKey {
-        MessageKey(
-            secret: Primitives.hkdf(salt: postQuantum, secret: classical.secret, info: messageInfo, blocks: 1)[0])
-    }
-
     // MARK: Sending (sections 4.4 and 6.3)
 
-    /// What the next message goes with, and what the ratchet becomes by it.
-    struct Sending {
-        let header: MessageHeader
-        let headerKey: HeaderKey
-        /// What the ``MessageKey`` of this message and no other is made of. A property of that type here makes the optimizer of
-        /// Swift 6.3 abort when it is also asked for testability.
-        let messageSecret: SecretBytes
-        fileprivate let root: RootKey
-        fileprivate let chain: SendingChain
-        fileprivate let nextSendingHeader: HeaderKey
-        fileprivate let postQuantum: SparsePostQuantumRatchet
+    /// Steps to the next message and returns its header and its key, which is in the memory of `keys`.
+    ///
+    /// What can fail is done before anything changes.
+    mutating func send(
+        random: inout some RandomSource, keys: MessageKeys
+    ) throws(RatchetError) -> (header: MessageHeader, headerKey: HeaderKey, key: UnsafeRawBufferPointer) {
+        guard postQuantum.sending.next < UInt32.max else { throw .exhausted }
+        if sending == nil { try beginChain(random: &random) }
+        guard let place = try sending?.step(keys.classical) else { preconditionFailure("there is a sending chain") }
+        let part = postQuantum.send(random: &random, into: keys.postQuantum)
+        let header = MessageHeader(
+            ratchetKey: place.ratchetKey, number: place.number, previousCount: previousCount, postQuantum: part)
+        return (header, place.headerKey, keys.combine())
     }
 
-    /// Prepares the next message. ``sent(_:)`` makes it so.
-    func prepare(random: inout some RandomSource) throws(RatchetError) -> Sending {
-        var (root, nextHeader) = (root, nextSendingHeader)
-        let chain: SendingChain
-        if let sending {
-            guard sending.next < UInt32.max else { throw .exhausted }
-            chain = sending
-        } else {
-            let pair = AgreementKeyPair(random: &random)
-            let shared = try pair.agree(with: AgreementPublicKey(checked: peerKey))
-            let (newRoot, key, header) = Self.step(root, shared)
-            chain = SendingChain(pair: pair, headerKey: nextHeader, key: key, next: 0)
-            (root, nextHeader) = (newRoot, header)
-        }
-        var postQuantum = postQuantum
-        let (part, key) = try postQuantum.send(random: &random)
-        return Sending(
-            header: MessageHeader(
-                ratchetKey: chain.pair.publicKey.bytes, number: chain.next, previousCount: previousCount,
-                postQuantum: part),
-            headerKey: chain.headerKey, messageSecret: Self.combine(chain.key.messageKey, key).secret, root: root,
-            chain: SendingChain(
-                pair: chain.pair, headerKey: chain.headerKey, key: chain.key.next, next: chain.next + 1),
-            nextSendingHeader: nextHeader, postQuantum: postQuantum)
+    private mutating func beginChain(random: inout some RandomSource) throws(RatchetError) {
+        let pair = AgreementKeyPair(random: &random)
+        let (root, key, nextHeader) = root.step(try pair.agree(with: AgreementPublicKey(checked: peerKey)))
+        sending = SendingChain(pair: pair, headerKey: nextSendingHeader, key: key, next: 0)
+        self.root = root
+        nextSendingHeader = nextHeader
     }
+}
 
-    /// Takes the step of a message that was sealed.
-    mutating func sent(_ step: Sending) {
-        root = step.root
-        sending = step.chain
-        nextSendingHeader = step.nextSendingHeader
-        postQuantum = step.postQuantum
+extension TripleRatchet.SendingChain {
+    /// Steps over the next message, whose keys are put into `place`.
+    fileprivate mutating func step(
+        _ place: MessageKeys.Place
+    ) throws(RatchetError) -> (ratchetKey: Bytes32, number: UInt32, headerKey: HeaderKey) {
+        guard next < UInt32.max else { throw .exhausted }
+        key.derive(into: place)
+        key.goOn(from: place)
+        defer { next += 1 }
+        return (pair.publicKey.bytes, next, headerKey)
     }
 }

@@ -10,11 +10,13 @@ struct BraidTests {
         (Braid(isInitiator: true, secret: secret), Braid(isInitiator: false, secret: secret))
     }
 
-    static func number(_ braid: Braid) -> UInt8 {
+    static func state(_ braid: Braid) -> [UInt8] {
         var state: [UInt8] = []
         braid.serialize(into: &state)
-        return state[0]
+        return state
     }
+
+    static func number(_ braid: Braid) -> UInt8 { state(braid)[0] }
 
     private func restored(_ braid: Braid) throws -> Braid {
         var state: [UInt8] = []
@@ -78,9 +80,14 @@ struct BraidTests {
                 guard random.below(100) >= loss || packet.epoch > ends[packet.to].epoch else { continue }
                 var end = try restored(ends[packet.to])
                 let before = end.epoch
-                if let secret = try end.receive(packet.message, epoch: packet.epoch) {
-                    secrets[packet.to][before] = secret.array
-                }
+                // What was found out before is what happens.
+                var other = end
+                let effect = try end.effect(of: packet.message, epoch: packet.epoch)
+                #expect(Self.state(end) == Self.state(other), "nothing happens before it is taken")
+                let secret = end.take(effect)
+                let expected = try other.receive(packet.message, epoch: packet.epoch)
+                #expect(Self.state(end) == Self.state(other) && secret?.array == expected?.array)
+                if let secret { secrets[packet.to][before] = secret.array }
                 ends[packet.to] = end
                 states.insert(Self.number(end))
                 #expect(ends[0].epoch.distance(to: ends[1].epoch).magnitude <= 1)

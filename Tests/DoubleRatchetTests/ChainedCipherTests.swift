@@ -6,9 +6,13 @@ import Testing
 @Suite("AES-256-CBC")
 struct ChainedCipherTests {
     private func seal(_ key: [UInt8], _ iv: [UInt8], _ text: [UInt8]) -> [UInt8] {
+        var output: [UInt8] = []
         text.withUnsafeBytes { text in
-            key.withUnsafeBytes { key in iv.withUnsafeBytes { Primitives.sealCBC(text, key: key, iv: $0) } }
+            key.withUnsafeBytes { key in
+                iv.withUnsafeBytes { Primitives.sealCBC(text, key: key, iv: $0, into: &output) }
+            }
         }
+        return output
     }
 
     /// Nil where it is refused; then the output has to be as before.

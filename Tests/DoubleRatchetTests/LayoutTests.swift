@@ -156,16 +156,17 @@ struct LayoutTests {
     @Test("a sending chain ends at UInt32.max, one before it still goes") func sendingEnds() throws {
         var random = SeededRandomSource(62)
         var last = ratchet(sending: .max - 1, receiving: 0, &random)
-        let used = try last.prepare(random: &random)
-        #expect(used.header.number == UInt32.max - 1)
-        last.sent(used)
+        let used = try last.nextHeader(random: &random)
+        #expect(used.number == UInt32.max - 1)
         #expect(last.sending?.next == .max)
-        #expect(throws: RatchetError.exhausted) { _ = try last.prepare(random: &random) }
+        #expect(throws: RatchetError.exhausted) { _ = try last.nextHeader(random: &random) }
         #expect(last.sending?.next == .max)
         // So does a chain of the post-quantum ratchet.
         last.sending?.next = 0
         last.postQuantum.sending.next = .max
-        #expect(throws: RatchetError.exhausted) { _ = try last.prepare(random: &random) }
+        #expect(throws: RatchetError.exhausted) { _ = try last.nextHeader(random: &random) }
+        #expect(last.sending?.next == 0)
+        #expect(last.postQuantum.sending.next == .max)
     }
 
     @Test("a receiving chain ends at UInt32.max, one before it still goes") func receivingEnds() throws {
@@ -173,21 +174,19 @@ struct LayoutTests {
         var last = ratchet(sending: 0, receiving: .max - 1, &random)
         // The other side's post-quantum ratchet: what it sends is what this one receives.
         var other = SparsePostQuantumRatchet(isInitiator: false, secret: chain(8).secret)
-        let (part, key) = try other.send(random: &random)
+        let (part, key) = other.send(random: &random)
         func message(_ number: UInt32, _ place: UInt32, _ part: PostQuantumPart) -> [UInt8] {
             var clear: [UInt8] = []
             MessageHeader(ratchetKey: last.peerKey, number: number, previousCount: 0, postQuantum: part)
                 .write(into: &clear)
             var bytes = sealedHeader(clear, HeaderKey(secret: chain(5).secret), first: 0x20)
-            TripleRatchet.combine(chain(3).advanced(by: place).messageKey, key).seal(
-                UnsafeRawBufferPointer(start: nil, count: 0), authenticating: [], into: &bytes)
+            Primitives.seal(
+                UnsafeRawBufferPointer(start: nil, count: 0),
+                key: combined(chain(3).advanced(by: place).messageKey.secret, key), authenticating: [], into: &bytes)
             return bytes
         }
         func receive(_ bytes: [UInt8]) throws(RatchetError) -> Int {
-            var output: [UInt8] = []
-            return try bytes.span.withUnsafeBytes { (bytes) throws(RatchetError) in
-                try last.receive(try Message(bytes), authenticating: [], into: &output)
-            }
+            try bytes.span.withUnsafeBytes { (bytes) throws(RatchetError) in try last.receive(try Message(bytes)) }
         }
         let skipping = PostQuantumPart(epoch: part.epoch, number: 1, message: part.message)
         // A message with the last number of all, and one at its place.

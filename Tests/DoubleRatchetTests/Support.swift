@@ -214,7 +214,63 @@ extension Session {
 
 /// First byte, length and sealed header.
 func sealedHeader(_ clear: [UInt8], _ key: HeaderKey, first: UInt8) -> [UInt8] {
-    var message = [first, UInt8(clear.count)]
-    key.seal(clear, first: first, into: &message)
-    return message
+    var sealed = [0] + clear + [UInt8](repeating: 0, count: KeySize.tag)
+    sealed.withUnsafeMutableBytes { bytes in
+        CipherContext.withOne { key.seal(bytes, first: first, with: $0) }
+    }
+    return [first, UInt8(clear.count)] + sealed
+}
+
+// MARK: Steps of the ratchets by themselves
+
+extension MessageKey {
+    /// A copy.
+    var secret: SecretBytes { withUnsafeBytes { SecretBytes(copying: $0) } }
+}
+
+func combined(_ classical: SecretBytes, _ postQuantum: SecretBytes) -> SecretBytes {
+    SecretBytes(count: 32) { key in
+        classical.withUnsafeBytes { classical in
+            postQuantum.withUnsafeBytes { MessageKeys.combine(classical, $0, into: key) }
+        }
+    }
+}
+
+extension SparsePostQuantumRatchet {
+    /// The part of the next message, and its key.
+    mutating func send(random: inout SeededRandomSource) -> (part: PostQuantumPart, key: SecretBytes) {
+        CipherContext.withOne { context in
+            let part = send(random: &random, into: context.keys.postQuantum)
+            return (part, SecretBytes(copying: context.keys.postQuantum.messageKey))
+        }
+    }
+}
+
+extension TripleRatchet {
+    /// The header of the next message, which goes nowhere.
+    mutating func nextHeader(random: inout SeededRandomSource) throws(RatchetError) -> MessageHeader {
+        try CipherContext.withOne { (context) throws(RatchetError) in
+            try send(random: &random, keys: context.keys).header
+        }
+    }
+
+    /// Opens a message that binds nothing, whatever it says.
+    mutating func receive(_ message: Message) throws(RatchetError) -> Int {
+        var plaintext = [UInt8](repeating: 0, count: message.plaintextCount)
+        var bytes = plaintext.mutableSpan
+        return try bytes.withUnsafeMutableBytes { (plaintext) throws(RatchetError) in
+            try CipherContext.withOne { (context) throws(RatchetError) in
+                try receive(
+                    Opening(message: message, data: Primitives.nothing, context: context, plaintext: plaintext))
+            }
+        }
+    }
+}
+
+extension Message {
+    static func writeHead(
+        _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey, into output: inout [UInt8]
+    ) {
+        CipherContext.withOne { writeHead(preKeyPart, header, key: key, with: $0, into: &output) }
+    }
 }

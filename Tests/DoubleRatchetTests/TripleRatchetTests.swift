@@ -104,7 +104,7 @@ struct TripleRatchetTests {
     @Test("the message key needs both halves") func hybrid() {
         let (one, two) = (SecretBytes([UInt8](repeating: 1, count: 32)), SecretBytes([UInt8](repeating: 2, count: 32)))
         let keys = [(one, one), (one, two), (two, one), (two, two)].map {
-            TripleRatchet.combine(MessageKey(secret: $0), $1).secret.array
+            combined($0, $1).array
         }
         #expect(Set(keys).count == 4)
     }

@@ -5,60 +5,56 @@
 /// | AES-256-CBC   | HMAC-SHA256 | IV 16  |  = HKDF-SHA256(salt 00 * 32, secret, info, 80)
 /// ```
 struct OMEMOCipherKeys: ~Copyable {
-    private let bytes: SecretBytes
+    private static let size = 80
 
-    init(secret: SecretBytes, info: [UInt8]) {
-        self.init(MessageKey(secret: secret), info: info)
+    private let bytes: UnsafeRawBufferPointer
+
+    private init(_ bytes: UnsafeRawBufferPointer) {
+        self.bytes = bytes
     }
 
-    init(_ messageKey: consuming MessageKey, info: [UInt8]) {
-        bytes = messageKey.withUnsafeBytes { secret in
-            info.withUnsafeBytes { info in
-                // No salt is a salt of zeros (RFC 5869, section 2.2).
-                SecretBytes(count: 80) {
-                    Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: info, into: $0)
-                }
-            }
+    /// Lends the keys of `secret` to `body`. They are on the stack, and wiped afterwards.
+    static func with<Result, Failure: Error>(
+        _ secret: UnsafeRawBufferPointer, info: [UInt8],
+        _ body: (borrowing OMEMOCipherKeys) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { (memory) throws(Failure) in
+            defer { SecretBytes.wipe(memory) }
+            // No salt is a salt of zeros (RFC 5869, section 2.2).
+            info.withUnsafeBytes { Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: $0, into: memory) }
+            return try body(OMEMOCipherKeys(UnsafeRawBufferPointer(memory)))
         }
     }
 
-    borrowing func seal(_ plaintext: UnsafeRawBufferPointer) -> [UInt8] {
-        bytes.withUnsafeBytes {
-            Primitives.sealCBC(
-                plaintext, key: UnsafeRawBufferPointer(rebasing: $0[..<32]),
-                iv: UnsafeRawBufferPointer(rebasing: $0[64...]))
-        }
+    private var key: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[..<32]) }
+    private var macKey: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[32..<64]) }
+    private var iv: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[64...]) }
+
+    /// Appends the ciphertext.
+    borrowing func seal(_ plaintext: UnsafeRawBufferPointer, into output: inout [UInt8]) {
+        Primitives.sealCBC(plaintext, key: key, iv: iv, into: &output)
     }
 
     /// Only after ``verify(_:of:_:)``.
     borrowing func open(_ ciphertext: UnsafeRawBufferPointer, into output: inout [UInt8]) throws(RatchetError) {
-        try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
-            try Primitives.openCBC(
-                ciphertext, key: UnsafeRawBufferPointer(rebasing: bytes[..<32]),
-                iv: UnsafeRawBufferPointer(rebasing: bytes[64...]), into: &output)
-        }
+        try Primitives.openCBC(ciphertext, key: key, iv: iv, into: &output)
     }
 
-    private borrowing func withMAC<Result>(
-        of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer,
+    /// Lends the HMAC over two parts, one after the other.
+    borrowing func withMAC<Result>(
+        of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = Primitives.nothing,
         _ body: (UnsafeRawBufferPointer) -> Result
     ) -> Result {
         withUnsafeTemporaryAllocation(byteCount: Primitives.hashSize, alignment: 8) { code in
-            bytes.withUnsafeBytes {
-                Primitives.hmac(key: UnsafeRawBufferPointer(rebasing: $0[32..<64]), first, second, into: code)
-            }
+            Primitives.hmac(key: macKey, first, second, into: code)
             return body(UnsafeRawBufferPointer(code))
         }
     }
 
-    /// The first `length` bytes of the HMAC over two parts, one after the other.
-    borrowing func mac(of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, length: Int) -> [UInt8] {
-        withMAC(of: first, second) { Array($0.prefix(length)) }
-    }
-
     /// Compares a truncated HMAC in time that depends on its length only.
     borrowing func verify(
-        _ received: UnsafeRawBufferPointer, of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer
+        _ received: UnsafeRawBufferPointer, of first: UnsafeRawBufferPointer,
+        _ second: UnsafeRawBufferPointer = Primitives.nothing
     ) throws(RatchetError) {
         let isGenuine = withMAC(of: first, second) {
             SecretBytes.areEqual(UnsafeRawBufferPointer(rebasing: $0.prefix(received.count)), received)

@@ -73,31 +73,33 @@ struct OMEMOMessage {
         guard version == axolotlVersion else { throw .unsupportedVersion }
     }
 
-    /// What the MAC is made over, except for the identities.
-    static func authenticated(
-        profile: OMEMOProfile, ratchetKey: Bytes32, number: UInt32, previousCount: UInt32, ciphertext: [UInt8]
-    ) -> [UInt8] {
-        var output: [UInt8] = []
-        output.reserveCapacity(64 + ciphertext.count)
-        let key = profile.wireForm(agreementKey: ratchetKey)
+    /// Appends what the MAC is made over, except for the identities before it and the ciphertext behind it.
+    static func writeHead(
+        profile: OMEMOProfile, ratchetKey: Bytes32, number: UInt32, previousCount: UInt32, ciphertextCount: Int,
+        into output: inout [UInt8]
+    ) {
         switch profile {
         case .omemo2:
             output.append(protobuf: Field.number, number: number)
             output.append(protobuf: Field.previousCount, number: previousCount)
-            output.append(protobuf: Field.ratchetKey, bytes: key)
-            output.append(protobuf: Field.ciphertext, bytes: ciphertext)
+            output.append(protobuf: Field.ratchetKey, byteCount: profile.agreementKeyLength)
+            profile.append(agreementKey: ratchetKey, to: &output)
+            output.append(protobuf: Field.ciphertext, byteCount: ciphertextCount)
         case .axolotl:
             output.append(axolotlVersion)
-            output.append(protobuf: Field.signalRatchetKey, bytes: key)
+            output.append(protobuf: Field.signalRatchetKey, byteCount: profile.agreementKeyLength)
+            profile.append(agreementKey: ratchetKey, to: &output)
             output.append(protobuf: Field.signalNumber, number: number)
             output.append(protobuf: Field.signalPreviousCount, number: previousCount)
-            output.append(protobuf: Field.signalCiphertext, bytes: ciphertext)
+            output.append(protobuf: Field.signalCiphertext, byteCount: ciphertextCount)
         }
-        return output
     }
 
-    /// The whole message around what ``authenticated(profile:ratchetKey:number:previousCount:ciphertext:)`` made.
-    static func write(_ authenticated: [UInt8], mac: [UInt8], profile: OMEMOProfile, into output: inout [UInt8]) {
+    /// Appends the whole message around its authenticated part.
+    static func write(
+        _ authenticated: some Collection<UInt8>, mac: some Collection<UInt8>, profile: OMEMOProfile,
+        into output: inout [UInt8]
+    ) {
         switch profile {
         case .omemo2:
             output.append(protobuf: Field.mac, bytes: mac)

@@ -38,10 +38,14 @@ public struct OMEMOPayload: Sendable {
         let key = SecretBytes(count: keyLength(profile), random: &random)
         switch profile {
         case .omemo2:
-            let keys = OMEMOCipherKeys(secret: key, info: info)
-            let ciphertext = plaintext.withUnsafeBytes { keys.seal($0) }
-            let mac = ciphertext.withUnsafeBytes { keys.mac(of: $0, nothing, length: tagLength) }
-            return OMEMOPayload(ciphertext: ciphertext, iv: [], keyMaterial: joined(key, mac))
+            var ciphertext: [UInt8] = []
+            let material = key.withUnsafeBytes { secret in
+                OMEMOCipherKeys.with(secret, info: info) { keys in
+                    plaintext.withUnsafeBytes { keys.seal($0, into: &ciphertext) }
+                    return ciphertext.withUnsafeBytes { keys.withMAC(of: $0) { joined(key, $0.prefix(tagLength)) } }
+                }
+            }
+            return OMEMOPayload(ciphertext: ciphertext, iv: [], keyMaterial: material)
         case .axolotl:
             var nonce = [UInt8](repeating: 0, count: nonceLength)
             nonce.withUnsafeMutableBytes { random.fill($0) }
@@ -80,9 +84,12 @@ public struct OMEMOPayload: Sendable {
             try ciphertext.withUnsafeBytes { (ciphertext) throws(RatchetError) in
                 switch profile {
                 case .omemo2:
-                    let keys = OMEMOCipherKeys(secret: key, info: info)
-                    try keys.verify(tag, of: ciphertext, nothing)
-                    try keys.open(ciphertext, into: &output)
+                    try key.withUnsafeBytes { (secret) throws(RatchetError) in
+                        try OMEMOCipherKeys.with(secret, info: info) { (keys) throws(RatchetError) in
+                            try keys.verify(tag, of: ciphertext)
+                            try keys.open(ciphertext, into: &output)
+                        }
+                    }
                 case .axolotl:
                     try iv.withUnsafeBytes { (iv) throws(RatchetError) in
                         try Primitives.openGCM(ciphertext, tag: tag, key: key, nonce: iv, into: &output)
@@ -92,9 +99,7 @@ public struct OMEMOPayload: Sendable {
         }
     }
 
-    private static var nothing: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
-
-    private static func joined(_ key: SecretBytes, _ tag: [UInt8]) -> SecretBytes {
+    private static func joined(_ key: SecretBytes, _ tag: some Collection<UInt8>) -> SecretBytes {
         SecretBytes(count: key.count + tag.count) { bytes in
             key.withUnsafeBytes { bytes.copyMemory(from: $0) }
             UnsafeMutableRawBufferPointer(rebasing: bytes[key.count...]).copyBytes(from: tag)

@@ -42,10 +42,14 @@ public enum OMEMOProfile: UInt8, Hashable, Sendable, CaseIterable {
     /// The info that turns a message key into cipher key, MAC key and IV (XEP-0384, section 4.3).
     var messageInfo: [UInt8] {
         switch self {
-        case .axolotl: Array("WhisperMessageKeys".utf8)
-        case .omemo2: Array("OMEMO Message Key Material".utf8)
+        case .axolotl: Self.axolotlMessageInfo
+        case .omemo2: Self.omemo2MessageInfo
         }
     }
+
+    // Made once, for every message needs one.
+    private static let axolotlMessageInfo = Array("WhisperMessageKeys".utf8)
+    private static let omemo2MessageInfo = Array("OMEMO Message Key Material".utf8)
 
     /// The length of a message's truncated HMAC-SHA256.
     var macLength: Int {
@@ -116,7 +120,4 @@ public enum OMEMOLimits {
 
     /// How many prekeys a bundle has to offer at least (XEP-0384, section 4.2).
     public static let minimumPreKeys = 25
-
-    /// How many prekeys a bundle should offer (XEP-0384, section 4.2).
-    public static let recommendedPreKeys = 100
 }

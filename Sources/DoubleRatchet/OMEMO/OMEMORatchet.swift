@@ -84,44 +84,38 @@ struct OMEMORatchet: ~Copyable, Sendable {
 
     // MARK: Sending (section 3.4)
 
-    /// The chain to send the next message in, made if there is none. ``sent(_:root:)`` makes it so.
-    func chainForSending(random: inout some RandomSource) throws(RatchetError) -> (SendingChain, SecretBytes) {
-        if let sending {
-            guard sending.next < UInt32.max else { throw .exhausted }
-            return (sending, root)
+    /// Steps to the next message, whose keys are put into `place`, and returns what its header says. What can fail is done before
+    /// anything changes.
+    mutating func send(
+        random: inout some RandomSource, into place: MessageKeys.Place
+    ) throws(RatchetError) -> Header {
+        if sending == nil {
+            let pair = AgreementKeyPair(random: &random)
+            let shared = try pair.agree(with: try AgreementPublicKey(peerKey))
+            let (next, chain) = Self.step(root, shared, info: rootInfo)
+            sending = SendingChain(pair: pair, key: chain, next: 0)
+            root = next
         }
-        let pair = AgreementKeyPair(random: &random)
-        let shared = try pair.agree(with: try AgreementPublicKey(peerKey))
-        let (next, chain) = Self.step(root, shared, info: rootInfo)
-        return (SendingChain(pair: pair, key: chain, next: 0), next)
-    }
-
-    /// Takes the step whose message key was used.
-    mutating func sent(_ chain: consuming SendingChain, root: SecretBytes) {
-        self.root = root
-        // Now `chain` alone holds its key, which is then overwritten in its place.
-        sending = nil
-        chain.key.advance()
-        chain.next += 1
-        sending = chain
+        guard let (ratchetKey, number) = try sending?.step(place) else {
+            preconditionFailure("there is a sending chain")
+        }
+        return Header(ratchetKey: ratchetKey, number: number, previousCount: previousCount)
     }
 
     // MARK: Receiving (section 3.5)
 
     /// Lets `open` try the message's key and only then takes the step.
     mutating func receive(
-        _ header: Header, open: (consuming MessageKey) throws(RatchetError) -> Void
+        _ header: Header, open: (_ messageKey: UnsafeRawBufferPointer) throws(RatchetError) -> Void
     ) throws(RatchetError) -> Progress {
-        if let chain = receiving, chain.ratchetKey == header.ratchetKey, header.number >= chain.next {
-            let (advanced, progress) = try receive(header, in: chain, open: open)
-            receiving = advanced
-            return progress
+        if receiving?.reaches(header) ?? false, var chain = receiving.take() {
+            // Taken out, so that it is stepped in place.
+            defer { receiving = chain }
+            return try Self.receive(header, in: &chain, isCurrent: chain.ratchetKey == peerKey, &skipped, open: open)
         }
         let index = past.firstIndex { $0.ratchetKey == header.ratchetKey }
-        if let index, header.number >= past[index].next {
-            let (advanced, progress) = try receive(header, in: past[index], open: open)
-            past[index] = advanced
-            return progress
+        if let index, past[index].reaches(header) {
+            return try Self.receive(header, in: &past[index], isCurrent: false, &skipped, open: open)
         }
         if let index = skipped.index(of: header.ratchetKey, number: header.number) {
             try open(skipped.messageKey(at: index))
@@ -136,41 +130,48 @@ struct OMEMORatchet: ~Copyable, Sendable {
         return try receiveStep(header, open: open)
     }
 
-    private mutating func receive(
-        _ header: Header, in chain: ReceivingChain, open: (consuming MessageKey) throws(RatchetError) -> Void
-    ) throws(RatchetError) -> (ReceivingChain, Progress) {
+    private static func receive(
+        _ header: Header, in chain: inout ReceivingChain, isCurrent: Bool, _ skipped: inout SkippedKeys,
+        open: (_ messageKey: UnsafeRawBufferPointer) throws(RatchetError) -> Void
+    ) throws(RatchetError) -> Progress {
         let gap = header.number - chain.next
         guard gap <= OMEMOLimits.maximumSkip else { throw .tooFarAhead }
         guard header.number < UInt32.max else { throw .exhausted }
-        let key = chain.key.advanced(by: gap)
-        try open(key.messageKey)
+        return try MessageKeys.Place.with { (place) throws(RatchetError) in
+            chain.key.derive(gap, into: place)
+            try open(place.messageKey)
 
-        store(chain, upTo: header.number)
-        let advanced = ReceivingChain(ratchetKey: chain.ratchetKey, key: key.next, next: header.number + 1)
-        let heartbeat = OMEMOLimits.heartbeatNumber
-        return (
-            advanced,
-            Progress(
+            let heartbeat = OMEMOLimits.heartbeatNumber
+            let progress = Progress(
                 skipped: Int(gap),
-                reachedHeartbeat: chain.ratchetKey == peerKey && chain.next <= heartbeat && header.number >= heartbeat)
-        )
+                reachedHeartbeat: isCurrent && chain.next <= heartbeat && header.number >= heartbeat)
+            skipped.store(chain, upTo: header.number)
+            chain.key.goOn(from: place)
+            chain.next = header.number + 1
+            return progress
+        }
     }
 
     private mutating func receiveStep(
-        _ header: Header, open: (consuming MessageKey) throws(RatchetError) -> Void
+        _ header: Header, open: (_ messageKey: UnsafeRawBufferPointer) throws(RatchetError) -> Void
     ) throws(RatchetError) -> Progress {
         guard let sending else { throw .authenticationFailed }
         guard header.number <= OMEMOLimits.maximumSkip else { throw .tooFarAhead }
         let shared = try sending.pair.agree(with: try AgreementPublicKey(header.ratchetKey))
         let (nextRoot, first) = Self.step(root, shared, info: rootInfo)
-        let key = first.advanced(by: header.number)
-        try open(key.messageKey)
+        var chain = ReceivingChain(ratchetKey: header.ratchetKey, key: first, next: 0)
+        try MessageKeys.Place.with { (place) throws(RatchetError) in
+            first.derive(header.number, into: place)
+            try open(place.messageKey)
+            chain.key.goOn(from: place)
+            chain.next = header.number + 1
+        }
 
         let missing = receiving.map { retire($0, length: header.previousCount) } ?? 0
-        store(ReceivingChain(ratchetKey: header.ratchetKey, key: first, next: 0), upTo: header.number)
+        skipped.store(ReceivingChain(ratchetKey: header.ratchetKey, key: first, next: 0), upTo: header.number)
         root = nextRoot
         peerKey = header.ratchetKey
-        receiving = ReceivingChain(ratchetKey: header.ratchetKey, key: key.next, next: header.number + 1)
+        receiving = chain
         previousCount = sending.next
         self.sending = nil
         return Progress(
@@ -184,7 +185,7 @@ struct OMEMORatchet: ~Copyable, Sendable {
         var missing: UInt32 = 0
         if length > chain.next, length - chain.next <= OMEMOLimits.maximumSkip {
             missing = length - chain.next
-            store(chain, upTo: length)
+            skipped.store(chain, upTo: length)
             chain = ReceivingChain(ratchetKey: chain.ratchetKey, key: chain.key.advanced(by: missing), next: length)
         }
         past.append(chain)
@@ -194,9 +195,31 @@ struct OMEMORatchet: ~Copyable, Sendable {
         }
         return Int(missing)
     }
+}
 
-    private mutating func store(_ chain: ReceivingChain, upTo number: UInt32) {
-        skipped.store(
+extension OMEMORatchet.SendingChain {
+    /// Steps over the next message, whose keys are put into `place`.
+    fileprivate mutating func step(
+        _ place: MessageKeys.Place
+    ) throws(RatchetError) -> (ratchetKey: Bytes32, number: UInt32) {
+        guard next < UInt32.max else { throw .exhausted }
+        key.derive(into: place)
+        key.goOn(from: place)
+        defer { next += 1 }
+        return (pair.publicKey.bytes, next)
+    }
+}
+
+extension OMEMORatchet.ReceivingChain {
+    /// Whether the message is one of this chain that was neither opened nor skipped.
+    fileprivate func reaches(_ header: OMEMORatchet.Header) -> Bool {
+        ratchetKey == header.ratchetKey && header.number >= next
+    }
+}
+
+extension SkippedKeys {
+    fileprivate mutating func store(_ chain: OMEMORatchet.ReceivingChain, upTo number: UInt32) {
+        store(
             chain: chain.key, ratchetKey: chain.ratchetKey, from: chain.next, to: number,
             limit: OMEMOLimits.maximumSkippedKeys)
     }

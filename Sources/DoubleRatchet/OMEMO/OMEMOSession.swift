@@ -163,25 +163,36 @@ public struct OMEMOSession: ~Copyable, Sendable {
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, random: inout some RandomSource, into output: inout [UInt8]
     ) throws(RatchetError) -> Form {
-        let (chain, root) = try ratchet.chainForSending(random: &random)
-        let keys = OMEMOCipherKeys(chain.key.messageKey, info: profile.messageInfo)
-        let authenticated = OMEMOMessage.authenticated(
-            profile: profile, ratchetKey: chain.pair.publicKey.bytes, number: chain.next,
-            previousCount: ratchet.previousCount, ciphertext: plaintext.withUnsafeBytes { keys.seal($0) })
-        var identities = identities(sentByUs: true)
-        defer { Scratch.giveBack(&identities) }
-        let mac = identities.withUnsafeBytes { identities in
-            authenticated.withUnsafeBytes { keys.mac(of: identities, $0, length: profile.macLength) }
+        let profile = profile
+        return try MessageKeys.Place.with { (place) throws(RatchetError) in
+            let header = try ratchet.send(random: &random, into: place)
+            var data = identities(sentByUs: true)
+            defer { Scratch.giveBack(&data) }
+            let start = data.count
+            OMEMOMessage.writeHead(
+                profile: profile, ratchetKey: header.ratchetKey, number: header.number,
+                previousCount: header.previousCount, ciphertextCount: Primitives.sizeCBC(plaintext.count), into: &data)
+            OMEMOCipherKeys.with(place.messageKey, info: profile.messageInfo) { keys in
+                plaintext.withUnsafeBytes { keys.seal($0, into: &data) }
+                data.withUnsafeBytes { data in
+                    keys.withMAC(of: data) { mac in
+                        write(data[start...], mac: mac.prefix(profile.macLength), into: &output)
+                    }
+                }
+            }
+            return isEstablished ? .message : .keyExchange
         }
-        if isEstablished {
-            OMEMOMessage.write(authenticated, mac: mac, profile: profile, into: &output)
-        } else {
-            var message: [UInt8] = []
-            OMEMOMessage.write(authenticated, mac: mac, profile: profile, into: &message)
-            exchange.write(around: message, into: &output)
+    }
+
+    private borrowing func write(
+        _ authenticated: some Collection<UInt8>, mac: some Collection<UInt8>, into output: inout [UInt8]
+    ) {
+        guard !isEstablished else {
+            return OMEMOMessage.write(authenticated, mac: mac, profile: profile, into: &output)
         }
-        ratchet.sent(consume chain, root: root)
-        return isEstablished ? .message : .keyExchange
+        var message: [UInt8] = []
+        OMEMOMessage.write(authenticated, mac: mac, profile: profile, into: &message)
+        exchange.write(around: message, into: &output)
     }
 
     /// The same for key material that ``OMEMOPayload/seal(_:profile:random:)`` made.
@@ -229,11 +240,12 @@ public struct OMEMOSession: ~Copyable, Sendable {
         let header = OMEMORatchet.Header(
             ratchetKey: message.ratchetKey, number: message.number, previousCount: message.previousCount)
         let progress = try ratchet.receive(header) { (messageKey) throws(RatchetError) in
-            let keys = OMEMOCipherKeys(messageKey, info: info)
-            try identities.span.withUnsafeBytes { (identities) throws(RatchetError) in
-                try keys.verify(message.mac, of: identities, message.authenticated)
+            try OMEMOCipherKeys.with(messageKey, info: info) { (keys) throws(RatchetError) in
+                try identities.span.withUnsafeBytes { (identities) throws(RatchetError) in
+                    try keys.verify(message.mac, of: identities, message.authenticated)
+                }
+                try keys.open(message.ciphertext, into: &output)
             }
-            try keys.open(message.ciphertext, into: &output)
         }
         isEstablished = true
         return Received(skipped: progress.skipped, isHeartbeatDue: progress.reachedHeartbeat)

@@ -4,7 +4,7 @@
 /// here are stepped over, as the format wants it; a known field that comes twice is refused, because two readers could
 /// choose differently. Nothing is copied: the bytes stay where they came from, so a MAC is over exactly what was sent.
 struct ProtobufMessage {
-    private let bytes: UnsafeRawBufferPointer
+    private var values: (Value?, Value?, Value?, Value?, Value?, Value?)
     private static let lastKnownField: UInt64 = 6
 
     private enum Value {
@@ -15,14 +15,19 @@ struct ProtobufMessage {
 
     /// Throws ``RatchetError/malformed`` for a field that is cut off, has number 0 or a group's wire type, or comes twice.
     init(_ bytes: UnsafeRawBufferPointer) throws(RatchetError) {
-        self.bytes = bytes
         var reader = ByteReader(bytes)
-        var seen: UInt64 = 0
         while !reader.rest.isEmpty {
-            let field = try Self.next(&reader).field
+            let (field, value) = try Self.next(&reader)
             guard field <= Self.lastKnownField else { continue }
-            guard seen >> field & 1 == 0 else { throw .malformed }
-            seen |= 1 << field
+            guard find(field) == nil else { throw .malformed }
+            switch field {
+            case 1: values.0 = value
+            case 2: values.1 = value
+            case 3: values.2 = value
+            case 4: values.3 = value
+            case 5: values.4 = value
+            default: values.5 = value
+            }
         }
     }
 
@@ -34,25 +39,26 @@ struct ProtobufMessage {
 
     /// The number in `field`, or nil where the field is absent.
     func optionalNumber(_ field: UInt64) throws(RatchetError) -> UInt32? {
-        guard let value = try find(field) else { return nil }
+        guard let value = find(field) else { return nil }
         guard case .number(let number) = value, let number = UInt32(exactly: number) else { throw .malformed }
         return number
     }
 
     /// The byte string in `field`. Throws ``RatchetError/malformed`` where there is none.
     func bytes(_ field: UInt64) throws(RatchetError) -> UnsafeRawBufferPointer {
-        guard case .bytes(let bytes) = try find(field) else { throw .malformed }
+        guard case .bytes(let bytes) = find(field) else { throw .malformed }
         return bytes
     }
 
-    /// The messages have six fields at most, so looking from the front each time is cheaper than a table.
-    private func find(_ field: UInt64) throws(RatchetError) -> Value? {
-        var reader = ByteReader(bytes)
-        while !reader.rest.isEmpty {
-            let next = try Self.next(&reader)
-            if next.field == field { return next.value }
+    private func find(_ field: UInt64) -> Value? {
+        switch field {
+        case 1: values.0
+        case 2: values.1
+        case 3: values.2
+        case 4: values.3
+        case 5: values.4
+        default: values.5
         }
-        return nil
     }
 
     private static func next(_ reader: inout ByteReader) throws(RatchetError) -> (field: UInt64, value: Value) {
@@ -96,8 +102,13 @@ extension [UInt8] {
 
     /// Appends a byte string as field `field`, below 16.
     mutating func append(protobuf field: UInt8, bytes: some Collection<UInt8>) {
-        append(field << 3 | 2)
-        append(varint: UInt32(bytes.count))
+        append(protobuf: field, byteCount: bytes.count)
         append(contentsOf: bytes)
+    }
+
+    /// What stands before the `byteCount` bytes of a byte string.
+    mutating func append(protobuf field: UInt8, byteCount: Int) {
+        append(field << 3 | 2)
+        append(varint: UInt32(byteCount))
     }
 }

@@ -36,15 +36,6 @@ enum X3DH {
     }
 
     private static func derive(_ secrets: [SecretBytes], profile: OMEMOProfile) -> SecretBytes {
-        let material = SecretBytes(count: 32 * (secrets.count + 1)) { bytes in
-            bytes.initializeMemory(as: UInt8.self, repeating: 0xFF)
-            for (index, secret) in secrets.enumerated() {
-                secret.withUnsafeBytes {
-                    UnsafeMutableRawBufferPointer(rebasing: bytes[(32 * (index + 1))...]).copyMemory(from: $0)
-                }
-            }
-        }
-        let salt = SecretBytes(count: 32) { _ in }
-        return Primitives.hkdf(salt: salt, secret: material, info: profile.agreementInfo, blocks: 1)[0]
+        KeyMaterial.derive(from: secrets, info: profile.agreementInfo, blocks: 1)[0]
     }
 }

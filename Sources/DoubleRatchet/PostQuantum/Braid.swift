@@ -135,6 +135,68 @@ struct Braid: Sendable {
 
     // MARK: Receiving (section 2.5)
 
+    /// What a message will do, found out before it has proven genuine.
+    enum Effect: Sendable {
+        case nothing
+        /// One chunk more is kept.
+        case chunk(ErasureCode.Chunk)
+        /// What the braid becomes, and the secret of an epoch that is complete by it.
+        case step(Braid, secret: SecretBytes?)
+    }
+
+    /// The effect of a message of `messageEpoch`. Throws as ``receive(_:epoch:)`` does.
+    func effect(of message: Message, epoch messageEpoch: UInt32) throws(RatchetError) -> Effect {
+        if messageEpoch == epoch {
+            guard let chunk = message.chunk, message.kind.isTaken(in: state) else { return .nothing }
+            if let collector = message.kind.collector(in: state), !collector.isCompleted(by: chunk) {
+                return .chunk(chunk)
+            }
+        } else if messageEpoch < epoch {
+            return .nothing
+        }
+        var next = self
+        let secret = try next.receive(message, epoch: messageEpoch)
+        return .step(next, secret: secret)
+    }
+
+    /// Lets it happen, and returns the secret of an epoch that is complete by it.
+    mutating func take(_ effect: Effect) -> SecretBytes? {
+        switch effect {
+        case .nothing: return nil
+        case .chunk(let chunk):
+            keep(chunk)
+            return nil
+        case .step(let next, let secret):
+            self = next
+            return secret
+        }
+    }
+
+    /// Adds a chunk where it is collected. While that is done the state is another, so that nobody else holds the chunks
+    /// before it and they need not be copied.
+    private mutating func keep(_ chunk: ErasureCode.Chunk) {
+        let current = state
+        state = .keysUnsampled
+        switch consume current {
+        case .noHeaderReceived(var collector):
+            _ = collector.add(chunk)
+            state = .noHeaderReceived(collector)
+        case .headerSent(let keys, let sent, var collector):
+            _ = collector.add(chunk)
+            state = .headerSent(keys, sent: sent, collector)
+        case .keySentCiphertext1Received(let keys, let first, var collector):
+            _ = collector.add(chunk)
+            state = .keySentCiphertext1Received(keys, first: first, collector)
+        case .ciphertext1Sampled(let encapsulation, let sent, var collector):
+            _ = collector.add(chunk)
+            state = .ciphertext1Sampled(encapsulation, sent: sent, collector)
+        case .ciphertext1Acknowledged(let encapsulation, var collector):
+            _ = collector.add(chunk)
+            state = .ciphertext1Acknowledged(encapsulation, collector)
+        case let other: state = other
+        }
+    }
+
     /// Takes a message of `epoch`; what is late or a copy changes nothing. Returns the secret of the epoch where
     /// this message completes it; the epoch then is the next one.
     ///
@@ -234,5 +296,30 @@ struct Braid: Sendable {
     private mutating func nextEpoch() throws(RatchetError) {
         guard epoch + 1 < Self.maximumEpoch else { throw .exhausted }
         epoch += 1
+    }
+}
+
+extension Braid.Message.Kind {
+    /// Whether a chunk of this kind changes anything in `state`.
+    func isTaken(in state: Braid.State) -> Bool {
+        switch (state, self) {
+        case (.keysSampled, .ciphertext1), (.ciphertext1Received, .ciphertext2),
+            (.ciphertext1Sampled, .keyAcknowledging),
+            (.keyReceivedCiphertext1Sampled, .keyAcknowledging):
+            true
+        default: collector(in: state) != nil
+        }
+    }
+
+    /// The chunks that one of this kind is added to in `state`, if that is all it changes.
+    func collector(in state: Braid.State) -> ChunkCollector? {
+        switch (state, self) {
+        case (.noHeaderReceived(let collector), .header), (.headerSent(_, _, let collector), .ciphertext1),
+            (.keySentCiphertext1Received(_, _, let collector), .ciphertext2),
+            (.ciphertext1Sampled(_, _, let collector), .key), (.ciphertext1Acknowledged(_, let collector), .key),
+            (.ciphertext1Acknowledged(_, let collector), .keyAcknowledging):
+            collector
+        default: nil
+        }
     }
 }

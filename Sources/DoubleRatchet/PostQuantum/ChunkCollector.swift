@@ -13,16 +13,24 @@ struct ChunkCollector: Sendable {
         needed = size / ErasureCode.chunkSize
     }
 
+    private func contains(_ index: UInt16) -> Bool {
+        let (high, low) = (UInt8(index >> 8), UInt8(truncatingIfNeeded: index))
+        return stride(from: 0, to: records.count, by: Self.recordSize).contains {
+            records[$0] == high && records[$0 + 1] == low
+        }
+    }
+
+    /// Whether ``add(_:)`` would return the value.
+    func isCompleted(by chunk: ErasureCode.Chunk) -> Bool {
+        records.count == (needed - 1) * Self.recordSize && !contains(chunk.index)
+    }
+
     /// Takes a chunk and returns the value when it was the last that was needed.
     mutating func add(_ chunk: ErasureCode.Chunk) -> [UInt8]? {
-        let (high, low) = (UInt8(chunk.index >> 8), UInt8(truncatingIfNeeded: chunk.index))
-        for start in stride(from: 0, to: records.count, by: Self.recordSize)
-        where records[start] == high && records[start + 1] == low {
-            return nil
-        }
-        records.reserveCapacity(records.count + Self.recordSize)
-        records.append(high)
-        records.append(low)
+        guard !contains(chunk.index) else { return nil }
+        // For all at once: a message that brings one more then allocates nothing.
+        records.reserveCapacity(needed * Self.recordSize)
+        records.append(bigEndian: chunk.index)
         chunk.bytes.append(to: &records)
         return records.count == needed * Self.recordSize ? ErasureCode.decode(records) : nil
     }

@@ -13,13 +13,16 @@ enum ErasureCode {
         let bytes: Bytes32
     }
 
-    /// The largest value in chunks: a key's vector.
-    static let maximumCount = 36
+    /// How many chunks the values of the ``Braid`` have: header, both parts of a ciphertext, key vector.
+    private static let counts = [
+        Braid.headerSize, IncrementalKEM.firstSize, Braid.ciphertext2Size, IncrementalKEM.vectorSize,
+    ].map { $0 / chunkSize }
 
-    /// The places of the data's own chunks and their weights, by the number of chunks.
-    private static let systematic: [(nodes: [UInt16], weights: [UInt16])] = (0...maximumCount).map { count in
-        let nodes = (0..<UInt16(count)).map { $0 }
-        return (nodes, GF65536.weights(nodes))
+    /// The places of the data's own chunks, for each of those.
+    private static let systematic = counts.map { ownPlaces($0) }
+
+    private static func ownPlaces(_ count: Int) -> GF65536.Nodes {
+        GF65536.Nodes((0..<UInt16(count)).map { $0 })
     }
 
     /// Chunk `index` of `data`, whose length is a multiple of 32.
@@ -29,51 +32,63 @@ enum ErasureCode {
             let start = Int(index) * chunkSize
             return Chunk(index: index, bytes: data.withUnsafeBytes { Bytes32($0[start..<start + chunkSize]) })
         }
-        let (nodes, weights) = systematic[count]
-        let coefficients = GF65536.lagrange(nodes, weights: weights, at: index)
+        let nodes = counts.firstIndex(of: count).map { systematic[$0] } ?? ownPlaces(count)
         return Chunk(
-            index: index, bytes: data.withUnsafeBytes { combine($0, coefficients, stride: chunkSize, offset: 0) })
+            index: index,
+            bytes: data.withUnsafeBytes {
+                interpolate($0, nodes, at: index, stride: chunkSize, offset: 0)
+            })
     }
 
     /// The data again, from `nodes.count` chunks: records of an index and 32 bytes one after the other.
     static func decode(_ records: [UInt8]) -> [UInt8] {
         let size = chunkSize + 2
         let count = records.count / size
-        let nodes = (0..<count).map { UInt16(records[size * $0]) << 8 | UInt16(records[size * $0 + 1]) }
-        let weights = GF65536.weights(nodes)
+        let places = (0..<count).map { UInt16(records[size * $0]) << 8 | UInt16(records[size * $0 + 1]) }
+        let nodes = GF65536.Nodes(places)
         var data: [UInt8] = []
         data.reserveCapacity(count * chunkSize)
         records.withUnsafeBytes { records in
             for index in 0..<UInt16(count) {
-                if let place = nodes.firstIndex(of: index) {
+                if let place = places.firstIndex(of: index) {
                     data.append(contentsOf: records[size * place + 2..<size * (place + 1)])
                 } else {
-                    let coefficients = GF65536.lagrange(nodes, weights: weights, at: index)
-                    combine(records, coefficients, stride: size, offset: 2).append(to: &data)
+                    interpolate(records, nodes, at: index, stride: size, offset: 2).append(to: &data)
                 }
             }
         }
         return data
     }
 
-    /// The sum of all chunks, each times its coefficient.
+    /// The sum of all chunks, each times its coefficient for `point`.
     ///
-    /// Bit by bit from the top: the sum so far is doubled, and the chunks whose coefficient has the bit are added.
-    private static func combine(
-        _ chunks: UnsafeRawBufferPointer, _ coefficients: [UInt16], stride: Int, offset: Int
+    /// Of every coefficient the four digits of four bits each say which sums its chunk goes into. Those are added up digit by
+    /// digit and bit by bit from the top, and what is there so far is doubled before each.
+    private static func interpolate(
+        _ chunks: UnsafeRawBufferPointer, _ nodes: GF65536.Nodes, at point: UInt16, stride: Int, offset: Int
     ) -> Bytes32 {
-        precondition(coefficients.count <= UInt64.bitWidth)
         var sum = SIMD16<UInt16>()
-        for bit in (UInt16(0)..<16).reversed() {
-            sum = GF65536.doubled(bigEndian: sum)
-            var places: UInt64 = 0
-            for (place, coefficient) in coefficients.enumerated() {
-                places |= UInt64(coefficient >> bit & 1) << UInt64(place)
-            }
-            while places != 0 {
-                let start = places.trailingZeroBitCount * stride + offset
-                sum ^= chunks.loadUnaligned(fromByteOffset: start, as: SIMD16<UInt16>.self)
-                places &= places - 1
+        // Two digits at once, for more would not be on the stack.
+        for shift in [8, 0] as [UInt16] {
+            withUnsafeTemporaryAllocation(of: SIMD16<UInt16>.self, capacity: 32) { sums in
+                sums.initialize(repeating: SIMD16())
+                nodes.forEachCoefficient(at: point) { place, coefficient in
+                    let symbols = chunks.loadUnaligned(
+                        fromByteOffset: place * stride + offset, as: SIMD16<UInt16>.self)
+                    sums[Int(coefficient >> shift & 15)] ^= symbols
+                    sums[16 + Int(coefficient >> (shift + 4) & 15)] ^= symbols
+                }
+                for start in [16, 0] {
+                    var half = 8
+                    while half > 0 {
+                        sum = GF65536.doubled(bigEndian: sum)
+                        for place in start + half..<start + 2 * half {
+                            sum ^= sums[place]
+                            sums[place - half] ^= sums[place]
+                        }
+                        half /= 2
+                    }
+                }
             }
         }
         return withUnsafeBytes(of: sum) { Bytes32($0) }
@@ -89,7 +104,7 @@ extension Bytes32 {
 /// The field of 2^16 elements, x^16 + x^12 + x^3 + x + 1 (0x1100B).
 enum GF65536 {
     /// Logarithms to the base x, and the powers of x, as what goes through here is public.
-    private static let tables: (logarithms: [UInt16], powers: [UInt16]) = {
+    fileprivate static let tables: (logarithms: [UInt16], powers: [UInt16]) = {
         var logarithms = [UInt16](repeating: 0, count: 1 << 16)
         var powers = [UInt16](repeating: 1, count: 1 << 16)
         var power: UInt16 = 1
@@ -102,7 +117,7 @@ enum GF65536 {
     }()
 
     /// How many elements are not zero.
-    private static let order = 65535
+    fileprivate static let order = 65535
 
     static func multiply(_ left: UInt16, _ right: UInt16) -> UInt16 {
         guard left != 0, right != 0 else { return 0 }
@@ -133,17 +148,30 @@ enum GF65536 {
         }
     }
 
-    /// What the value at each node counts for the value at `point`, which is no node.
-    static func lagrange(_ nodes: [UInt16], weights: [UInt16], at point: UInt16) -> [UInt16] {
-        let tables = tables
-        var product = 0
-        for node in nodes { product += Int(tables.logarithms[Int(point ^ node)]) }
-        product %= order
-        var result = weights
-        for (place, node) in nodes.enumerated() {
-            let quotient = product + order - Int(tables.logarithms[Int(point ^ node)])
-            result[place] = tables.powers[(quotient + Int(tables.logarithms[Int(weights[place])])) % order]
+    /// Different places whose values give a polynomial, and what is the same for every point it is computed at.
+    struct Nodes: Sendable {
+        private let places: [UInt16]
+        /// The logarithms of their barycentric weights.
+        private let weights: [Int]
+
+        init(_ places: [UInt16]) {
+            self.places = places
+            weights = GF65536.weights(places).map { Int(GF65536.tables.logarithms[Int($0)]) }
         }
-        return result
+
+        /// What the value at each node counts for the value at `point`, which is no node.
+        func forEachCoefficient(at point: UInt16, _ body: (_ place: Int, _ coefficient: UInt16) -> Void) {
+            let tables = GF65536.tables
+            var product = 0
+            for node in places { product += Int(tables.logarithms[Int(point ^ node)]) }
+            product = product % order + order
+            for place in places.indices {
+                var exponent = product - Int(tables.logarithms[Int(point ^ places[place])]) + weights[place]
+                // Below three times the order.
+                if exponent >= 2 * order { exponent -= 2 * order }
+                if exponent >= order { exponent -= order }
+                body(place, tables.powers[exponent])
+            }
+        }
     }
 }

@@ -70,18 +70,16 @@ struct SparsePostQuantumRatchet: Sendable {
 
     // MARK: Messages
 
-    /// The part for the next message, and the key to combine into that message's.
-    mutating func send(
-        random: inout some RandomSource
-    ) throws(RatchetError) -> (part: PostQuantumPart, key: SecretBytes) {
-        guard sending.next < UInt32.max else { throw .exhausted }
+    /// Steps to the next message: returns its part, and puts the keys of its place into `place`. The caller knows that the chain
+    /// is not at its end.
+    mutating func send(random: inout some RandomSource, into place: MessageKeys.Place) -> PostQuantumPart {
         let epoch = braid.epoch
         let (message, secret) = braid.send(random: &random)
         if let secret { add(secret) }
-        let part = PostQuantumPart(epoch: epoch, number: sending.next, message: message)
-        let key = sending.key.messageKey.secret
-        sending = Chain(key: sending.key.next, next: sending.next + 1)
-        return (part, key)
+        sending.key.derive(into: place)
+        sending.key.goOn(from: place)
+        defer { sending.next += 1 }
+        return PostQuantumPart(epoch: epoch, number: sending.next, message: message)
     }
 
     /// The keys of skipped messages: the end of one epoch's chain, then the beginning of the next one's.
@@ -94,43 +92,58 @@ struct SparsePostQuantumRatchet: Sendable {
             (self.key, left, self.following) = (key, count, following)
         }
 
-        /// The chain at the next skipped message.
-        mutating func next() -> ChainKey {
+        /// The chain goes on behind the next skipped message, whose keys are put into `place`.
+        mutating func next(into place: MessageKeys.Place) {
             if left == 0, let following { self = Passage(following, count: .max, then: nil) }
-            defer { (key, left) = (key.next, left - 1) }
-            return key
+            key.derive(into: place)
+            key.goOn(from: place)
+            left -= 1
         }
     }
 
-    /// Goes on to a message that is newer than all before it, and after which `gap` others are missing.
+    /// The keys at the place of a message that is newer than all before it, and after which `gap` others are missing. Nothing
+    /// changes before ``arrive(at:from:)``.
     ///
     /// - Throws: ``RatchetError/malformed`` where its numbers do not agree with that: no implementation of this protocol
     ///   counts so.
-    mutating func advance(to part: PostQuantumPart, gap: UInt32) throws(RatchetError) -> (SecretBytes, Passage) {
+    func derive(_ part: PostQuantumPart, gap: UInt32, into place: MessageKeys.Place) throws(RatchetError) {
         guard part.number < UInt32.max else { throw .exhausted }
-        let passage: Passage
-        let place: ChainKey
         if part.epoch == receivingEpoch + 1 {
             guard part.number >= receiving.next, part.number - receiving.next == gap else { throw .malformed }
-            passage = Passage(receiving.key, count: gap, then: nil)
-            place = receiving.key.advanced(by: gap)
+            receiving.key.derive(gap, into: place)
         } else {
-            guard part.epoch == receivingEpoch + 2, let following = nextReceiving, part.number <= gap else {
-                throw .malformed
-            }
-            passage = Passage(receiving.key, count: gap - part.number, then: following)
-            place = following.advanced(by: part.number)
+            guard part.epoch == receivingEpoch + 2, let nextReceiving, part.number <= gap else { throw .malformed }
+            nextReceiving.derive(part.number, into: place)
+        }
+    }
+
+    /// The `gap` messages on the way to one that ``derive(_:gap:into:)`` took.
+    func passage(to part: PostQuantumPart, gap: UInt32) -> Passage {
+        part.epoch == receivingEpoch + 1
+            ? Passage(receiving.key, count: gap, then: nil)
+            : Passage(receiving.key, count: gap - part.number, then: nextReceiving)
+    }
+
+    /// Goes on behind a message that has proven genuine, from its place.
+    mutating func arrive(at part: PostQuantumPart, from place: MessageKeys.Place) {
+        if part.epoch == receivingEpoch + 2, let following = nextReceiving {
+            receiving.key = following
             nextReceiving = nil
             receivingEpoch += 1
         }
-        receiving = Chain(key: place.next, next: part.number + 1)
-        return (place.messageKey.secret, passage)
+        receiving.key.goOn(from: place)
+        receiving.next = part.number + 1
     }
 
-    /// Gives the message's chunk to the braid. Throws as ``Braid/receive(_:epoch:)`` does.
-    mutating func take(_ part: PostQuantumPart) throws(RatchetError) {
+    /// What the message's chunk will do to the braid. Throws as ``Braid/receive(_:epoch:)`` does.
+    func effect(of part: PostQuantumPart) throws(RatchetError) -> Braid.Effect {
+        try braid.effect(of: part.message, epoch: part.epoch)
+    }
+
+    /// Lets it happen, after ``arrive(at:from:)``.
+    mutating func take(_ effect: Braid.Effect) {
         let epoch = braid.epoch
-        if let secret = try braid.receive(part.message, epoch: part.epoch) { add(secret) }
+        if let secret = braid.take(effect) { add(secret) }
         if braid.epoch > epoch, let key = nextSending {
             sending = Chain(key: key, next: 0)
             nextSending = nil

@@ -1,18 +1,25 @@
 import CLibcrypto
-import Synchronization
 
 /// AES-256-CBC with PKCS #7 padding (RFC 5652, section 6.3) by libcrypto, for the OMEMO profiles.
 extension Primitives {
-    /// The ciphertext is 1 to 16 bytes longer than the plaintext.
+    /// The size of a ciphertext: 1 to 16 bytes more than the plaintext.
+    static func sizeCBC(_ plaintextCount: Int) -> Int {
+        (plaintextCount / ChainedCipher.blockSize + 1) * ChainedCipher.blockSize
+    }
+
+    /// Appends the ciphertext.
     static func sealCBC(
-        _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer
-    ) -> [UInt8] {
-        let size = (plaintext.count / ChainedCipher.blockSize + 1) * ChainedCipher.blockSize
-        return [UInt8](unsafeUninitializedCapacity: size) { output, count in
-            let output = UnsafeMutableRawBufferPointer(output)
-            let written = ChainedCipher.withOne { $0.run(plaintext, key: key, iv: iv, isSealing: true, into: output) }
-            precondition(written == size, "AES-CBC cannot fail with a key and an IV of the right size")
-            count = size
+        _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer,
+        into output: inout [UInt8]
+    ) {
+        let size = sizeCBC(plaintext.count)
+        output.append(addingCapacity: size) { output in
+            output.appendBytes(size) { bytes in
+                let written = ChainedCipher.withOne {
+                    $0.run(plaintext, key: key, iv: iv, isSealing: true, into: bytes)
+                }
+                precondition(written == size, "AES-CBC cannot fail with a key and an IV of the right size")
+            }
         }
     }
 
@@ -42,7 +49,7 @@ extension Primitives {
 /// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
 private final class ChainedCipher: @unchecked Sendable {
     static let blockSize = 16
-    private static let pool = Mutex<[ChainedCipher]>([])
+    private static let pool = Pool<ChainedCipher>()
     private static let zeros = [UInt8](repeating: 0, count: KeySize.aes256)
 
     private let cipher: OpaquePointer
@@ -60,10 +67,10 @@ private final class ChainedCipher: @unchecked Sendable {
     }
 
     static func withOne<Result>(_ body: (ChainedCipher) -> Result) -> Result {
-        let context = pool.withLock { $0.popLast() } ?? ChainedCipher()
+        let context = pool.take() ?? ChainedCipher()
         defer {
             EVP_CipherInit_ex(context.cipher, nil, nil, zeros, zeros, 1)
-            pool.withLock { $0.append(context) }
+            pool.giveBack(context)
         }
         return body(context)
     }

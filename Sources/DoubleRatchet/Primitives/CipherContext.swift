@@ -1,10 +1,8 @@
 import CLibcrypto
-import Synchronization
 
-/// AES-256 and GHASH of libcrypto in contexts that are used again and again, for making one takes longer than a message.
+/// AES-256 and GHASH of libcrypto, and memory for the secrets of one message, on loan from a pool.
 ///
-/// Neither keeps a key: what was used for a message is overwritten with zeros before the context goes back. There are never
-/// more contexts than threads that sealed or opened something at the same time.
+/// None keeps a key: what was used for a message is overwritten with zeros before the context goes back.
 ///
 /// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
 final class CipherContext: @unchecked Sendable {
@@ -12,13 +10,18 @@ final class CipherContext: @unchecked Sendable {
     /// What is worked on at once.
     static let chunkSize = 1024
 
-    private static let pool = Mutex<[CipherContext]>([])
+    private static let pool = Pool<CipherContext>()
     private static let zeros = [UInt8](repeating: 0, count: chunkSize)
 
     private let cipher: OpaquePointer
     private let hash: OpaquePointer
     /// Room for counter blocks or reversed blocks. Zero between two uses.
     let chunk: UnsafeMutableRawBufferPointer
+    /// Room for the keys of one message. Zero between two uses.
+    let keys: MessageKeys
+    /// Room for one opened header. Zero between two uses.
+    let header: UnsafeMutableRawBufferPointer
+    private let secrets: UnsafeMutableRawBufferPointer
     /// What libcrypto's GHASH asks its block cipher for: the hash key, then the mask of the tag.
     private let answer: UnsafeMutableRawBufferPointer
     private var hasHashKey = false
@@ -28,6 +31,10 @@ final class CipherContext: @unchecked Sendable {
         chunk.initializeMemory(as: UInt8.self, repeating: 0)
         answer = .allocate(byteCount: Self.blockSize, alignment: 16)
         answer.initializeMemory(as: UInt8.self, repeating: 0)
+        secrets = .allocate(byteCount: MessageKeys.size + MessageHeader.maximumSize, alignment: 64)
+        secrets.initializeMemory(as: UInt8.self, repeating: 0)
+        keys = MessageKeys(UnsafeMutableRawBufferPointer(rebasing: secrets[..<MessageKeys.size]))
+        header = UnsafeMutableRawBufferPointer(rebasing: secrets[MessageKeys.size...])
         guard let cipher = EVP_CIPHER_CTX_new(), let aes = EVP_CIPHER_fetch(nil, "AES-256-ECB", nil),
             EVP_EncryptInit_ex(cipher, aes, nil, Self.zeros, nil) == 1,
             let hash = CRYPTO_gcm128_new(answer.baseAddress, Self.answerBlock)
@@ -42,19 +49,23 @@ final class CipherContext: @unchecked Sendable {
         CRYPTO_gcm128_release(hash)
         chunk.deallocate()
         answer.deallocate()
+        secrets.deallocate()
     }
 
-    /// Lends a context to `body` and overwrites its keys afterwards.
-    static func withOne<Result>(_ body: (CipherContext) -> Result) -> Result {
-        let context = pool.withLock { $0.popLast() } ?? CipherContext()
+    /// Lends a context to `body` and overwrites its secrets afterwards.
+    static func withOne<Result, Failure: Error>(
+        _ body: (CipherContext) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        let context = pool.take() ?? CipherContext()
         defer {
             context.wipe()
-            pool.withLock { $0.append(context) }
+            pool.giveBack(context)
         }
-        return body(context)
+        return try body(context)
     }
 
     private func wipe() {
+        SecretBytes.wipe(secrets)
         Self.zeros.withUnsafeBytes {
             setKey(UnsafeRawBufferPointer(rebasing: $0[..<KeySize.aes256]))
             guard hasHashKey else { return }

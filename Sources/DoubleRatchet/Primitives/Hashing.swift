@@ -58,33 +58,63 @@ extension Primitives {
     private struct CodeKey {
         /// After the inner pad, after the outer pad, and one to work with.
         private let states: UnsafeMutablePointer<SHA256_CTX>
+        /// One block of a hash.
+        private let block: UnsafeMutableRawBufferPointer
+
+        /// What both hashes have begun with where there is no key, as in HKDF without a salt: always the same.
+        private static let withoutKey: (inner: SHA256_CTX, outer: SHA256_CTX) = with(filling: begin, nothing) {
+            ($0.states[0], $0.states[1])
+        }
 
         /// Lends a key to `body` and wipes it.
         static func with<Result>(_ key: UnsafeRawBufferPointer, _ body: (CodeKey) -> Result) -> Result {
-            precondition(key.count <= blockSize)
+            guard key.isEmpty else { return with(filling: begin, key, body) }
+            return with(
+                filling: { code, _ in (code.states[0], code.states[1]) = withoutKey }, key, body)
+        }
+
+        private static func with<Result>(
+            filling fill: (CodeKey, UnsafeRawBufferPointer) -> Void, _ key: UnsafeRawBufferPointer,
+            _ body: (CodeKey) -> Result
+        ) -> Result {
             let stateSize = MemoryLayout<SHA256_CTX>.stride
             return withUnsafeTemporaryAllocation(byteCount: blockSize + 3 * stateSize, alignment: 16) { memory in
                 defer { SecretBytes.wipe(memory) }
-                let pad = UnsafeMutableRawBufferPointer(rebasing: memory[..<blockSize])
                 let states = UnsafeMutableRawBufferPointer(rebasing: memory[blockSize...])
                     .bindMemory(to: SHA256_CTX.self)
                 guard let first = states.baseAddress else { preconditionFailure("there is memory") }
-                pad.initializeMemory(as: UInt8.self, repeating: 0)
-                pad.copyMemory(from: key)
-                mask(pad, 0x3636_3636_3636_3636)
-                SHA256_Init(first)
-                SHA256_Update(first, pad.baseAddress, blockSize)
-                mask(pad, 0x3636_3636_3636_3636 ^ 0x5C5C_5C5C_5C5C_5C5C)
-                SHA256_Init(first + 1)
-                SHA256_Update(first + 1, pad.baseAddress, blockSize)
-                return body(CodeKey(states: first))
+                let code = CodeKey(states: first, block: UnsafeMutableRawBufferPointer(rebasing: memory[..<blockSize]))
+                fill(code, key)
+                return body(code)
             }
+        }
+
+        private static func begin(_ code: CodeKey, with key: UnsafeRawBufferPointer) {
+            precondition(key.count <= blockSize)
+            let (states, pad) = (code.states, code.block)
+            pad.initializeMemory(as: UInt8.self, repeating: 0)
+            pad.copyMemory(from: key)
+            mask(pad, 0x3636_3636_3636_3636)
+            SHA256_Init(states)
+            SHA256_Update(states, pad.baseAddress, blockSize)
+            mask(pad, 0x3636_3636_3636_3636 ^ 0x5C5C_5C5C_5C5C_5C5C)
+            SHA256_Init(states + 1)
+            SHA256_Update(states + 1, pad.baseAddress, blockSize)
         }
 
         func code(
             _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, _ third: UnsafeRawBufferPointer,
             into code: UnsafeMutableRawBufferPointer
         ) {
+            let count = first.count + second.count + third.count
+            guard count > Self.longestBlock else {
+                block.copyMemory(from: first)
+                UnsafeMutableRawBufferPointer(rebasing: block[first.count...]).copyMemory(from: second)
+                UnsafeMutableRawBufferPointer(rebasing: block[(first.count + second.count)...]).copyMemory(from: third)
+                finish(0, count, into: block)
+                finish(1, hashSize, into: code)
+                return
+            }
             let state = states + 2
             state.update(from: states, count: 1)
             SHA256_Update(state, first.baseAddress, first.count)
@@ -94,6 +124,24 @@ extension Primitives {
             state.update(from: states + 1, count: 1)
             SHA256_Update(state, code.baseAddress, hashSize)
             SHA256_Final(code.octets, state)
+        }
+
+        /// What fits into a block with its padding (FIPS 180-4, section 5.1.1). That is done here, for a step of a chain hashes
+        /// one byte, and the library's way of doing it takes longer than the hash.
+        private static let longestBlock = blockSize - 9
+
+        /// The hash of what the state `index` has begun with and the first `count` bytes of the block.
+        private func finish(_ index: Int, _ count: Int, into hash: UnsafeMutableRawBufferPointer) {
+            UnsafeMutableRawBufferPointer(rebasing: block[count...]).initializeMemory(as: UInt8.self, repeating: 0)
+            block[count] = 0x80
+            block.storeBytes(
+                of: UInt16(8 * (blockSize + count)).bigEndian, toByteOffset: blockSize - 2, as: UInt16.self)
+            states[2].h = states[index].h
+            SHA256_Transform(states + 2, block.octets)
+            let words = UnsafeMutableRawPointer(states + 2).assumingMemoryBound(to: UInt32.self)
+            for word in 0..<hashSize / 4 {
+                hash.storeBytes(of: words[word].bigEndian, toByteOffset: 4 * word, as: UInt32.self)
+            }
         }
     }
 
@@ -123,7 +171,24 @@ extension Primitives {
         }
     }
 
-    /// HMAC-SHA256 of one byte: the step of a chain.
+    /// The first half of `KDF_CK` is the HMAC of 01, the second of 02 (Double Ratchet, section 7.2).
+    static let messageByte: UInt8 = 0x01
+    static let chainByte: UInt8 = 0x02
+
+    /// Both halves, one after the other, into 64 bytes, where the key may be.
+    static func stepChain(_ key: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer) {
+        CodeKey.with(key) { key in
+            let (message, chain) = (messageByte, chainByte)
+            Swift.withUnsafeBytes(of: message) {
+                key.code($0, nothing, nothing, into: UnsafeMutableRawBufferPointer(rebasing: output[..<hashSize]))
+            }
+            Swift.withUnsafeBytes(of: chain) {
+                key.code($0, nothing, nothing, into: UnsafeMutableRawBufferPointer(rebasing: output[hashSize...]))
+            }
+        }
+    }
+
+    /// HMAC-SHA256 of one byte: half a step of a chain.
     static func hmac(key: SecretBytes, byte: UInt8, into code: UnsafeMutableRawBufferPointer) {
         key.withUnsafeBytes { key in
             Swift.withUnsafeBytes(of: byte) { hmac(key: key, $0, into: code) }

@@ -3,8 +3,46 @@
 /// libcrypto 3.0 has no such cipher, and swift-crypto's makes arrays and objects for every message. What is done here by hand
 /// is to reverse and to count bytes, in steps that depend on lengths only.
 extension CipherContext {
-    /// Section 4, `derive_keys`: takes the two keys that belong to this key and nonce.
-    func deriveKeys(_ key: UnsafeRawBufferPointer, _ nonce: UnsafeRawBufferPointer) {
+    /// The nonce of keys that are used once (Double Ratchet, section 7.2, allows a constant one for those) or never for the same
+    /// plaintext. A state that was rolled back or cloned would use a key twice; then SIV reveals only whether the two
+    /// messages are equal.
+    static let zeroNonce = [UInt8](repeating: 0, count: KeySize.nonce)
+
+    /// Section 4, `encrypt`, under the key that is set: puts the ciphertext in place of the text, and its tag behind it, into the
+    /// last 16 of `bytes`.
+    func seal(
+        _ bytes: UnsafeMutableRawBufferPointer, nonce: UnsafeRawBufferPointer,
+        authenticating data: UnsafeRawBufferPointer
+    ) {
+        let text = UnsafeMutableRawBufferPointer(rebasing: bytes.dropLast(KeySize.tag))
+        deriveKeys(nonce)
+        withUnsafeTemporaryAllocation(byteCount: KeySize.tag, alignment: 16) { tag in
+            makeTag(tag, of: UnsafeRawBufferPointer(text), authenticating: data, nonce)
+            applyStream(of: UnsafeRawBufferPointer(tag), to: text)
+            UnsafeMutableRawBufferPointer(rebasing: bytes[text.count...]).copyMemory(from: UnsafeRawBufferPointer(tag))
+        }
+    }
+
+    /// Section 5, `decrypt`, under the key that is set: whether `sealed`, 16 bytes longer than `text`, is genuine. `text` holds what
+    /// was in it then, and zeros otherwise.
+    func open(
+        _ sealed: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer, authenticating data: UnsafeRawBufferPointer,
+        into text: UnsafeMutableRawBufferPointer
+    ) -> Bool {
+        let tag = UnsafeRawBufferPointer(rebasing: sealed.suffix(KeySize.tag))
+        text.copyMemory(from: UnsafeRawBufferPointer(rebasing: sealed.dropLast(KeySize.tag)))
+        deriveKeys(nonce)
+        applyStream(of: tag, to: text)
+        let isGenuine = withUnsafeTemporaryAllocation(byteCount: KeySize.tag, alignment: 16) { expected in
+            makeTag(expected, of: UnsafeRawBufferPointer(text), authenticating: data, nonce)
+            return SecretBytes.areEqual(UnsafeRawBufferPointer(expected), tag)
+        }
+        if !isGenuine { SecretBytes.wipe(text) }
+        return isGenuine
+    }
+
+    /// Section 4, `derive_keys`: takes the two keys that belong to the key that is set and this nonce.
+    private func deriveKeys(_ nonce: UnsafeRawBufferPointer) {
         precondition(nonce.count == KeySize.nonce)
         withUnsafeTemporaryAllocation(byteCount: 6 * Self.blockSize, alignment: 16) { blocks in
             defer { SecretBytes.wipe(blocks) }
@@ -13,7 +51,6 @@ extension CipherContext {
                 blocks.storeBytes(of: UInt32(index).littleEndian, toByteOffset: start, as: UInt32.self)
                 UnsafeMutableRawBufferPointer(rebasing: blocks[(start + 4)...]).copyMemory(from: nonce)
             }
-            setKey(key)
             encrypt(blocks)
             // The keys are made of the first halves.
             for index in 1..<6 {
@@ -26,7 +63,7 @@ extension CipherContext {
     }
 
     /// Section 4, the first half of `encrypt`: the tag, which is also what the key stream begins with.
-    func makeTag(
+    private func makeTag(
         _ tag: UnsafeMutableRawBufferPointer, of text: UnsafeRawBufferPointer,
         authenticating data: UnsafeRawBufferPointer, _ nonce: UnsafeRawBufferPointer
     ) {
@@ -37,7 +74,7 @@ extension CipherContext {
     }
 
     /// Section 4, `AES_CTR`: adds the key stream, which counts in the first four bytes, from the tag on.
-    func applyStream(of tag: UnsafeRawBufferPointer, to text: UnsafeMutableRawBufferPointer) {
+    private func applyStream(of tag: UnsafeRawBufferPointer, to text: UnsafeMutableRawBufferPointer) {
         let low = UInt64(littleEndian: tag.loadUnaligned(as: UInt64.self))
         let high = tag.loadUnaligned(fromByteOffset: 8, as: UInt64.self) | UInt64(bigEndian: 0x80)
         var counter = UInt32(truncatingIfNeeded: low)

@@ -6,17 +6,14 @@ extension Primitives {
         _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) {
-        let start = output.count
-        output.append(contentsOf: plaintext)
-        withUnsafeTemporaryAllocation(byteCount: KeySize.tag, alignment: 16) { tag in
-            CipherContext.withOne { context in
-                context.deriveKeys(key, nonce)
-                data.withUnsafeBytes { context.makeTag(tag, of: plaintext, authenticating: $0, nonce) }
-                output.withUnsafeMutableBytes {
-                    context.applyStream(of: UnsafeRawBufferPointer(tag), to: .init(rebasing: $0[start...]))
+        output.append(addingCapacity: plaintext.count + KeySize.tag) { output in
+            output.appendBytes(plaintext.count + KeySize.tag) { bytes in
+                bytes.copyMemory(from: plaintext)
+                CipherContext.withOne { context in
+                    context.setKey(key)
+                    data.withUnsafeBytes { context.seal(bytes, nonce: nonce, authenticating: $0) }
                 }
             }
-            output.append(contentsOf: tag)
         }
     }
 
@@ -26,55 +23,21 @@ extension Primitives {
         authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
         guard sealed.count >= KeySize.tag else { throw .authenticationFailed }
-        let tag = UnsafeRawBufferPointer(rebasing: sealed.suffix(KeySize.tag))
-        let start = output.count
-        output.append(contentsOf: sealed.dropLast(KeySize.tag))
-        let isGenuine = output.withUnsafeMutableBytes { output in
-            let text = UnsafeMutableRawBufferPointer(rebasing: output[start...])
-            return CipherContext.withOne { context in
-                context.deriveKeys(key, nonce)
-                context.applyStream(of: tag, to: text)
-                let isGenuine = withUnsafeTemporaryAllocation(byteCount: KeySize.tag, alignment: 16) { expected in
-                    data.withUnsafeBytes {
-                        context.makeTag(expected, of: UnsafeRawBufferPointer(text), authenticating: $0, nonce)
-                    }
-                    return SecretBytes.areEqual(UnsafeRawBufferPointer(expected), tag)
+        try output.append(addingCapacity: sealed.count - KeySize.tag) { (output) throws(RatchetError) in
+            try output.appendBytes(sealed.count - KeySize.tag) { (text) throws(RatchetError) in
+                let isGenuine = CipherContext.withOne { context in
+                    context.setKey(key)
+                    return data.withUnsafeBytes { context.open(sealed, nonce: nonce, authenticating: $0, into: text) }
                 }
-                if !isGenuine { SecretBytes.wipe(text) }
-                return isGenuine
+                guard isGenuine else { throw .authenticationFailed }
             }
-        }
-        guard isGenuine else {
-            output.removeSubrange(start...)
-            throw .authenticationFailed
-        }
-    }
-
-    // MARK: With the constant nonce
-
-    /// A session's keys seal one message each, so its nonce carries nothing; it is the constant zero.
-    static let zeroNonce = [UInt8](repeating: 0, count: KeySize.nonce)
-
-    static func seal(
-        _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, authenticating data: [UInt8],
-        into output: inout [UInt8]
-    ) {
-        zeroNonce.withUnsafeBytes { seal(plaintext, key: key, nonce: $0, authenticating: data, into: &output) }
-    }
-
-    static func open(
-        _ sealed: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, authenticating data: [UInt8],
-        into output: inout [UInt8]
-    ) throws(RatchetError) {
-        try zeroNonce.span.withUnsafeBytes { (nonce) throws(RatchetError) in
-            try open(sealed, key: key, nonce: nonce, authenticating: data, into: &output)
         }
     }
 
     // MARK: With keys and nonces that are kept
 
     static func seal(
-        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = zeroNonce,
+        _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = CipherContext.zeroNonce,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) {
         key.withUnsafeBytes { key in
@@ -83,13 +46,27 @@ extension Primitives {
     }
 
     static func open(
-        _ sealed: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = zeroNonce,
+        _ sealed: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = CipherContext.zeroNonce,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
         try key.withUnsafeBytes { (key) throws(RatchetError) in
             try nonce.span.withUnsafeBytes { (nonce) throws(RatchetError) in
                 try open(sealed, key: key, nonce: nonce, authenticating: data, into: &output)
             }
+        }
+    }
+}
+
+extension OutputSpan<UInt8> {
+    /// Appends `count` bytes that `fill` writes, or none where it throws.
+    mutating func appendBytes<Failure: Error>(
+        _ count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void
+    ) throws(Failure) {
+        try withUnsafeMutableBufferPointer { (buffer, initialized) throws(Failure) in
+            let end = initialized + count
+            precondition(end <= buffer.count, "there is room")
+            try fill(UnsafeMutableRawBufferPointer(UnsafeMutableBufferPointer(rebasing: buffer[initialized..<end])))
+            initialized = end
         }
     }
 }

@@ -112,3 +112,16 @@ struct OMEMOPair: ~Copyable {
         self.random = random
     }
 }
+
+extension OMEMOMessage {
+    /// What the MAC is made over, except for the identities.
+    static func authenticated(
+        profile: OMEMOProfile, ratchetKey: Bytes32, number: UInt32, previousCount: UInt32, ciphertext: [UInt8]
+    ) -> [UInt8] {
+        var output: [UInt8] = []
+        writeHead(
+            profile: profile, ratchetKey: ratchetKey, number: number, previousCount: previousCount,
+            ciphertextCount: ciphertext.count, into: &output)
+        return output + ciphertext
+    }
+}

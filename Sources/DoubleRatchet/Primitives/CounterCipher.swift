@@ -1,9 +1,9 @@
 import Crypto
 
-/// The cipher that only payloads of the profile `axolotl` use. Opened plaintexts pass through heap memory that the cryptographic
-/// library frees without wiping.
+/// AES-GCM (NIST SP 800-38D) by swift-crypto, for payloads of the OMEMO profile `axolotl` only. Opened plaintexts pass through
+/// heap memory that the library frees without wiping.
 extension Primitives {
-    /// AES-GCM (NIST SP 800-38D) without associated data.
+    /// Ciphertext and tag, without associated data.
     static func sealGCM(
         _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8]
     ) -> (ciphertext: [UInt8], tag: [UInt8]) {

@@ -1,0 +1,115 @@
+import Testing
+
+@testable import DoubleRatchet
+
+@Suite("Memory: the caller's, and what stays in its place")
+struct MemoryTests {
+    private let data: [UInt8] = [4, 5]
+
+    private func sealed(_ text: [UInt8], _ session: inout Session, _ random: inout SeededRandomSource) throws -> [UInt8]
+    {
+        let room = text.count + Session.maximumOverhead + (session.isEstablished ? 0 : Session.maximumPreKeyPart)
+        return try [UInt8](capacity: room) { (output) throws(RatchetError) in
+            try session.encrypt(text.span, associatedData: data.span, random: &random, into: &output)
+        }
+    }
+
+    private func opened(_ message: [UInt8], _ session: inout Session) throws(RatchetError) -> [UInt8] {
+        try [UInt8](capacity: message.count - Session.minimumOverhead) { (output) throws(RatchetError) in
+            _ = try session.decrypt(message.span, associatedData: data.span, into: &output)
+        }
+    }
+
+    @Test("into the caller's memory goes what goes into an array, byte for byte") func callersMemory() throws {
+        var pair = try Pair(seed: 950)
+        // The same two ends once more, with the same randomness ahead.
+        var alice = try restored(pair.alice.state)
+        var bob = try restored(pair.bob.state)
+        for length in [0, 1, 15, 16, 17, 100, 2000] {
+            let text = pair.random.bytes(length)
+            var random = pair.random
+            let message = try pair.alice.seal(text, data: data, random: &pair.random)
+            #expect(try sealed(text, &alice, &random) == message)
+            #expect(try opened(message, &bob) == text)
+            #expect(try pair.bob.open(message, data: data) == text)
+            let answer = try pair.bob.seal(text, data: data, random: &pair.random)
+            #expect(try sealed(text, &bob, &random) == answer)
+            #expect(try opened(answer, &alice) == text)
+            #expect(try pair.alice.open(answer, data: data) == text)
+            #expect(pair.alice.state == alice.state)
+            #expect(pair.bob.state == bob.state)
+        }
+    }
+
+    @Test("with a first message too, which has no more room than it needs at most") func firstMessage() throws {
+        var random = SeededRandomSource(951)
+        let device = Device(&random)
+        var alice = try Session.initiate(
+            identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random)
+        let message = try sealed([1, 2, 3], &alice, &random)
+        var plaintext: [UInt8] = [9]
+        _ = try device.respond(to: message, data: data, into: &plaintext)
+        #expect(plaintext == [9, 1, 2, 3])
+    }
+
+    @Test("room for the plaintext is enough for every message, also for one without a header") func exactRoom() throws {
+        var pair = try Pair(seed: 955)
+        for size in [0, 16, 48] {
+            let forged = [0x20, 0] + [UInt8](repeating: 3, count: 1 + 2 * KeySize.tag + size)
+            #expect(forged.count == Session.minimumOverhead + size)
+            #expect(throws: RatchetError.authenticationFailed) { _ = try opened(forged, &pair.bob) }
+        }
+        #expect(throws: RatchetError.malformed) { _ = try opened([UInt8](repeating: 0x20, count: 40), &pair.bob) }
+    }
+
+    @Test("a refusal leaves the caller's memory as full as it was") func refusal() throws {
+        var pair = try Pair(seed: 952)
+        var message = try sealed([1, 2, 3], &pair.alice, &pair.random)
+        message[message.count - 1] ^= 1
+        let before = pair.bob.state
+        let memory = try [UInt8](capacity: 200) { (output) throws(RatchetError) in
+            output.append(7)
+            #expect(throws: RatchetError.authenticationFailed) {
+                _ = try pair.bob.decrypt(message.span, associatedData: data.span, into: &output)
+            }
+        }
+        #expect(memory == [7])
+        #expect(pair.bob.state == before)
+    }
+
+    /// Without a step nobody but the session holds a chain's key, so the next one is written over it. A copy of a chain that
+    /// lives on somewhere, and with it the past key, shows here.
+    @Test("chains step in their place: no key of the past stays, and none is allocated") func inPlace() throws {
+        var pair = try Pair(seed: 953)
+        _ = try pair.bob.open(try pair.alice.seal([], random: &pair.random))
+        let sending = pair.alice.ratchet.sending.map { ObjectIdentifier($0.key.secret) }
+        let receiving = pair.bob.ratchet.receiving.map { ObjectIdentifier($0.key.secret) }
+        let others = [
+            ObjectIdentifier(pair.alice.ratchet.postQuantum.sending.key.secret),
+            ObjectIdentifier(pair.bob.ratchet.postQuantum.receiving.key.secret),
+        ]
+        var last: [UInt8] = []
+        for _ in 0..<50 {
+            let message = try pair.alice.seal([1], random: &pair.random)
+            #expect(try pair.bob.open(message) == [1])
+            let key = try #require(pair.bob.ratchet.receiving?.key.secret).array
+            #expect(key != last)
+            last = key
+        }
+        #expect(pair.alice.ratchet.sending.map { ObjectIdentifier($0.key.secret) } == sending)
+        #expect(pair.bob.ratchet.receiving.map { ObjectIdentifier($0.key.secret) } == receiving)
+        #expect(ObjectIdentifier(pair.alice.ratchet.postQuantum.sending.key.secret) == others[0])
+        #expect(ObjectIdentifier(pair.bob.ratchet.postQuantum.receiving.key.secret) == others[1])
+    }
+
+    @Test("so do those of the OMEMO profiles", arguments: OMEMOProfile.allCases)
+    func inPlace(_ profile: OMEMOProfile) throws {
+        var pair = try OMEMOPair(profile, seed: 954)
+        _ = try pair.bob.open(try pair.alice.seal([1], random: &pair.random))
+        let sending = pair.alice.ratchet.sending.map { ObjectIdentifier($0.key.secret) }
+        let receiving = pair.bob.ratchet.receiving.map { ObjectIdentifier($0.key.secret) }
+        for _ in 0..<50 { _ = try pair.bob.open(try pair.alice.seal([1], random: &pair.random)) }
+        #expect(pair.alice.ratchet.sending.map { ObjectIdentifier($0.key.secret) } == sending)
+        #expect(pair.bob.ratchet.receiving.map { ObjectIdentifier($0.key.secret) } == receiving)
+    }
+}
