@@ -1,4 +1,4 @@
-/// Our own limits, each with its reason. Sizes that a specification fixes are in ``KeySize``.
+/// Our own limits, each with its reason. Sizes that a specification fixes are in `KeySize`.
 public enum RatchetLimits {
     /// Messages that one header may skip in one chain: the specification's `MAX_SKIP`.
     ///

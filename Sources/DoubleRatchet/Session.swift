@@ -1,8 +1,8 @@
 /// A session between two devices: PQXDH to begin with, the Triple Ratchet with encrypted headers from then on.
 ///
 /// It knows nothing of accounts, storage or time. It cannot be copied, because two copies would use the same keys. The caller
-/// stores the state after ``encrypt(_:associatedData:random:into:)`` before the message leaves, and after
-/// ``decrypt(_:associatedData:into:)`` before the plaintext is delivered. What throws changes nothing: not the session,
+/// stores the state after ``encrypt(_:associatedData:random:into:)-(_,_,_,[UInt8])`` before the message leaves, and after
+/// ``decrypt(_:associatedData:into:)-(_,_,[UInt8])`` before the plaintext is delivered. What throws changes nothing: not the session,
 /// not one byte of its state, not the output array.
 ///
 /// Every message authenticates `initiator's identity || responder's identity || header || associated data`, where the
@@ -81,10 +81,11 @@ public struct Session: ~Copyable, Sendable {
     ///
     /// - Parameters:
     ///   - identity: our own identity.
-    ///   - signedPreKey: the one that ``PreKeyMessage/header(of:)`` names; so are `oneTimePreKey`, nil where it names
-    ///     none, and `kemPreKey`.
+    ///   - signedPreKey: the one that ``PreKeyMessage/header(of:)`` names.
+    ///   - oneTimePreKey: the one that it names, nil where it names none.
+    ///   - kemPreKey: the one that it names.
     ///   - message: the first message, or any later one before our first reply.
-    ///   - associatedData: what the sender bound; see ``encrypt(_:associatedData:random:into:)``.
+    ///   - associatedData: what the sender bound; see ``encrypt(_:associatedData:random:into:)-(_,_,_,[UInt8])``.
     ///   - expected: the identity that the caller has pinned for this peer, if any.
     ///   - plaintext: the opened message is appended.
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, ``RatchetError/unknownPreKey``,

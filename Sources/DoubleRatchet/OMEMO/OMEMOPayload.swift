@@ -31,7 +31,10 @@ public struct OMEMOPayload: Sendable {
 
     /// Seals a payload under a fresh key.
     ///
-    /// - Parameter random: 32 bytes are taken in omemo2, 28 in axolotl.
+    /// - Parameters:
+    ///   - plaintext: any length, also none.
+    ///   - profile: how, and for whom.
+    ///   - random: 32 bytes are taken in omemo2, 28 in axolotl.
     public static func seal(
         _ plaintext: Span<UInt8>, profile: OMEMOProfile, random: inout some RandomSource
     ) -> OMEMOPayload {
@@ -66,6 +69,8 @@ public struct OMEMOPayload: Sendable {
     ///   - ciphertext: from the `payload` element.
     ///   - iv: from the `iv` element in axolotl: 12 bytes, or 16 from old clients; empty in omemo2.
     ///   - keyMaterial: what ``OMEMOSession/decrypt(_:isKeyExchange:into:)`` appended.
+    ///   - profile: that of the session.
+    ///   - output: the plaintext is appended.
     /// - Throws: ``RatchetError/malformed`` for other lengths, ``RatchetError/authenticationFailed`` where the payload is
     ///   not the one that the key material was sent for.
     public static func open(

@@ -2,7 +2,7 @@
 ///
 /// What goes through it is the key material of a payload (``OMEMOPayload``), once for each recipient device; everything
 /// in XML is the gateway's matter. It knows nothing of accounts, storage or time, and cannot be copied, because two copies
-/// would use the same keys. The caller stores the state after ``encrypt(_:random:into:)`` before the message leaves, and
+/// would use the same keys. The caller stores the state after `encrypt(_:random:into:)` before the message leaves, and
 /// after ``decrypt(_:isKeyExchange:into:)`` before the plaintext is delivered. What throws changes nothing: not the session,
 /// not one byte of its state, not the output array.
 ///
@@ -102,7 +102,8 @@ public struct OMEMOSession: ~Copyable, Sendable {
     ///
     /// - Parameters:
     ///   - identity: our own identity.
-    ///   - signedPreKey: the one that the ``OMEMOKeyExchange`` of the message names; so is `preKey`.
+    ///   - signedPreKey: the one that the ``OMEMOKeyExchange`` of the message names.
+    ///   - preKey: the one that it names as well.
     ///   - message: the first message, or any later one before our first reply.
     ///   - profile: the profile of the element that the message came in.
     ///   - expected: the identity that the caller has pinned for this device, if any.
