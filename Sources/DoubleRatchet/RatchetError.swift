@@ -29,6 +29,11 @@ public enum RatchetError: Error, Hashable, Sendable, CaseIterable {
     case differentSession
     /// A counter has reached `UInt32.max`: this chain can carry no further message. Start a new session.
     case exhausted
+    /// The message is from the peer, and does not go on from where the two were: the peer's state or ours was rolled back or
+    /// cloned and has gone another way since. It never opens, nor do most after it. Begin a new session.
+    case diverged
+    /// A sealed state is authentic and older than the one that was stored last. Going on with it would use keys again.
+    case rolledBack
     /// A group message names another sender key than this receiver's: try another receiver, or ask for a distribution.
     case unknownSenderKey
     /// A group message is older than the distribution that its receiver was made from. It can never be opened here.

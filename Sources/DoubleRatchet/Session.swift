@@ -228,7 +228,8 @@ public struct Session: ~Copyable, Sendable {
     /// - Returns: the gap that the message left.
     /// - Throws: ``RatchetError/duplicate``, ``RatchetError/tooFarAhead``, ``RatchetError/authenticationFailed``,
     ///   ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``,
-    ///   ``RatchetError/invalidKey``, ``RatchetError/differentSession``, ``RatchetError/exhausted``.
+    ///   ``RatchetError/invalidKey``, ``RatchetError/differentSession``, ``RatchetError/diverged``,
+    ///   ``RatchetError/exhausted``.
     public mutating func decrypt(
         _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
     ) throws(RatchetError) -> Received {

@@ -21,8 +21,8 @@ extension TripleRatchet {
     mutating func receive(_ opening: Opening) throws(RatchetError) -> Int {
         // Only what is needed is taken out of a chain: who held its key would keep it from being stepped in place.
         if let headerKey = receiving?.headerKey, let header = try open(opening, with: headerKey) {
-            // No sender puts another ratchet key into the same chain.
-            guard header.ratchetKey == peerKey else { throw .malformed }
+            // No sender puts another ratchet key into the same chain, but one that was rolled back to before it.
+            guard header.ratchetKey == peerKey else { throw .diverged }
             return try receiveCurrent(header, opening)
         }
         if sending != nil, let header = try open(opening, with: nextReceivingHeader) {

@@ -136,7 +136,7 @@ struct SessionTests {
         #expect(pair.bob.refusal(of: pair.bob.forged(.current, current, 1 + limit, 0)) == .authenticationFailed)
         // Nothing was sent since: no new key can be genuine, and no work is done for one.
         let unknown = AgreementKeyPair(random: &pair.random).publicKey.bytes.array
-        #expect(pair.bob.refusal(of: pair.bob.forged(.current, unknown, 2, 0)) == .malformed)
+        #expect(pair.bob.refusal(of: pair.bob.forged(.current, unknown, 2, 0)) == .diverged)
         #expect(pair.bob.refusal(of: pair.bob.forged(.next, unknown, .max, 0)) == .authenticationFailed)
         _ = try pair.bob.seal([], random: &pair.random)
         #expect(pair.bob.refusal(of: pair.bob.forged(.next, unknown, .max, 0)) == .tooFarAhead)

@@ -34,13 +34,6 @@ import Testing
         return SenderKey(random: &random).distribution
     }
 
-    private static var several: SeveralRecipients {
-        var several = SeveralRecipients()
-        several.wrapped = [(DeviceID(1), [1, 2, 3]), (DeviceID(2), [])]
-        several.sealedBody = [UInt8](repeating: 9, count: 30)
-        return several
-    }
-
     /// What a parser makes of bytes, written again; nothing where it throws.
     typealias Parser = @Sendable ([UInt8]) -> [UInt8]?
 
@@ -67,11 +60,10 @@ import Testing
             "peer": ({ try? Peer(name: .nick("eve"), bytes: $0).bytes }, [peer.bytes], false),
             "control": ({ (try? ControlMessage($0)).map { $0.body.text } }, control.map { $0.body.text }, false),
             "directory": ({ try? DirectoryMessage($0).bytes }, directory.map(\.bytes), false),
-            "several": ({ try? SeveralRecipients($0).bytes }, [several.bytes], false),
         ]
     }
 
-    @Test(arguments: ["chain", "introduction", "peer", "control", "directory", "several"])
+    @Test(arguments: ["chain", "introduction", "peer", "control", "directory"])
     func bytesOfStrangersAreRefusedOrRead(_ name: String) throws {
         let (parse, samples, isSigned) = try #require(Self.cases[name])
         var random = SeededSource(seed: 94)

@@ -104,15 +104,15 @@ struct SparsePostQuantumRatchet: Sendable {
     /// The keys at the place of a message that is newer than all before it, and after which `gap` others are missing. Nothing
     /// changes before ``arrive(at:from:)``.
     ///
-    /// - Throws: ``RatchetError/malformed`` where its numbers do not agree with that: no implementation of this protocol
-    ///   counts so.
+    /// - Throws: ``RatchetError/diverged`` where its numbers do not agree with that: an end that was never rolled back does
+    ///   not count so. ``RatchetError/exhausted``.
     func derive(_ part: PostQuantumPart, gap: UInt32, into place: MessageKeys.Place) throws(RatchetError) {
         guard part.number < UInt32.max else { throw .exhausted }
         if part.epoch == receivingEpoch + 1 {
-            guard part.number >= receiving.next, part.number - receiving.next == gap else { throw .malformed }
+            guard part.number >= receiving.next, part.number - receiving.next == gap else { throw .diverged }
             receiving.key.derive(gap, into: place)
         } else {
-            guard part.epoch == receivingEpoch + 2, let nextReceiving, part.number <= gap else { throw .malformed }
+            guard part.epoch == receivingEpoch + 2, let nextReceiving, part.number <= gap else { throw .diverged }
             nextReceiving.derive(part.number, into: place)
         }
     }
@@ -135,9 +135,17 @@ struct SparsePostQuantumRatchet: Sendable {
         receiving.next = part.number + 1
     }
 
-    /// What the message's chunk will do to the braid. Throws as ``Braid/receive(_:epoch:)`` does.
+    /// What the message's chunk will do to the braid.
+    ///
+    /// - Throws: ``RatchetError/diverged`` where the braid refuses it. The chunk came in a header that only the peer can have
+    ///   made, so the two ends have not been through the same: one has drawn its keys a second time, from a state of before.
+    ///   ``RatchetError/exhausted``.
     func effect(of part: PostQuantumPart) throws(RatchetError) -> Braid.Effect {
-        try braid.effect(of: part.message, epoch: part.epoch)
+        do {
+            return try braid.effect(of: part.message, epoch: part.epoch)
+        } catch {
+            throw error == .exhausted ? error : .diverged
+        }
     }
 
     /// Lets it happen, after ``arrive(at:from:)``.

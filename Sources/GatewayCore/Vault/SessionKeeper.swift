@@ -17,14 +17,14 @@ final class HostedDevice {
     }
 }
 
-/// One side of a session in memory.
+/// One side of the sessions between two devices, in memory.
 final class SessionBox {
-    var session: Session
+    var sessions: SessionRecord
     /// Of the row that was read or written last.
     var fence: UInt64
 
-    init(_ session: consuming Session, fence: UInt64) {
-        self.session = session
+    init(_ sessions: consuming SessionRecord, fence: UInt64) {
+        self.sessions = sessions
         self.fence = fence
     }
 }
@@ -40,9 +40,6 @@ package struct SessionKeeper<Random: RandomSource> {
     private var devices: [AccountID: HostedDevice] = [:]
     private var owners: [DeviceID: AccountID] = [:]
     private var sessions: [SessionID: SessionBox] = [:]
-    /// Ours: sessions that another has replaced, kept for what was sealed under them and is still on its way; in memory only.
-    private static var earlierLimit: Int { 2 }
-    private var earlier: [SessionID: [SessionBox]] = [:]
     /// Changed since they were last written.
     private var dirty: Set<SessionID> = []
 
@@ -109,13 +106,13 @@ package struct SessionKeeper<Random: RandomSource> {
         return (SessionID(owner: sender, peer: twin), SessionID(owner: twin, peer: sender))
     }
 
-    /// A session from memory or from the store; nothing where there is none.
+    /// The sessions with a device, from memory or from the store; nothing where there is none.
     mutating func session(_ id: SessionID) throws(StoreError) -> SessionBox? {
         if let box = sessions[id] { return box }
         guard let row = try store.session(id) else { return nil }
         do {
             let bytes = try sealer.open(row.sealedState, place: Self.place(id, fence: row.fence))
-            let box = SessionBox(try Session(serialized: bytes.span), fence: row.fence)
+            let box = SessionBox(try SessionRecord(serialized: bytes.span), fence: row.fence)
             keep(box, id)
             return box
         } catch {
@@ -165,36 +162,27 @@ package struct SessionKeeper<Random: RandomSource> {
             sending: try store.session(ends.sending)?.fence ?? 0,
             receiving: try store.session(ends.receiving)?.fence ?? 0
         )
-        keep(SessionBox(initiator, fence: fences.sending), ends.sending)
-        keep(SessionBox(responder, fence: fences.receiving), ends.receiving)
+        keep(SessionBox(SessionRecord(initiator), fence: fences.sending), ends.sending)
+        keep(SessionBox(SessionRecord(responder), fence: fences.receiving), ends.receiving)
         dirty.formUnion([ends.sending, ends.receiving])
     }
 
-    /// Takes a session that has been begun with a device elsewhere, in place of one that may have been there.
+    /// Takes a session that has been begun with a device elsewhere, in place of one that may have been there and listens on.
     mutating func adopt(_ session: consuming Session, as id: SessionID) throws(StoreError) {
-        var fence = sessions[id]?.fence
-        if fence == nil { fence = try store.session(id)?.fence }
-        if let replaced = sessions[id] {
-            earlier[id] = Array(([replaced] + (earlier[id] ?? [])).prefix(Self.earlierLimit))
+        // A row that cannot be read any more is replaced as one of another identity is.
+        if let box = try? self.session(id), box.sessions.peerIdentity == session.peerIdentity {
+            box.sessions.begin(session)
+        } else {
+            var fence = sessions[id]?.fence
+            if fence == nil { fence = try store.session(id)?.fence }
+            keep(SessionBox(SessionRecord(session), fence: fence ?? 0), id)
         }
-        keep(SessionBox(session, fence: fence ?? 0), id)
         dirty.insert(id)
     }
 
-    /// Sessions that were replaced a while ago, the newest first.
-    func earlierSessions(_ id: SessionID) -> [SessionBox] { earlier[id] ?? [] }
-
-    /// Goes back to an earlier session: the other end speaks in it, and has said nothing in the one that replaced it.
-    mutating func promote(_ box: SessionBox, as id: SessionID) {
-        guard let current = sessions[id], current !== box else { return }
-        earlier[id] = [current] + (earlier[id] ?? []).filter { $0 !== box && $0 !== current }
-        box.fence = max(box.fence, current.fence)
-        keep(box, id)
-        dirty.insert(id)
-    }
-
-    /// Puts back what ``adopt(_:as:)`` has replaced.
+    /// Takes back ``adopt(_:as:)``, before which there was this.
     mutating func restore(_ box: SessionBox?, as id: SessionID) {
+        if let box, sessions[id] === box { return _ = box.sessions.abandon() }
         sessions[id] = box
         if box == nil { dirty.remove(id) }
     }
@@ -209,7 +197,7 @@ package struct SessionKeeper<Random: RandomSource> {
         for id in dirty {
             guard let box = sessions[id] else { continue }
             bytes.removeAll(keepingCapacity: true)
-            box.session.serialize(into: &bytes)
+            box.sessions.serialize(into: &bytes)
             box.fence += 1
             let sealed = try sealer.seal(bytes, place: Self.place(id, fence: box.fence), random: &random)
             rows.append((id, .putSession(SessionRow(id: id, fence: box.fence, sealedState: sealed))))

@@ -60,20 +60,21 @@ extension Vault {
             let message = try encrypt(body, first, own, id)
             return Envelope(sender: own, messageID: id, ratchetMessage: message)
         }
-        let fixed = boxes.reduce(SeveralRecipients.overhead) {
-            $0 + SeveralRecipients.recipientOverhead + SeveralRecipients.keyLength + overhead($1.box)
+        let fixed = boxes.reduce(MultiRecipientMessage.overhead) {
+            $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + overhead($1.box)
         }
         let body = try padded(job.body, besides: fixed, capacity: job.capacity)
-        var key = [UInt8](repeating: 0, count: SeveralRecipients.keyLength)
-        key.withUnsafeMutableBytes { keeper.random.fill($0) }
-        defer { key.wipe() }
-        var content = SeveralRecipients()
-        content.sealedBody = try SeveralRecipients.seal(
-            body, key: key, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id))
+        var sealer = MultiRecipientSealer(
+            body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
+            random: &keeper.random)
         for recipient in boxes {
-            content.wrapped.append((recipient.device, try encrypt(key, recipient, own, id, with: content.digest)))
+            try sealer.add(
+                recipient.device.value, &recipient.box.sessions,
+                associatedData: associatedData(from: own, to: recipient.device, room: nil, id), random: &keeper.random)
         }
-        return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: content.bytes)
+        var bytes: [UInt8] = []
+        sealer.finish().serialize(into: &bytes)
+        return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: bytes)
     }
 
     private typealias Recipient = (device: DeviceID, box: SessionBox)
@@ -91,7 +92,7 @@ extension Vault {
         for id in ids {
             guard let session = session(with: id), let box = try keeper.session(session) else { continue }
             // A session counts for the key that is pinned, and for no other under the same number.
-            if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.session.peerIdentity {
+            if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.sessions.peerIdentity {
                 continue
             }
             found.append((id, box))
@@ -100,7 +101,7 @@ extension Vault {
         guard job.device == nil, !found.isEmpty else { return found }
         for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
             if let session = session(with: listed.id), let box = try keeper.session(session),
-                box.session.peerIdentity == listed.identity
+                box.sessions.peerIdentity == listed.identity
             {
                 found.append((listed.id, box))
             }
@@ -109,15 +110,15 @@ extension Vault {
     }
 
     private func overhead(_ box: SessionBox) -> Int {
-        Self.ratchetOverhead + (box.session.isEstablished ? 0 : Self.preKeyPart)
+        Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Self.preKeyPart)
     }
 
     private mutating func encrypt(
-        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID, with digest: [UInt8] = []
+        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
     ) throws -> [UInt8] {
-        let associated = associatedData(from: own, to: recipient.device, room: nil, id) + digest
+        let associated = associatedData(from: own, to: recipient.device, room: nil, id)
         var message: [UInt8] = []
-        try recipient.box.session.encrypt(
+        try recipient.box.sessions.encrypt(
             plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
         return message
     }
@@ -135,7 +136,7 @@ extension Vault {
         step.touchesDevices = true
         guard
             let bundle = try? devices?.shelf.bundle(
-                identity: own.identity, now: now, random: &keeper.random, &changes)
+                forOne: true, identity: own.identity, now: now, random: &keeper.random, &changes)
         else { return }
         let id = MessageID(nextRequest(now))
         let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)

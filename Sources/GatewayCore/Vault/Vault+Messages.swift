@@ -87,7 +87,7 @@ extension Vault {
         let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, id)
         var message: [UInt8] = []
         keeper.markDirty(ends.sending)
-        try box.session.encrypt(
+        try box.sessions.encrypt(
             plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
         return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
     }
@@ -218,7 +218,7 @@ extension Vault {
             let associated = associatedData(sender, envelope.sender, recipient, device.id, envelope.messageID)
             var plaintext: [UInt8] = []
             do throws(RatchetError) {
-                let received = try box.session.decrypt(
+                let received = try box.sessions.decrypt(
                     envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
                 step.sessions.append(ends.receiving)
                 keeper.markDirty(ends.receiving)

@@ -135,17 +135,20 @@ extension Vault {
         // What was written to a person is not shown as written to a room.
         guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
         try checkSource(job, envelope.sender)
-        let several = envelope.kind == .several ? try SeveralRecipients(envelope.ratchetMessage) : nil
-        let message =
-            several == nil
-            ? envelope.ratchetMessage : several?.wrapped.first(where: { $0.device == own })?.message ?? []
-        let associated =
-            associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID) + (several?.digest ?? [])
-        var (plaintext, skipped) = try decrypt(message, associated, envelope.sender, id, &step, &changes)
-        if let several {
-            plaintext = try SeveralRecipients.open(
-                several.sealedBody, key: plaintext,
-                associatedData: associatedData(from: envelope.sender, to: DeviceID(0), room: nil, envelope.messageID))
+        let bound = associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID)
+        let plaintext: [UInt8]
+        let skipped: Int
+        if envelope.kind == .several {
+            let several = try several(envelope)
+            var key: [UInt8]
+            (key, skipped) = try decrypt(
+                several.message(for: own.value) ?? [], several.authenticated(bound), envelope.sender, id, now, &step,
+                &changes)
+            defer { key.wipe() }
+            plaintext = try body(of: several, key, envelope)
+        } else {
+            (plaintext, skipped) = try decrypt(
+                envelope.ratchetMessage, bound, envelope.sender, id, now, &step, &changes)
         }
         var body = try Body(plaintext)
         var opened: Opened
@@ -160,6 +163,29 @@ extension Vault {
         opened.protection = .device
         raise(opened.sender, job, now, &changes, &step)
         return opened
+    }
+
+    private func several(_ envelope: Envelope) throws(OpenError) -> MultiRecipientMessage {
+        do {
+            return try MultiRecipientMessage(serialized: envelope.ratchetMessage.span)
+        } catch {
+            throw OpenError(reason: .malformed)
+        }
+    }
+
+    private func body(
+        of several: MultiRecipientMessage, _ key: [UInt8], _ envelope: Envelope
+    ) throws(OpenError) -> [UInt8] {
+        var plaintext: [UInt8] = []
+        do {
+            try several.openBody(
+                contentKey: key.span,
+                associatedData: associatedData(from: envelope.sender, to: DeviceID(0), room: nil, envelope.messageID),
+                into: &plaintext)
+            return plaintext
+        } catch {
+            throw OpenError(reason: error == .malformed ? .malformed : .notAuthentic)
+        }
     }
 
     /// Takes a text, marked, and notes by whom and where it was said.
@@ -220,75 +246,45 @@ extension Vault {
     }
 
     private mutating func decrypt(
-        _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID,
+        _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID, _ now: Moment,
         _ step: inout VaultBatch.Step, _ changes: inout [StoreChange]
     ) throws -> ([UInt8], Int) {
         var plaintext: [UInt8] = []
         let box = try keeper.session(id)
         if let box {
             do throws(RatchetError) {
-                let received = try box.session.decrypt(
+                let received = try box.sessions.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
                 step.sessions.append(id)
                 keeper.markDirty(id)
                 return (plaintext, received.skipped)
             } catch {
                 switch error {
+                case .differentSession: break
                 case .duplicate: throw OpenError(reason: .copy)
                 case .tooFarAhead: throw OpenError(reason: .tooFarAhead)
-                default: break
+                default: throw OpenError(reason: OpenFailure(versionOf: message) ?? .notAuthentic)
                 }
             }
         }
-        for old in keeper.earlierSessions(id) {
-            do throws(RatchetError) {
-                let received = try old.session.decrypt(
-                    message.span, associatedData: associated.span, into: &plaintext)
-                if box?.session.isEstablished == false {
-                    keeper.promote(old, as: id)
-                    step.sessions.append(id)
-                }
-                return (plaintext, received.skipped)
-            } catch {
-                if error == .duplicate { throw OpenError(reason: .copy) }
-            }
+        guard PreKeyMessage.isPreKeyMessage(message.span), let own = devices else {
+            throw OpenError(reason: OpenFailure(versionOf: message) ?? .unknownSender)
         }
-        guard PreKeyMessage.isPreKeyMessage(message.span) else {
-            throw OpenError(
-                reason: OpenFailure(versionOf: message) ?? (box == nil ? .unknownSender : .notAuthentic))
-        }
-        let header = try PreKeyMessage.header(of: message.span)
-        if let box, !box.session.isEstablished, let own = devices?.device.identity.publicKey,
-            own.bytes.lexicographicallyPrecedes(header.identity.bytes)
-        {
-            // Both began at the same time. The lower key's session is the one that stays, on both sides.
-            let before = devices
-            defer { devices = before }
-            _ = try respond(header, message, associated, sender, &plaintext, &changes)
+        let beginning = try own.shelf.store.begin(
+            identity: own.device.identity, message: message.span, associatedData: associated.span,
+            expecting: own.identity(of: sender), plaintext: &plaintext)
+        // Both began at the same time. The lower key's session is the one that stays, on both sides.
+        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
-        let session = try respond(header, message, associated, sender, &plaintext, &changes)
+        guard let session = try devices?.shelf.commit(beginning, now: now, random: &keeper.random, &changes) else {
+            throw OpenError(reason: .unknownSender)
+        }
         step.touchesDevices = true
         step.sessions.append(id)
         replacedSessions.append((id, box))
         try keeper.adopt(session, as: id)
         return (plaintext, 0)
-    }
-
-    private mutating func respond(
-        _ header: PreKeyMessage.Header, _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID,
-        _ plaintext: inout [UInt8], _ changes: inout [StoreChange]
-    ) throws -> Session {
-        // Without a one-time prekey a copy of the message would begin the session again.
-        guard let devices, let onceID = header.oneTimePreKeyID, let once = devices.shelf.oneTime[onceID],
-            let signed = devices.shelf.signed[header.signedPreKeyID], let kem = devices.shelf.kem[header.kemPreKeyID]
-        else { throw OpenError(reason: .notAuthentic) }
-        let session = try Session.respond(
-            identity: devices.device.identity, signedPreKey: signed.key, oneTimePreKey: once.key, kemPreKey: kem.key,
-            message: message.span, associatedData: associated.span, expecting: devices.identity(of: sender),
-            plaintext: &plaintext)
-        self.devices?.shelf.remove(oneTime: onceID, &changes)
-        return session
     }
 
     private mutating func heard(
@@ -300,7 +296,7 @@ extension Vault {
         case .ready(let chain), .acknowledge(let chain):
             // A list proves nothing about a session whose key it does not hold.
             guard let id = session(with: envelope.sender), let box = try keeper.session(id),
-                chain.identity(of: envelope.sender) == box.session.peerIdentity
+                chain.identity(of: envelope.sender) == box.sessions.peerIdentity
             else { throw OpenError(reason: .notAuthentic) }
             var (peer, event) = try meet(chain, envelope.sender, job, now)
             if peer?.chain.continues(chain) == true { peer?.note(envelope.sender) }

@@ -4,22 +4,17 @@ import DoubleRatchet
 import Envelope
 
 extension Vault {
-    /// Ours: one-time prekeys that are published at a time.
-    private static var publishedAtOnce: Int { 50 }
-
     mutating func publish(
         _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Moment,
         _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         step.touchesDevices = true
-        guard let keys = try? oneTimeKeys(Self.publishedAtOnce, now, &changes),
-            var bundle = try? devices?.shelf.bundle(
-                identity: own.identity, now: now, random: &keeper.random, &changes)
+        guard
+            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes),
+            let bundle = try? devices?.shelf.bundle(
+                forOne: false, identity: own.identity, now: now, random: &keeper.random, &changes)
         else { return changes.removeAll() }
-        bundle = PreKeyBundle(
-            identity: bundle.identity, signedPreKey: bundle.signedPreKey, kemPreKey: bundle.kemPreKey,
-            oneTimePreKey: nil)
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
         step.reply = (
             connection,
@@ -31,18 +26,10 @@ extension Vault {
         _ connection: ConnectionID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) {
         step.touchesDevices = true
-        guard devices != nil, let keys = try? oneTimeKeys(Self.publishedAtOnce, now, &changes) else { return }
-        step.reply = (connection, .ask(.replenish(keys)))
-    }
-
-    private mutating func oneTimeKeys(
-        _ count: Int, _ now: Moment, _ changes: inout [StoreChange]
-    ) throws -> [OneTimePreKey.Public] {
-        var keys: [OneTimePreKey.Public] = []
-        for _ in 0..<count {
-            if let key = try devices?.shelf.addOneTime(now: now, random: &keeper.random, &changes) { keys.append(key) }
+        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes) else {
+            return
         }
-        return keys
+        step.reply = (connection, .ask(.replenish(keys)))
     }
 
     /// Begins sessions with the devices that a directory has named. The directory is not believed: the list has to be the
@@ -75,7 +62,7 @@ extension Vault {
             guard let identity = peer.chain.identity(of: device.id), let once = device.oneTime.first,
                 device.id != own.id, let id = session(with: device.id)
             else { continue }
-            if let box = try? keeper.session(id), box.session.isEstablished { continue }
+            if let box = try? keeper.session(id), box.sessions.isEstablished { continue }
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
                 kemPreKey: device.bundle.kemPreKey, oneTimePreKey: once)

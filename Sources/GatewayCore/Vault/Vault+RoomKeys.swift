@@ -43,7 +43,7 @@ extension Vault {
             var found: [DeviceID] = []
             for listed in peer.chain.current {
                 if let id = session(with: listed.id),
-                    try keeper.session(id)?.session.peerIdentity == listed.identity
+                    try keeper.session(id)?.sessions.peerIdentity == listed.identity
                 {
                     found.append(listed.id)
                 }

@@ -1,0 +1,49 @@
+/// Seals one body for several devices: the body first, then the key for one session after the other.
+///
+/// It cannot be copied, and is over with ``finish()``: no key of it seals a second body.
+public struct MultiRecipientSealer: ~Copyable, Sendable {
+    private let contentKey: SecretBytes
+    private let sealedBody: [UInt8]
+    private var keys: [MultiRecipientMessage.WrappedKey] = []
+
+    /// Seals the body under a content key from 32 bytes of `random`.
+    ///
+    /// - Parameters:
+    ///   - body: what all recipients are to read, of any length.
+    ///   - associatedData: what all recipients know and is not sent: sender, conversation, message id.
+    ///   - random: 32 bytes are taken.
+    public init(_ body: Span<UInt8>, associatedData: [UInt8], random: inout some RandomSource) {
+        let key = SecretBytes(count: MultiRecipientMessage.contentKeySize, random: &random)
+        var sealed: [UInt8] = []
+        body.withUnsafeBytes { Primitives.seal($0, key: key, authenticating: associatedData, into: &sealed) }
+        (contentKey, sealedBody) = (key, sealed)
+    }
+
+    /// Wraps the key for one more device. The caller stores its session before the message leaves.
+    ///
+    /// - Parameters:
+    ///   - recipient: the caller's number for the device.
+    ///   - sessions: the sessions with it.
+    ///   - associatedData: what the sender binds to this recipient's copy of the key; the body's hash comes behind it.
+    ///   - random: up to 96 bytes are taken, as a session does for a message.
+    /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``; then nothing has changed, and the message can go
+    ///   to the others. ``RatchetError/malformed`` after ``MultiRecipientMessage/recipientLimit`` of them.
+    public mutating func add(
+        _ recipient: UInt64, _ sessions: inout SessionRecord, associatedData: [UInt8],
+        random: inout some RandomSource
+    ) throws(RatchetError) {
+        guard keys.count < MultiRecipientMessage.recipientLimit else { throw .malformed }
+        let data = MultiRecipientMessage.authenticated(associatedData, sealedBody)
+        var plaintext: [UInt8] = []
+        contentKey.append(to: &plaintext)
+        defer { SecretBytes.wipe(&plaintext) }
+        var message: [UInt8] = []
+        try sessions.encrypt(plaintext.span, associatedData: data.span, random: &random, into: &message)
+        keys.append(.init(recipient: recipient, message: message))
+    }
+
+    /// The message for all of them.
+    public consuming func finish() -> MultiRecipientMessage {
+        MultiRecipientMessage(keys: keys, sealedBody: sealedBody)
+    }
+}

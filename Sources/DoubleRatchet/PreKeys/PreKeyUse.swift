@@ -1,0 +1,84 @@
+/// Beginning a session as its responder, out of a ``PreKeyStore``.
+extension PreKeyStore {
+    /// A session that a first message begins, with the prekeys that it uses. Nothing is used, and the session is out of
+    /// reach, until ``commit(to:at:_:)``; dropped, it has changed nothing.
+    public struct Beginning: ~Copyable {
+        fileprivate let session: Session
+        fileprivate let use: Use
+
+        /// The device at the other end.
+        public var peerIdentity: IdentityKey { session.peerIdentity }
+
+        /// Ends the one-time prekeys in `store` and hands out the session, to be stored in one transaction with `changes`.
+        ///
+        /// - Parameters:
+        ///   - store: the one that has begun it.
+        ///   - now: the caller's time, in milliseconds.
+        ///   - changes: what is to be stored is appended.
+        /// - Throws: ``RatchetError/unknownPreKey`` where something else has used them since, or where they are one-time keys of
+        ///   another store; then nothing has changed.
+        public consuming func commit(
+            to store: inout PreKeyStore, at now: Int64, _ changes: inout [PreKeyChange]
+        ) throws(RatchetError) -> Session {
+            guard store.allows(use) else { throw .unknownPreKey }
+            if let id = use.oneTime { store.remove(.init(.oneTime, id), &changes) }
+            if let id = use.kem { store.remove(.init(.kem, id), &changes) }
+            if !use.isOnce { store.remember(session: use.session, at: now, &changes) }
+            return session
+        }
+    }
+
+    /// What a first message uses up.
+    fileprivate struct Use {
+        let oneTime: UInt32?
+        /// Nil for a last-resort key, which stays.
+        let kem: UInt32?
+        let session: Bytes32
+
+        /// Whether a second use is impossible, because a key is gone.
+        var isOnce: Bool { oneTime != nil || kem != nil }
+    }
+
+    /// Whether a use is still to be had. Without a one-time key nothing but memory tells a copy of a first message.
+    private func allows(_ use: Use) -> Bool {
+        if let id = use.oneTime, oneTime[id] == nil { return false }
+        if let id = use.kem, kem[id] == nil { return false }
+        guard !use.isOnce else { return true }
+        return begun.count < limits.begun && !begun.values.contains { $0.session == use.session }
+    }
+
+    /// Opens a first message with the prekeys that it names (PQXDH, section 3.4), and uses none of them yet.
+    ///
+    /// - Parameters:
+    ///   - identity: our own identity.
+    ///   - message: the first message, or any later one before our first reply.
+    ///   - associatedData: what the sender bound.
+    ///   - expected: the identity that the caller has pinned for this peer, if any.
+    ///   - plaintext: the opened message is appended. Show it when the commit is stored.
+    /// - Throws: ``RatchetError/unknownPreKey`` where a key is used, too old or was never there, where the message is a copy,
+    ///   or where it uses no one-time prekey and ``PreKeyLimits`` ask for one; else what
+    ///   ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)`` throws.
+    public func begin(
+        identity: borrowing IdentityKeyPair, message: Span<UInt8>, associatedData: Span<UInt8>,
+        expecting expected: IdentityKey? = nil, plaintext: inout [UInt8]
+    ) throws(RatchetError) -> Beginning {
+        let header = try PreKeyMessage.header(of: message)
+        guard let signed = signed[header.signedPreKeyID], let kem = kem[header.kemPreKeyID] else {
+            throw .unknownPreKey
+        }
+        let use = Use(
+            oneTime: header.oneTimePreKeyID, kem: kem.key.publicKey.isLastResort ? nil : header.kemPreKeyID,
+            session: Bytes32(header.sessionID))
+        guard allows(use), use.oneTime != nil || !limits.needsOneTimePreKey else { throw .unknownPreKey }
+        guard let id = use.oneTime, let once = oneTime[id] else {
+            let session = try Session.respond(
+                identity: identity, signedPreKey: signed.key, oneTimePreKey: nil, kemPreKey: kem.key, message: message,
+                associatedData: associatedData, expecting: expected, plaintext: &plaintext)
+            return Beginning(session: session, use: use)
+        }
+        let session = try Session.respond(
+            identity: identity, signedPreKey: signed.key, oneTimePreKey: once.key, kemPreKey: kem.key, message: message,
+            associatedData: associatedData, expecting: expected, plaintext: &plaintext)
+        return Beginning(session: session, use: use)
+    }
+}

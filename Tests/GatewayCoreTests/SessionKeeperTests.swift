@@ -1,0 +1,180 @@
+import DoubleRatchet
+import Envelope
+import Testing
+
+@testable import GatewayCore
+
+/// What the vault keeps of sessions and prekeys with devices elsewhere.
+@Suite struct SessionKeeperTests {
+    private let sealer = StorageSealer(key: [UInt8](repeating: 7, count: 32))
+    private let store = InMemoryStore()
+    private let id = SessionID(owner: DeviceID(2), peer: DeviceID(4))
+    private let data: [UInt8] = [1]
+
+    private func keeper(_ seed: UInt64) -> SessionKeeper<SeededSource> {
+        SessionKeeper(sealer: sealer, store: store, random: SeededSource(seed: seed))
+    }
+
+    private func commit(_ keeper: inout SessionKeeper<SeededSource>) throws {
+        _ = try store.commit(try keeper.takeChanges().map { [$0.1] })
+    }
+
+    /// Two ends of an established session; the first is the keeper's.
+    private func session(
+        _ own: borrowing IdentityKeyPair, _ peer: borrowing IdentityKeyPair, _ random: inout SeededSource
+    ) throws -> (own: SessionBox, peer: SessionBox) {
+        var shelf = PreKeyStore()
+        var changes: [PreKeyChange] = []
+        let bundle = shelf.bundleForOne(identity: peer, at: 0, random: &random, &changes)
+        var mine = try Session.initiate(identity: own, with: bundle, random: &random)
+        var (first, answer, ignored): ([UInt8], [UInt8], [UInt8]) = ([], [], [])
+        try mine.encrypt(data.span, associatedData: data.span, random: &random, into: &first)
+        var theirs = try shelf.begin(
+            identity: peer, message: first.span, associatedData: data.span, plaintext: &ignored
+        ).commit(to: &shelf, at: 0, &changes)
+        try theirs.encrypt(data.span, associatedData: data.span, random: &random, into: &answer)
+        _ = try mine.decrypt(answer.span, associatedData: data.span, into: &ignored)
+        return (SessionBox(SessionRecord(mine), fence: 0), SessionBox(SessionRecord(theirs), fence: 0))
+    }
+
+    private func bytes(_ box: SessionBox) -> [UInt8] {
+        var bytes: [UInt8] = []
+        box.sessions.serialize(into: &bytes)
+        return bytes
+    }
+
+    private func copy(_ box: SessionBox) throws -> Session {
+        let bytes = bytes(box)
+        return try Session(serialized: bytes.span)
+    }
+
+    private func message(_ text: [UInt8], _ box: SessionBox, _ random: inout SeededSource) throws -> [UInt8] {
+        var message: [UInt8] = []
+        try box.sessions.encrypt(text.span, associatedData: data.span, random: &random, into: &message)
+        return message
+    }
+
+    /// What was on its way in a session that was replaced is opened behind a restart as well.
+    @Test func earlierSessionsOutliveARestart() throws {
+        var random = SeededSource(seed: 1)
+        let own = IdentityKeyPair(random: &random)
+        let peer = IdentityKeyPair(random: &random)
+        let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
+        var first = keeper(1)
+        try first.adopt(try copy(before.own), as: id)
+        try commit(&first)
+        let onItsWay = try message([5], before.peer, &random)
+        try first.adopt(try copy(after.own), as: id)
+        try commit(&first)
+
+        var second = keeper(2)
+        let box = try #require(try second.session(id))
+        #expect(box.sessions.earlierCount == 1 && box.fence == 2)
+        for (text, line) in [([5], onItsWay), ([6], try message([6], after.peer, &random))] as [([UInt8], [UInt8])] {
+            var opened: [UInt8] = []
+            _ = try box.sessions.decrypt(line.span, associatedData: data.span, into: &opened)
+            #expect(opened == text)
+        }
+    }
+
+    /// A job that fails takes back the session that it has begun with.
+    @Test func aBeginningThatFailsIsTakenBack() throws {
+        var random = SeededSource(seed: 2)
+        let own = IdentityKeyPair(random: &random)
+        let peer = IdentityKeyPair(random: &random)
+        let (before, after) = (try session(own, peer, &random), try session(own, peer, &random))
+        var keeper = keeper(1)
+        try keeper.adopt(try copy(before.own), as: id)
+        try commit(&keeper)
+        let box = try #require(try keeper.session(id))
+        let state = bytes(box)
+        try keeper.adopt(try copy(after.own), as: id)
+        #expect(bytes(box) != state)
+        keeper.restore(box, as: id)
+        #expect(try keeper.session(id) === box && bytes(box) == state)
+        // Nor does it stay where there was none.
+        let other = SessionID(owner: DeviceID(2), peer: DeviceID(6))
+        try keeper.adopt(try copy(after.own), as: other)
+        keeper.restore(nil, as: other)
+        #expect(try keeper.session(other) == nil)
+    }
+
+    /// Of another identity nothing listens on.
+    @Test func aSessionOfAnotherIdentityReplacesAll() throws {
+        var random = SeededSource(seed: 3)
+        let own = IdentityKeyPair(random: &random)
+        let peer = IdentityKeyPair(random: &random)
+        let other = IdentityKeyPair(random: &random)
+        let (before, after) = (try session(own, peer, &random), try session(own, other, &random))
+        var keeper = keeper(1)
+        try keeper.adopt(try copy(before.own), as: id)
+        try commit(&keeper)
+        let box = try #require(try keeper.session(id))
+        try keeper.adopt(try copy(after.own), as: id)
+        #expect(try keeper.session(id)?.sessions.earlierCount == 0)
+        keeper.restore(box, as: id)
+        #expect(try keeper.session(id) === box)
+    }
+
+    /// A row is what it was before there was a store of prekeys in the library: the time, then the key, sealed for its name.
+    @Test func rowsOfPreKeysAreWhatTheyWere() throws {
+        var random = SeededSource(seed: 4)
+        let own = IdentityKeyPair(random: &random)
+        let signed = SignedPreKey(id: 7, identity: own, random: &random)
+        let kem = KEMPreKey(id: 8, isLastResort: true, identity: own, random: &random)
+        let once = OneTimePreKey(id: 9, random: &random)
+        let bundle = PreKeyBundle(
+            identity: own.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
+            oneTimePreKey: once.publicKey)
+        var rows: [RecordRow] = []
+        var bytes: [UInt8] = []
+        func row(_ name: String) throws {
+            let sealed = try sealer.seal([0, 0, 0, 0, 0, 0, 4, 0] + bytes, place: "prekey " + name, random: &random)
+            rows.append(RecordRow(kind: .preKey, name: name, value: sealed))
+            bytes = []
+        }
+        signed.serialize(into: &bytes)
+        try row("s 7")
+        kem.serialize(into: &bytes)
+        try row("k 8")
+        once.serialize(into: &bytes)
+        try row("o 9")
+
+        var shelf = try PreKeyShelf(sealer: sealer, rows: rows)
+        var session = try Session.initiate(
+            identity: IdentityKeyPair(random: &random), with: bundle, random: &random)
+        var (first, text): ([UInt8], [UInt8]) = ([], [])
+        try session.encrypt(data.span, associatedData: data.span, random: &random, into: &first)
+        var changes: [StoreChange] = []
+        let beginning = try shelf.store.begin(
+            identity: own, message: first.span, associatedData: data.span, plaintext: &text)
+        _ = try shelf.commit(beginning, now: Moment(monotonic: 0, wall: 2000), random: &random, &changes)
+        #expect(text == data && shelf.store.oneTimeCount == 0 && changes.count == 1)
+        guard case .removeRecord(.preKey, name: "o 9") = changes[0] else {
+            Issue.record("the row of the key that was used stays")
+            return
+        }
+        // What comes new has names of the same form.
+        changes = []
+        _ = try shelf.bundle(
+            forOne: true, identity: own, now: Moment(monotonic: 0, wall: 40 * 86_400_000), random: &random, &changes)
+        let names = changes.compactMap { change in
+            switch change {
+            case .putRecord(let row): "+" + row.name
+            case .removeRecord(_, let name): "-" + name
+            default: nil
+            }
+        }
+        #expect(names == ["-s 7", "-k 8", "+s 10", "+k 11", "+o 12"])
+    }
+
+    @Test func aDamagedRowOfAPreKeyIsCorruption() throws {
+        var random = SeededSource(seed: 5)
+        for name in ["x 1", "s", "o 1"] {
+            let sealed = try sealer.seal([1, 2, 3], place: "prekey " + name, random: &random)
+            #expect(throws: StoreError.self) {
+                _ = try PreKeyShelf(sealer: sealer, rows: [RecordRow(kind: .preKey, name: name, value: sealed)])
+            }
+        }
+    }
+}
