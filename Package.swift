@@ -39,7 +39,7 @@ let package = Package(
     products: [
         .executable(name: "pawl", targets: ["pawl"]),
         .library(name: "DoubleRatchet", targets: ["DoubleRatchet"]),
-        .library(name: "RequestQueue", targets: ["RequestQueue"]),
+        .library(name: "RequestQueue", targets: ["RequestQueue", "SQLiteQueue"]),
         .library(name: "RequestQueueClient", targets: ["RequestQueueClient"]),
     ],
     dependencies: [
@@ -71,7 +71,9 @@ let package = Package(
             "GatewayCore",
             ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
         // Floor 3: adapters.
-        library("SQLiteStore", ["GatewayCore", "Envelope", "RequestQueue", grdb, grdbSQLite, crypto]),
+        library("SQLiteKit", [grdb, grdbSQLite]),
+        library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
+        library("SQLiteStore", ["GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", grdb, grdbSQLite, crypto]),
         library(
             "GatewayNIO",
             [
@@ -93,6 +95,12 @@ let package = Package(
         .target(
             name: "StoreConformance", dependencies: ["GatewayCore", "Envelope", "RequestQueue"],
             path: "Tests/StoreConformance", swiftSettings: settings),
+        .target(
+            name: "QueueConformance", dependencies: ["RequestQueue"], path: "Tests/QueueConformance",
+            swiftSettings: settings),
+        .executableTarget(
+            name: "QueueVictim", dependencies: ["RequestQueue", "SQLiteQueue", "QueueConformance"],
+            path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
@@ -114,6 +122,12 @@ let package = Package(
         tests("PeerTests", ["PeerKit", "pawl"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
+        tests(
+            "SQLiteQueueTests",
+            [
+                "SQLiteQueue", "SQLiteKit", "QueueConformance", "QueueVictim", "RequestQueue", "PeerKit", grdb,
+                grdbSQLite,
+            ]),
         tests(
             "SQLiteStoreTests",
             [

@@ -4,6 +4,7 @@ import Crypto
 import Foundation
 import GRDB
 package import GatewayCore
+import SQLiteKit
 
 /// Makes backup files. What is in one: see BackupFile.swift.
 package enum Backup {

@@ -12,6 +12,7 @@
 import Crypto
 import Foundation
 import GatewayCore
+import SQLiteKit
 
 /// How far a backup or a restore has come.
 package struct BackupProgress: Equatable, Sendable {

@@ -3,6 +3,7 @@
 import Envelope
 import GRDB
 import GatewayCore
+import SQLiteKit
 
 extension ChangeWriter {
     private mutating func run(_ name: ChangeStatement, _ texts: String...) throws {

@@ -5,6 +5,7 @@ import GRDB
 import GRDBSQLite
 import GatewayCore
 import RequestQueue
+import SQLiteKit
 
 /// Writes changes through one connection while a transaction is open.
 struct ChangeWriter {

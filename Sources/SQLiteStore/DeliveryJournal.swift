@@ -5,6 +5,7 @@
 
 import Foundation
 package import GatewayCore
+import SQLiteKit
 import Synchronization
 
 /// A memory-mapped file of marks. Marking is one store to memory.

@@ -4,6 +4,7 @@
 import Foundation
 import GRDB
 import GatewayCore
+import SQLiteKit
 
 enum FirstStart {
     /// Refuses where something is missing; says whether the store has to be made.
@@ -45,26 +46,15 @@ enum FirstStart {
 
     /// Makes key and store.
     static func make(_ files: StoreFiles, _ source: StorageKey.Source) throws(StoreError) -> StorageKey {
-        for path in StoreFiles.database(files.unfinishedStore) { try FileSystem.remove(path) }
-        // The mode of the database is the mode of the files beside it.
-        try OpenFile(files.unfinishedStore, O_WRONLY | O_CREAT | O_EXCL).sync()
-        try FileSystem.syncDirectory(files.directory)
+        let store = try NewDatabase<StoreError>(files.unfinishedStore)
         if case .file(let path) = source, !source.isPresent { try StorageKey.random().create(path) }
         let key = try StorageKey.read(source)
-        try translating(files.unfinishedStore) {
-            let queue = try DatabaseQueue(
-                path: files.unfinishedStore, configuration: Opening.configuration(StoreLimits()))
-            try queue.writeWithoutTransaction { database in
-                try database.execute(sql: "PRAGMA synchronous = FULL")
-                try Schema.migrate(database)
-                let statement = try SQLStatement(
-                    database, "INSERT INTO meta (id, key_check, generation) VALUES (1, ?1, 0)")
-                try statement.run(bytes: key.check, at: 1)
-            }
-            try queue.close()
+        try store.fill(Opening.configuration(StoreLimits())) { database in
+            try Schema.migrate(database)
+            let statement = try SQLStatement(database, "INSERT INTO meta (id, key_check, generation) VALUES (1, ?1, 0)")
+            try statement.run(bytes: key.check, at: 1)
         }
-        try FileSystem.move(files.unfinishedStore, to: files.store)
-        try FileSystem.syncDirectory(files.directory)
+        try store.publish(at: files.store)
         return key
     }
 

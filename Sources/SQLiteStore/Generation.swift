@@ -3,6 +3,7 @@
 
 import Foundation
 import GatewayCore
+import SQLiteKit
 
 enum Generation {
     /// The number beside the store; nothing where there is no file.

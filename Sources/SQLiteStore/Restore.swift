@@ -4,6 +4,7 @@
 import Foundation
 import GRDB
 package import GatewayCore
+import SQLiteKit
 
 /// Restores backup files.
 package enum Restore {
@@ -35,7 +36,7 @@ package enum Restore {
         let keyStays = try holdsKey(source, backup.header.key, force: force)
         try demandEmpty(files, force: force)
         try FileSystem.makeDirectory(files.directory)
-        let lock = try DirectoryLock(files)
+        let lock = try FileLock(files)
         defer { withExtendedLifetime(lock) {} }
 
         for leftover in StoreFiles.database(files.unfinishedRestore) { try FileSystem.remove(leftover) }

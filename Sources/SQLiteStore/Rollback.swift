@@ -3,6 +3,7 @@
 
 import GRDB
 package import GatewayCore
+import SQLiteKit
 
 /// The operator's act of going on with an older state.
 package enum Rollback {
@@ -24,7 +25,7 @@ package enum Rollback {
         }
         let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
         let pool = try opening.connect()
-        defer { withExtendedLifetime(opening.lock) { Opening.close(pool) } }
+        defer { withExtendedLifetime(opening.lock) { Connections.close(pool) } }
         try translating(files.store) {
             try pool.writeWithoutTransaction { database in
                 try settle(

@@ -2,6 +2,7 @@
 
 import GRDB
 package import GatewayCore
+import SQLiteKit
 
 extension SQLiteStore {
     /// A group failed after it had written something, and no savepoint was there to go back to.

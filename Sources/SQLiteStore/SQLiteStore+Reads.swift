@@ -5,6 +5,7 @@ import Envelope
 import GRDB
 package import GatewayCore
 package import RequestQueue
+import SQLiteKit
 
 extension SQLiteStore {
     package func load() throws(StoreError) -> StoreContents {

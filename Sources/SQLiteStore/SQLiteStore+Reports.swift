@@ -4,6 +4,7 @@ import Envelope
 import GRDB
 package import GatewayCore
 package import RequestQueue
+import SQLiteKit
 
 extension SQLiteStore {
     static let selectRequest = """

@@ -9,6 +9,7 @@
 
 import GRDB
 package import GatewayCore
+import SQLiteKit
 import Synchronization
 
 /// A store in a directory. It is closed when the last reference goes.
@@ -22,7 +23,7 @@ package final class SQLiteStore: Store {
     let files: StoreFiles
     let limits: StoreLimits
     private let bounds = Mutex(BoundedTables())
-    private let lock: DirectoryLock
+    private let lock: FileLock
 
     /// The directory that the store is in.
     package var directory: String { files.directory }
@@ -59,7 +60,7 @@ package final class SQLiteStore: Store {
         try Generation.write(next, files)
     }
 
-    deinit { Opening.close(pool) }
+    deinit { Connections.close(pool) }
 
     /// Runs something on the writer's connection.
     func writing<Result: Sendable>(_ body: (Database, inout BoundedTables) throws -> Result) throws -> Result {

@@ -2,6 +2,7 @@
 
 import GRDB
 import GatewayCore
+import SQLiteKit
 
 enum Schema {
     /// SQLite's application_id of our stores: `PAWL`.
@@ -15,15 +16,7 @@ enum Schema {
 
     /// Brings an older store, or an empty one, to the known version. One transaction a step.
     static func migrate(_ database: Database) throws {
-        let found = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
-        guard found < known else { return }
-        for version in found..<known {
-            try database.inTransaction(.immediate) {
-                try database.execute(sql: migrations[version])
-                try database.execute(sql: "PRAGMA user_version = \(version + 1)")
-                return .commit
-            }
-        }
+        try Connections.migrate(database, migrations)
     }
 
     // No foreign keys: a batch may hold a session before the device that owns it, and the vault is the judge of what

@@ -2,6 +2,7 @@
 
 import Foundation
 package import GatewayCore
+import SQLiteKit
 
 extension StorageKey {
     /// Where the key is.

@@ -53,6 +53,11 @@ package final class PawlProcess: Sendable {
     /// `PAWL_BINARY`, else the program that was built beside the tests.
     package static func binary() throws -> String {
         if let path = ProcessInfo.processInfo.environment["PAWL_BINARY"], !path.isEmpty { return path }
+        return try builtProgram("pawl")
+    }
+
+    /// A program that was built beside the tests.
+    package static func builtProgram(_ name: String) throws -> String {
         var candidates = CommandLine.arguments.prefix(1) + Bundle.allBundles.map(\.bundlePath)
         if let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") {
             candidates.append(path)
@@ -61,7 +66,7 @@ package final class PawlProcess: Sendable {
             // a test bundle is a file in the products directory, or a directory in it
             var directory = URL(fileURLWithPath: candidate)
             for _ in 0..<3 {
-                let path = directory.appendingPathComponent("pawl").path
+                let path = directory.appendingPathComponent(name).path
                 var isDirectory: ObjCBool = false
                 if FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory), !isDirectory.boolValue,
                     FileManager.default.isExecutableFile(atPath: path)
@@ -71,7 +76,7 @@ package final class PawlProcess: Sendable {
                 directory.deleteLastPathComponent()
             }
         }
-        throw PeerError("no pawl beside the tests, and PAWL_BINARY is not set")
+        throw PeerError("no \(name) beside the tests; for pawl, PAWL_BINARY can name one")
     }
 
     // MARK: Life

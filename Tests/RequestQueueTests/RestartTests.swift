@@ -111,7 +111,7 @@ import Testing
             world.run()
             #expect(world.targets == (0..<3).filter { $0 != damaged }.map { "/\($0)" })
             #expect(try world.state(tokens[damaged]) == .dead)
-            #expect(try world.cause(tokens[damaged]) == "It cannot be read: damaged.")
+            #expect(try world.cause(tokens[damaged]) == "It cannot be read: its stored form is damaged.")
         }
     }
 

@@ -18,8 +18,11 @@ import Testing
             "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto", "CryptoExtras",
             "Synchronization",
         ],
+        "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Glibc", "Musl", "Darwin"],
+        "SQLiteQueue": ["RequestQueue", "SQLiteKit", "GRDB"],
         "SQLiteStore": [
-            "GatewayCore", "Envelope", "RequestQueue", "GRDB", "GRDBSQLite", "Crypto", "Foundation", "Synchronization",
+            "GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "GRDB", "GRDBSQLite", "Crypto", "Foundation",
+            "Synchronization",
             "Glibc",
             "Musl",
             "Darwin",

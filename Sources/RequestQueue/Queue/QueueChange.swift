@@ -43,14 +43,16 @@ public enum QueueChange: Sendable, Equatable {
     /// It waits again. Under another lease than the stored one this changes nothing.
     case requeue(id: UInt64, lease: UInt64, Wait)
     /// It is finished. Under another lease than the stored one this changes nothing; without one, it had not been under way.
-    /// With `keepsOutcome` the outcome is there until ``handled(id:)``.
+    /// With `keepsOutcome` the handlers are owed the outcome until ``handled(id:)``, and what the backend answered is kept with the
+    /// row; else only how it ended is.
     case finish(id: UInt64, lease: UInt64?, outcome: RequestOutcome, keepsOutcome: Bool, at: Int64)
     /// The response handlers are given the outcome once more, because a process ended while they had it.
     case redeliver(id: UInt64, times: Int)
     /// The response handlers have had the outcome.
     case handled(id: UInt64)
-    /// A row that cannot be read becomes dead and is kept.
+    /// A row that cannot be read and is not finished becomes dead and is kept.
     case quarantine(id: UInt64, cause: String, at: Int64)
+    /// What the backend calls an entity, instead of what was known of it.
     case map(IdentifierMapping, at: Int64)
     case hold(id: UInt64, Bool)
     /// A dead one waits again, as new.
@@ -73,6 +75,12 @@ public enum QueueChange: Sendable, Equatable {
         public var doubts: Int
         /// Why the last attempt failed, in words.
         public var cause: String?
+
+        /// As it stands in a store, or is to.
+        public init(notBefore: Int64, attempts: Int, crashes: Int, doubts: Int, cause: String?) {
+            (self.notBefore, self.attempts, self.crashes) = (notBefore, attempts, crashes)
+            (self.doubts, self.cause) = (doubts, cause)
+        }
     }
 }
 

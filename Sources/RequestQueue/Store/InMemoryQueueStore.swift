@@ -12,9 +12,17 @@ public final class InMemoryQueueStore: QueueStore {
         var undelivered: Int?
     }
 
+    fileprivate struct Learnt {
+        var mapping: IdentifierMapping
+        var at: Int64
+        /// In the order in which they were learnt.
+        var place: Int
+    }
+
     fileprivate struct State {
         var rows: [UInt64: Row] = [:]
-        var mappings: [IdentifierMapping: Int64] = [:]
+        var mappings: [TenantReference: Learnt] = [:]
+        var learnt = 0
         var highest: UInt64 = 0
         var sessions: [String: [UInt8]] = [:]
         var failures = 0
@@ -31,7 +39,9 @@ public final class InMemoryQueueStore: QueueStore {
     /// Damages the stored form of a request.
     public func damage(_ token: RequestToken) {
         state.withLock { state in
-            for (id, row) in state.rows where row.request.token == token { state.rows[id]?.form = [0xFF] }
+            for (id, row) in state.rows where row.request.token == token {
+                state.rows[id]?.form = [RequestForm.version]
+            }
         }
     }
 
@@ -54,10 +64,11 @@ public final class InMemoryQueueStore: QueueStore {
             var contents = QueueContents()
             contents.highest = state.highest
             contents.sessions = state.sessions
-            contents.mappings = state.mappings.sorted { $0.value < $1.value }.map(\.key)
+            contents.mappings = state.mappings.values.sorted { ($0.at, $0.place) < ($1.at, $1.place) }.map(\.mapping)
             for (id, row) in state.rows.sorted(by: { $0.key < $1.key }) {
-                guard let request = row.read() else {
-                    if row.finishedAt == nil { contents.unreadable.append(.init(id: id, reason: "damaged")) }
+                let (request, reason) = row.read()
+                if let reason {
+                    if row.finishedAt == nil { contents.unreadable.append(.init(id: id, reason: reason)) }
                     continue
                 }
                 guard let at = row.finishedAt else {
@@ -82,7 +93,7 @@ public final class InMemoryQueueStore: QueueStore {
     /// See ``QueueStore/request(_:)``.
     public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
         state.withLock { state in
-            state.rows.values.first { $0.request.token == token }.map { $0.read() ?? $0.request }
+            state.rows.values.first { $0.request.token == token }.map { $0.read().request }
         }
     }
 
@@ -92,21 +103,24 @@ public final class InMemoryQueueStore: QueueStore {
     ) throws(QueueStoreError) -> [QueuedRequest] {
         state.withLock { state in
             let rows = state.rows.filter { $0.key > after && states.contains($0.value.request.state) }
-            return rows.sorted { $0.key < $1.key }.prefix(limit).map { $0.value.read() ?? $0.value.request }
+            return rows.sorted { $0.key < $1.key }.prefix(limit).map { $0.value.read().request }
         }
     }
 }
 
 extension InMemoryQueueStore.Row {
-    fileprivate func read() -> QueuedRequest? {
-        guard let content = try? RequestForm.decode(form) else { return nil }
+    /// - Returns: with it, why its form cannot be read.
+    fileprivate func read() -> (request: QueuedRequest, reason: String?) {
+        var content = RequestForm.Content.unreadable
+        var reason: String?
+        do throws(RequestForm.Unreadable) { content = try RequestForm.decode(form) } catch { reason = "\(error)" }
         var read = request
         read.config = content.config
         read.creates = content.creates
         read.dependsOn = content.dependsOn
         read.identifiers = content.identifiers
         read.coalescingKey = content.coalescingKey
-        return read
+        return (read, reason)
     }
 }
 
@@ -117,6 +131,7 @@ extension InMemoryQueueStore.State {
             rows[request.id] = .init(request: request, form: form)
             highest = max(highest, request.id)
         case .lease(let id, let lease):
+            guard rows[id]?.finishedAt == nil else { return }
             rows[id]?.request.state = .inFlight
             rows[id]?.request.lease = lease
             rows[id]?.request.attempts += 1
@@ -129,16 +144,20 @@ extension InMemoryQueueStore.State {
             rows[id]?.request.lease = nil
             rows[id]?.request.cause = outcome.cause
             rows[id]?.finishedAt = at
-            rows[id]?.outcome = outcome
+            rows[id]?.outcome = keepsOutcome ? outcome : .init(outcome.result, cause: outcome.cause)
             rows[id]?.undelivered = keepsOutcome ? 0 : nil
-        case .redeliver(let id, let times): rows[id]?.undelivered = times
+        case .redeliver(let id, let times): if rows[id]?.undelivered != nil { rows[id]?.undelivered = times }
         case .handled(let id): rows[id]?.undelivered = nil
         case .quarantine(let id, let cause, let at):
+            guard rows[id]?.finishedAt == nil else { return }
             rows[id]?.request.state = .dead
             rows[id]?.request.cause = cause
             rows[id]?.request.lease = nil
             rows[id]?.finishedAt = at
-        case .map(let mapping, let at): mappings[mapping] = at
+        case .map(let mapping, let at):
+            learnt += 1
+            mappings[TenantReference(tenant: mapping.tenant, reference: mapping.reference)] = .init(
+                mapping: mapping, at: at, place: learnt)
         case .hold(let id, let isHeld): rows[id]?.request.isHeld = isHeld
         case .revive(let id, let at):
             guard let row = rows[id], row.request.state == .dead else { return }
@@ -153,7 +172,7 @@ extension InMemoryQueueStore.State {
         case .session(let tenant, let sealed): sessions[tenant] = sealed
         case .prune(let before):
             rows = rows.filter { ($0.value.finishedAt ?? .max) >= before || $0.value.undelivered != nil }
-            mappings = mappings.filter { $0.value >= before }
+            mappings = mappings.filter { $0.value.at >= before }
         }
     }
 }

@@ -32,11 +32,15 @@ public enum RequestForm {
         public var identifiers: [UInt8]?
         /// Under which key it is replaced while it waits.
         public var coalescingKey: String?
+
+        /// What is known of a request whose form cannot be read, for reports.
+        public static let unreadable = Content(config: APIRequestConfig(path: ""), creates: [], dependsOn: [])
     }
 
     /// Writes what of a request never changes.
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
-        var writer = FormWriter(capacity: max(request.size, 128))
+        // The size is known where it has been stored before; it may be that of a damaged row.
+        var writer = FormWriter(capacity: min(max(request.size, 128), 1 << 16))
         writer.byte(version)
         writer.config(request.config)
         writer.list(request.creates) { $0.reference($1) }

@@ -1,36 +1,35 @@
-// What this target asks of the file system: few calls, each with the path and the reason in its error.
+// What the stores ask of the file system: few calls, each with the path and the reason in its error.
 
-import Foundation
-import GatewayCore
+package import Foundation
 
 /// An open file; closed when it goes out of scope.
-struct OpenFile: ~Copyable {
-    let number: Int32
+package struct DiskFile<Failure: DiskFailure>: ~Copyable {
+    package let number: Int32
     private let path: String
     /// Where the next reading or writing begins, in bytes.
-    var position = 0
+    package var position = 0
 
     /// - Parameters:
     ///   - flags: of `open(2)`; close-on-exec is added.
     ///   - mode: of a file that is made, before the umask.
-    /// - Throws: ``StoreError/unavailable(_:)``.
-    init(_ path: String, _ flags: Int32, mode: mode_t = 0o600) throws(StoreError) {
+    /// - Throws: ``DiskFailure/unavailable(_:)``.
+    package init(_ path: String, _ flags: Int32, mode: mode_t = 0o600) throws(Failure) {
         number = open(path, flags | O_CLOEXEC, mode)
         self.path = path
-        guard number >= 0 else { throw FileSystem.failure("open", path) }
+        guard number >= 0 else { throw Disk<Failure>.failure("open", path) }
     }
 
     deinit { if number >= 0 { _ = close(number) } }
 
     /// Size in bytes.
-    var size: Int { status.map { Int($0.st_size) } ?? 0 }
+    package var size: Int { status.map { Int($0.st_size) } ?? 0 }
 
-    var status: stat? {
+    package var status: stat? {
         var status = stat()
         return fstat(number, &status) == 0 ? status : nil
     }
 
-    mutating func write(_ bytes: some Collection<UInt8>) throws(StoreError) {
+    package mutating func write(_ bytes: some Collection<UInt8>) throws(Failure) {
         let bytes = Array(bytes)
         var done = 0
         while done < bytes.count {
@@ -38,14 +37,14 @@ struct OpenFile: ~Copyable {
                 pwrite(number, buffer.baseAddress! + done, buffer.count - done, off_t(position + done))
             }
             if count < 0, errno == EINTR { continue }
-            guard count > 0 else { throw FileSystem.failure("write", path) }
+            guard count > 0 else { throw Disk<Failure>.failure("write", path) }
             done += count
         }
         position += done
     }
 
     /// Reads up to a number of bytes; fewer only at the end of the file.
-    mutating func read(upTo limit: Int) throws(StoreError) -> [UInt8] {
+    package mutating func read(upTo limit: Int) throws(Failure) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: limit)
         var done = 0
         while done < limit {
@@ -53,7 +52,7 @@ struct OpenFile: ~Copyable {
                 pread(number, buffer.baseAddress! + done, limit - done, off_t(position + done))
             }
             if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw FileSystem.failure("read", path) }
+            guard count >= 0 else { throw Disk<Failure>.failure("read", path) }
             if count == 0 { break }
             done += count
         }
@@ -63,38 +62,38 @@ struct OpenFile: ~Copyable {
     }
 
     /// Returns when the bytes are on the disk.
-    func sync() throws(StoreError) {
-        guard fsync(number) == 0 else { throw FileSystem.failure("sync", path) }
+    package func sync() throws(Failure) {
+        guard fsync(number) == 0 else { throw Disk<Failure>.failure("sync", path) }
     }
 }
 
-/// Calls on paths.
-enum FileSystem {
+/// Calls on paths. What fails is told in the words of the store that calls.
+package enum Disk<Failure: DiskFailure> {
     /// What went wrong with a path, from `errno`.
-    static func failure(_ verb: String, _ path: String) -> StoreError {
+    package static func failure(_ verb: String, _ path: String) -> Failure {
         .unavailable("Could not \(verb) \(path): \(String(cString: strerror(errno))).")
     }
 
     /// Whether there is anything at a path, a dangling link included.
-    static func exists(_ path: String) -> Bool {
+    package static func exists(_ path: String) -> Bool {
         var status = stat()
         return lstat(path, &status) == 0
     }
 
     /// Size in bytes; 0 where there is nothing.
-    static func size(of path: String) -> Int {
+    package static func size(of path: String) -> Int {
         var status = stat()
         return stat(path, &status) == 0 ? Int(status.st_size) : 0
     }
 
     /// The directory that a path stands in.
-    static func parent(of path: String) -> String {
+    package static func parent(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
     /// Makes a directory of mode 0700, with the ones above it.
-    static func makeDirectory(_ path: String) throws(StoreError) {
+    package static func makeDirectory(_ path: String) throws(Failure) {
         if mkdir(path, 0o700) == 0 { return }
         if errno == ENOENT, parent(of: path) != path {
             try makeDirectory(parent(of: path))
@@ -107,7 +106,7 @@ enum FileSystem {
     }
 
     /// Names in a directory, sorted.
-    static func entries(of path: String) throws(StoreError) -> [String] {
+    package static func entries(of path: String) throws(Failure) -> [String] {
         guard let stream = opendir(path) else { throw failure("list", path) }
         defer { closedir(stream) }
         var names: [String] = []
@@ -121,25 +120,25 @@ enum FileSystem {
     }
 
     /// Makes the names in a directory as durable as the files.
-    static func syncDirectory(_ path: String) throws(StoreError) {
-        try OpenFile(path, O_RDONLY | O_DIRECTORY).sync()
+    package static func syncDirectory(_ path: String) throws(Failure) {
+        try DiskFile<Failure>(path, O_RDONLY | O_DIRECTORY).sync()
     }
 
     /// Moves a file; what stands at the new path is replaced. Durable only after ``syncDirectory(_:)``.
-    static func move(_ path: String, to other: String) throws(StoreError) {
+    package static func move(_ path: String, to other: String) throws(Failure) {
         guard rename(path, other) == 0 else { throw failure("move", path) }
     }
 
-    static func remove(_ path: String) throws(StoreError) {
+    package static func remove(_ path: String) throws(Failure) {
         guard unlink(path) == 0 || errno == ENOENT else { throw failure("remove", path) }
     }
 
     /// Makes a file of mode 0600 that was not there, durably: whole or not at all.
-    static func create(_ path: String, _ bytes: [UInt8]) throws(StoreError) {
+    package static func create(_ path: String, _ bytes: [UInt8]) throws(Failure) {
         let temporary = path + ".new"
         try remove(temporary)
-        do throws(StoreError) {
-            var file = try OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL)
+        do throws(Failure) {
+            var file = try DiskFile<Failure>(temporary, O_WRONLY | O_CREAT | O_EXCL)
             try file.write(bytes)
             try file.sync()
         } catch {
@@ -154,11 +153,11 @@ enum FileSystem {
     }
 
     /// Replaces a file in one step, durably.
-    static func replace(_ path: String, _ bytes: [UInt8]) throws(StoreError) {
+    package static func replace(_ path: String, _ bytes: [UInt8]) throws(Failure) {
         let temporary = path + ".new"
         try remove(temporary)
         do {
-            var file = try OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL)
+            var file = try DiskFile<Failure>(temporary, O_WRONLY | O_CREAT | O_EXCL)
             try file.write(bytes)
             try file.sync()
         }

@@ -1,26 +1,25 @@
 // One prepared statement, bound and read without boxes: the C interface of SQLite below GRDB's connection.
 
-import GRDB
+package import GRDB
 import GRDBSQLite
-import GatewayCore
 
 /// A prepared statement of a GRDB connection. Valid while the closure that gave the connection runs.
-struct SQLStatement {
+package struct SQLStatement {
     private let pointer: OpaquePointer
 
     /// - Throws: `DatabaseError` where the text is no statement.
-    init(_ database: Database, _ sql: String) throws {
+    package init(_ database: Database, _ sql: String) throws {
         pointer = try database.cachedStatement(sql: sql).sqliteStatement
         sqlite3_reset(pointer)
         sqlite3_clear_bindings(pointer)
     }
 
-    func bind(_ value: Int64, at index: Int32) { sqlite3_bind_int64(pointer, index, value) }
+    package func bind(_ value: Int64, at index: Int32) { sqlite3_bind_int64(pointer, index, value) }
 
     /// Numbers above `Int64.max` keep their bits; they sort below zero.
-    func bind(_ value: UInt64, at index: Int32) { bind(Int64(bitPattern: value), at: index) }
+    package func bind(_ value: UInt64, at index: Int32) { bind(Int64(bitPattern: value), at: index) }
 
-    func bind(_ text: String, at index: Int32) {
+    package func bind(_ text: String, at index: Int32) {
         var text = text
         text.withUTF8 { bytes in
             guard let address = bytes.baseAddress, !bytes.isEmpty else {
@@ -33,23 +32,43 @@ struct SQLStatement {
         }
     }
 
-    func bind(_ text: String?, at index: Int32) {
+    package func bind(_ text: String?, at index: Int32) {
         if let text { bind(text, at: index) } else { bindNothing(at: index) }
     }
 
-    func bindNothing(at index: Int32) { sqlite3_bind_null(pointer, index) }
+    package func bind(_ value: Int64?, at index: Int32) {
+        if let value { bind(value, at: index) } else { bindNothing(at: index) }
+    }
+
+    package func bind(_ value: UInt64?, at index: Int32) { bind(value.map { Int64(bitPattern: $0) }, at: index) }
+
+    /// Copies the bytes; ``run(bytes:at:)`` does not.
+    package func bind(_ bytes: [UInt8], at index: Int32) {
+        _ = bytes.withUnsafeBytes { buffer in
+            buffer.isEmpty
+                ? sqlite3_bind_zeroblob(pointer, index, 0)
+                : sqlite3_bind_blob(pointer, index, buffer.baseAddress, Int32(buffer.count), Self.copied)
+        }
+    }
+
+    /// Copies a column of a row, whatever it is, of any connection.
+    package func bind(_ row: SQLColumns, _ column: Int32, at index: Int32) {
+        sqlite3_bind_value(pointer, index, sqlite3_column_value(row.pointer, column))
+    }
+
+    package func bindNothing(at index: Int32) { sqlite3_bind_null(pointer, index) }
 
     /// Runs a statement that gives no rows.
     ///
     /// - Throws: `DatabaseError` with SQLite's code; it holds no values.
-    func run() throws {
+    package func run() throws {
         let code = sqlite3_step(pointer)
         sqlite3_reset(pointer)
         guard code == SQLITE_DONE || code == SQLITE_ROW else { throw failure(code) }
     }
 
     /// Runs it with bytes that are bound without being copied: they outlive the step.
-    func run(bytes: [UInt8], at index: Int32) throws {
+    package func run(bytes: [UInt8], at index: Int32) throws {
         try bytes.withUnsafeBytes { buffer in
             if let address = buffer.baseAddress, !buffer.isEmpty {
                 sqlite3_bind_blob(pointer, index, address, Int32(buffer.count), nil)
@@ -62,7 +81,7 @@ struct SQLStatement {
     }
 
     /// The rows, each through a closure.
-    func rows<Value>(_ value: (SQLColumns) throws -> Value) throws -> [Value] {
+    package func rows<Value>(_ value: (SQLColumns) throws -> Value) throws -> [Value] {
         defer { sqlite3_reset(pointer) }
         var values: [Value] = []
         while true {
@@ -83,22 +102,24 @@ struct SQLStatement {
 }
 
 /// The columns of the row that a statement stands on, from 0.
-struct SQLColumns {
+package struct SQLColumns {
     fileprivate let pointer: OpaquePointer
 
-    func number(_ index: Int32) -> Int64 { sqlite3_column_int64(pointer, index) }
-    func identifier(_ index: Int32) -> UInt64 { UInt64(bitPattern: number(index)) }
-    func isNull(_ index: Int32) -> Bool { sqlite3_column_type(pointer, index) == SQLITE_NULL }
+    package func number(_ index: Int32) -> Int64 { sqlite3_column_int64(pointer, index) }
+    package func identifier(_ index: Int32) -> UInt64 { UInt64(bitPattern: number(index)) }
+    package func isNull(_ index: Int32) -> Bool { sqlite3_column_type(pointer, index) == SQLITE_NULL }
 
-    func text(_ index: Int32) -> String {
+    package func optionalNumber(_ index: Int32) -> Int64? { isNull(index) ? nil : number(index) }
+
+    package func text(_ index: Int32) -> String {
         guard let address = sqlite3_column_text(pointer, index) else { return "" }
         let count = Int(sqlite3_column_bytes(pointer, index))
         return String(decoding: UnsafeBufferPointer(start: address, count: count), as: UTF8.self)
     }
 
-    func optionalText(_ index: Int32) -> String? { isNull(index) ? nil : text(index) }
+    package func optionalText(_ index: Int32) -> String? { isNull(index) ? nil : text(index) }
 
-    func bytes(_ index: Int32) -> [UInt8] {
+    package func bytes(_ index: Int32) -> [UInt8] {
         guard let address = sqlite3_column_blob(pointer, index) else { return [] }
         return Array(UnsafeRawBufferPointer(start: address, count: Int(sqlite3_column_bytes(pointer, index))))
     }

@@ -1,0 +1,113 @@
+// How a store is made and opened: one writer and a few readers, a write-ahead log, each commit on the disk when it returns.
+
+import Foundation
+package import GRDB
+
+/// Connections to a database that one process has.
+package enum Connections {
+    /// - Parameters:
+    ///   - label: for debuggers.
+    ///   - writerCache: SQLite's page cache for writing, in bytes.
+    ///   - readerCache: the same for each reader.
+    package static func configuration(label: String, writerCache: Int, readerCache: Int) -> Configuration {
+        var configuration = Configuration()
+        configuration.foreignKeysEnabled = false
+        configuration.label = label
+        // Nobody else writes; who looks at it with another program may hold it for a moment.
+        configuration.busyMode = .timeout(2)
+        configuration.prepareDatabase { database in
+            let bytes = database.configuration.readonly ? readerCache : writerCache
+            try database.execute(sql: "PRAGMA cache_size = -\(bytes / 1024); PRAGMA temp_store = MEMORY")
+        }
+        return configuration
+    }
+
+    /// Opens a database for writing. Whoever does calls ``close(_:)`` at the end.
+    ///
+    /// - Parameters:
+    ///   - checkpointPages: pages that the write-ahead log gathers before they move into the database.
+    ///   - prepare: run on the writer's connection; if it throws, the database is closed.
+    package static func open(
+        _ path: String, _ configuration: Configuration, readers: Int, checkpointPages: Int,
+        prepare: (Database) throws -> Void
+    ) throws -> DatabasePool {
+        var configuration = configuration
+        configuration.maximumReaderCount = readers
+        let pool = try DatabasePool(path: path, configuration: configuration)
+        do {
+            try withoutActuallyEscaping(prepare) { prepare in
+                try pool.writeWithoutTransaction { database in
+                    // GRDB has set NORMAL when it turned WAL on; a commit has to be on the disk when it returns.
+                    try database.execute(
+                        sql: "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = \(checkpointPages)")
+                    try prepare(database)
+                }
+            }
+        } catch {
+            close(pool)
+            throw error
+        }
+        return pool
+    }
+
+    /// Moves the log into the database and closes. What fails is done by the next opening.
+    package static func close(_ pool: DatabasePool) {
+        _ = try? pool.writeWithoutTransaction { try $0.checkpoint(.truncate) }
+        try? pool.close()
+    }
+
+    /// Brings a database to the newest schema, one transaction a step. Its version is SQLite's `user_version`.
+    ///
+    /// - Parameter migrations: each from the version of its index to the next. One that has been released never changes.
+    package static func migrate(_ database: Database, _ migrations: [String]) throws {
+        let found = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
+        guard found < migrations.count else { return }
+        for version in found..<migrations.count {
+            try database.inTransaction(.immediate) {
+                try database.execute(sql: migrations[version])
+                try database.execute(sql: "PRAGMA user_version = \(version + 1)")
+                return .commit
+            }
+        }
+    }
+}
+
+/// A database that is being made beside its place, so that a crash leaves either nothing that counts or the whole of it.
+package struct NewDatabase<Failure: DiskFailure> {
+    private let path: String
+
+    /// Begins; what an earlier beginning has left is removed. The file is there from now on, with mode 0600.
+    package init(_ path: String) throws(Failure) {
+        self.path = path
+        for path in Self.files(path) { try Disk<Failure>.remove(path) }
+        // The mode of the database is the mode of the files beside it.
+        try DiskFile<Failure>(path, O_WRONLY | O_CREAT | O_EXCL).sync()
+        try Disk<Failure>.syncDirectory(Disk<Failure>.parent(of: path))
+    }
+
+    /// Fills it.
+    package func fill<Value>(
+        _ configuration: Configuration, _ fill: (Database) throws -> Value
+    ) throws(Failure) -> Value {
+        try Failure.translating(path) {
+            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            let value = try withoutActuallyEscaping(fill) { fill in
+                try queue.writeWithoutTransaction { database in
+                    try database.execute(sql: "PRAGMA synchronous = FULL")
+                    return try fill(database)
+                }
+            }
+            try queue.close()
+            return value
+        }
+    }
+
+    /// Moves it to its place.
+    package func publish(at place: String) throws(Failure) {
+        try Disk<Failure>.move(path, to: place)
+        try Disk<Failure>.syncDirectory(Disk<Failure>.parent(of: place))
+    }
+
+    /// A database with the two files that SQLite keeps beside it.
+    package static func files(_ path: String) -> [String] { [path, path + "-wal", path + "-shm"] }
+}

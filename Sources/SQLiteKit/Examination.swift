@@ -1,0 +1,63 @@
+// A look at a database before it is opened for writing. Nothing is changed by it.
+
+import Foundation
+package import GRDB
+
+/// Examines databases in the words of the store that they belong to.
+package enum Examination<Failure: DiskFailure> {
+    /// Looks whether a file is a database of ours, whole, and not too new.
+    ///
+    /// - Parameters:
+    ///   - application: the `application_id` of such databases.
+    ///   - known: the newest schema that this program knows.
+    ///   - checkedWhole: bytes up to which all of it is checked; a larger one in some tables.
+    ///   - tables: those tables.
+    ///   - look: what else is to be read.
+    /// - Throws: `corrupt`, `tooNew`, or `unavailable`.
+    package static func examine<Value>(
+        _ path: String, application: Int, known: Int, checkedWhole: Int, tables: [String],
+        _ configuration: Configuration,
+        _ look: (Database, _ schema: Int) throws -> Value
+    ) throws(Failure) -> Value {
+        let isSmall = try demandHeader(path) <= checkedWhole
+        var configuration = configuration
+        configuration.readonly = true
+        return try Failure.translating(path) {
+            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            defer { try? queue.close() }
+            return try withoutActuallyEscaping(look) { look in
+                try queue.unsafeRead { database in
+                    guard try Int.fetchOne(database, sql: "PRAGMA application_id") == application else {
+                        throw Failure.corrupt(Failure.damaged(path, "it is a database of another program"))
+                    }
+                    let schema = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
+                    guard schema <= known else { throw Failure.tooNew(found: schema, known: known) }
+                    for part in isSmall ? [""] : tables.map({ "('\($0)')" }) {
+                        let finding = try String.fetchOne(database, sql: "PRAGMA quick_check\(part)") ?? ""
+                        guard finding == "ok" else { throw Failure.corrupt(Failure.damaged(path, finding)) }
+                    }
+                    return try look(database, schema)
+                }
+            }
+        }
+    }
+
+    /// Looks at the first bytes of the file, which SQLite would take for an empty database where there are none.
+    ///
+    /// - Returns: the size in bytes.
+    private static func demandHeader(_ path: String) throws(Failure) -> Int {
+        var file = try DiskFile<Failure>(path, O_RDONLY)
+        let size = file.size
+        let header = try file.read(upTo: 100)
+        guard header.count == 100, header.starts(with: "SQLite format 3\0".utf8) else {
+            throw .corrupt(Failure.damaged(path, "it is not a database"))
+        }
+        func number(at offset: Int) -> Int { header[offset..<(offset + 4)].reduce(0) { $0 << 8 | Int($1) } }
+        let pageSize = header[16] == 0 && header[17] == 1 ? 65536 : Int(header[16]) << 8 | Int(header[17])
+        // With a write-ahead log beside it the file may be short; without, it has all its pages.
+        guard Disk<Failure>.size(of: path + "-wal") > 0 || number(at: 28) * pageSize <= size else {
+            throw .corrupt(Failure.damaged(path, "it is cut short"))
+        }
+        return size
+    }
+}

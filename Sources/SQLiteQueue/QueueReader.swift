@@ -1,0 +1,184 @@
+// What stands in the tables, as the port wants it.
+
+package import GRDB
+package import RequestQueue
+import SQLiteKit
+
+/// Reads the queue through one connection.
+package struct QueueReader {
+    private let database: Database
+
+    package init(_ database: Database) { self.database = database }
+
+    /// The columns of ``request(_:)``, then those of ``Ending``. Progress is the outer table: it has the indexes.
+    private static let select = """
+        SELECT p.id, r.token_high, r.token_low, r.tenant, r.lane, r.idempotency_key, r.size, r.form,
+            p.state, p.accepted_at, p.attempts, p.crashes, p.doubts, p.not_before, p.is_held, p.lease, p.cause,
+            p.finished_at, p.undelivered, p.result, p.status
+        FROM queue_progress AS p CROSS JOIN queue_request AS r ON r.id = p.id
+        """
+
+    static let live = "\(select) WHERE p.state = 0 ORDER BY p.id"
+    static let finished = "\(select) WHERE p.finished_at IS NOT NULL ORDER BY p.finished_at, p.id"
+    static let one = "\(select) WHERE p.id = ?1"
+    static let report = "\(select) WHERE p.state = ?1 AND p.id > ?2 ORDER BY p.id LIMIT ?3"
+    static let waiting = "\(select) WHERE p.state = 0 AND p.lease IS NULL AND p.id > ?2 ORDER BY p.id LIMIT ?3"
+    static let underWay = "\(select) WHERE p.state = 0 AND p.lease IS NOT NULL AND p.id > ?2 ORDER BY p.id LIMIT ?3"
+    /// Each part of the index of tokens that there is, the newest first; see ``QueueTables/tokenPart``.
+    static let byToken = """
+        WITH RECURSIVE part (number) AS (
+            SELECT max(id) >> \(QueueTables.tokenPart) FROM queue_request
+            UNION ALL
+            SELECT (SELECT max(id) >> \(QueueTables.tokenPart) FROM queue_request
+                    WHERE id < part.number << \(QueueTables.tokenPart))
+            FROM part WHERE part.number IS NOT NULL
+        )
+        SELECT p.id, p.result, p.status, p.cause
+        FROM part CROSS JOIN queue_request AS r ON r.id >> \(QueueTables.tokenPart) = part.number AND r.token_low = ?2
+            CROSS JOIN queue_progress AS p ON p.id = r.id
+        WHERE r.token_high = ?1 LIMIT 1
+        """
+    static let response = "SELECT headers, body FROM queue_response WHERE id = ?1"
+    static let mappings = "SELECT tenant, type, local, remote FROM queue_mapping ORDER BY learnt_at, id"
+    static let sessions = "SELECT tenant, sealed FROM queue_session"
+    static let highest = """
+        SELECT max(coalesce((SELECT highest FROM queue_meta), 0), coalesce((SELECT max(id) FROM queue_request), 0))
+        """
+
+    /// All that a process needs to start.
+    package func load() throws -> QueueContents {
+        var contents = QueueContents()
+        contents.highest = try SQLStatement(database, Self.highest).rows { $0.identifier(0) }.first ?? 0
+        contents.mappings = try learnt()
+        for (tenant, sealed) in try SQLStatement(database, Self.sessions).rows({ ($0.text(0), $0.bytes(1)) }) {
+            contents.sessions[tenant] = sealed
+        }
+        for (request, reason) in try SQLStatement(database, Self.live).rows(request) {
+            if let reason {
+                contents.unreadable.append(.init(id: request.id, reason: reason))
+            } else {
+                contents.requests.append(request)
+            }
+        }
+        let finished = try SQLStatement(database, Self.finished).rows { (try request($0), Ending($0)) }
+        for ((request, reason), ending) in finished where reason == nil {
+            contents.finished.append(.init(request: request, at: ending.at))
+            guard let times = ending.undelivered, let result = ending.result else { continue }
+            let outcome = try outcome(request.id, result, request.cause)
+            contents.undelivered.append(.init(request: request, outcome: outcome, times: times))
+        }
+        contents.undelivered.sort { $0.request.id < $1.request.id }
+        return contents
+    }
+
+    package func request(_ token: RequestToken) throws -> QueuedRequest? {
+        guard let id = try found(token, { $0.identifier(0) }) else { return nil }
+        let statement = try SQLStatement(database, Self.one)
+        statement.bind(id, at: 1)
+        return try statement.rows { try request($0).request }.first
+    }
+
+    private func found<Value>(_ token: RequestToken, _ value: (SQLColumns) -> Value) throws -> Value? {
+        let statement = try SQLStatement(database, Self.byToken)
+        statement.bind(token.high, at: 1)
+        statement.bind(token.low, at: 2)
+        return try statement.rows(value).first
+    }
+
+    package func outcome(_ token: RequestToken) throws -> RequestOutcome? {
+        let ending = try found(token) { row in
+            (row.identifier(0), OutcomeColumns.read(row.optionalNumber(1), row.optionalNumber(2)), row.optionalText(3))
+        }
+        guard let (id, result, cause) = ending, let result else { return nil }
+        return try outcome(id, result, cause)
+    }
+
+    /// By id, those after one; for reports. One whose form cannot be read is there without what stood in it.
+    package func requests(states: [RequestState], after: UInt64, limit: Int) throws -> [QueuedRequest] {
+        var found: [QueuedRequest] = []
+        var states = Set(states)
+        func read(_ sql: String, _ state: RequestState) throws {
+            let statement = try SQLStatement(database, sql)
+            statement.bind(Int64(state.rawValue), at: 1)
+            statement.bind(Int64(clamping: after), at: 2)
+            statement.bind(Int64(limit), at: 3)
+            found += try statement.rows { try request($0).request }
+        }
+        if states.isSuperset(of: [.pending, .inFlight]) {
+            states.subtract([.pending, .inFlight])
+            try read(Self.report, .pending)
+        }
+        for state in states {
+            switch state {
+            case .pending: try read(Self.waiting, state)
+            case .inFlight: try read(Self.underWay, state)
+            case .done, .dead, .cancelled: try read(Self.report, state)
+            }
+        }
+        return Array(found.sorted { $0.id < $1.id }.prefix(limit))
+    }
+
+    // MARK: Rows
+
+    /// How a request ended.
+    private struct Ending {
+        let at: Int64
+        let undelivered: Int?
+        let result: RequestOutcome.Result?
+
+        init(_ row: SQLColumns) {
+            at = row.number(17)
+            undelivered = row.optionalNumber(18).map { Int($0) }
+            result = OutcomeColumns.read(row.optionalNumber(19), row.optionalNumber(20))
+        }
+    }
+
+    /// - Returns: with it, why its form cannot be read.
+    private func request(_ row: SQLColumns) throws -> (request: QueuedRequest, reason: String?) {
+        var content = RequestForm.Content.unreadable
+        var reason: String?
+        do throws(RequestForm.Unreadable) { content = try RequestForm.decode(row.bytes(7)) } catch {
+            reason = "\(error)"
+        }
+        var request = QueuedRequest(
+            id: row.identifier(0), token: RequestToken(high: row.identifier(1), low: row.identifier(2)),
+            tenant: row.text(3), lane: row.optionalText(4), config: content.config, creates: content.creates,
+            dependsOn: content.dependsOn, identifiers: content.identifiers, idempotencyKey: row.text(5),
+            coalescingKey: content.coalescingKey, timestamp: row.number(9))
+        let lease = row.optionalNumber(15).map { UInt64(bitPattern: $0) }
+        let state = RequestState(rawValue: UInt8(clamping: row.number(8))) ?? .dead
+        request.setProgress(
+            state: state == .pending && lease != nil ? .inFlight : state, attempts: Int(row.number(10)),
+            crashes: Int(row.number(11)), doubts: Int(row.number(12)), lease: lease, notBefore: row.number(13),
+            isHeld: row.number(14) != 0, cause: row.optionalText(16), size: Int(row.number(6)))
+        return (request, reason)
+    }
+
+    private func outcome(_ id: UInt64, _ result: RequestOutcome.Result, _ cause: String?) throws -> RequestOutcome {
+        let statement = try SQLStatement(database, Self.response)
+        statement.bind(id, at: 1)
+        let response = try statement.rows { (RequestForm.decodeHeaders($0.bytes(0)) ?? [], $0.bytes(1)) }.first
+        return RequestOutcome(result, cause: cause, headers: response?.0 ?? [], body: response?.1 ?? [])
+    }
+
+    private func learnt() throws -> [IdentifierMapping] {
+        let rows = try SQLStatement(database, Self.mappings).rows { row in
+            IdentifierMapping(
+                tenant: row.text(0), reference: EntityReference(type: row.text(1), local: row.text(2)),
+                remote: row.text(3))
+        }
+        var last: [IdentifierMapping.Entity: Int] = [:]
+        for (place, mapping) in rows.enumerated() { last[mapping.entity] = place }
+        guard last.count < rows.count else { return rows }
+        return rows.enumerated().filter { last[$1.entity] == $0 }.map(\.element)
+    }
+}
+
+extension IdentifierMapping {
+    fileprivate struct Entity: Hashable {
+        let tenant: String
+        let reference: EntityReference
+    }
+
+    fileprivate var entity: Entity { Entity(tenant: tenant, reference: reference) }
+}

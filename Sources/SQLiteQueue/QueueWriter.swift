@@ -1,0 +1,169 @@
+// One transaction's changes of the queue, as statements. It knows rows, neither files nor transactions, so that whoever has the
+// tables beside others can change both in one transaction.
+
+package import GRDB
+package import RequestQueue
+import SQLiteKit
+
+/// Writes changes of the queue through one connection while a transaction is open.
+package struct QueueWriter {
+    private let database: Database
+    private var statements: [SQLStatement?]
+
+    package init(_ database: Database) {
+        self.database = database
+        statements = Array(repeating: nil, count: QueueStatement.allCases.count)
+    }
+
+    private mutating func statement(_ name: QueueStatement) throws -> SQLStatement {
+        if let statement = statements[name.rawValue] { return statement }
+        let statement = try SQLStatement(database, name.sql)
+        statements[name.rawValue] = statement
+        return statement
+    }
+
+    private var changed: Bool { database.changesCount > 0 }
+
+    /// Writes one change.
+    ///
+    /// - Throws: `DatabaseError`; the transaction has to be undone then.
+    package mutating func apply(_ change: QueueChange) throws {
+        switch change {
+        case .insert(let request, let form): try insert(request, form)
+        case .lease(let id, let lease): try run(.lease, id, Int64(bitPattern: lease))
+        case .requeue(let id, let lease, let wait): try requeue(id, lease, wait)
+        case .finish(let id, let lease, let outcome, let keepsOutcome, let at):
+            try finish(id, lease, outcome, keepsOutcome, at)
+        case .redeliver(let id, let times): try run(.redeliver, id, Int64(times))
+        case .handled(let id): try run(.handled, id)
+        case .quarantine(let id, let cause, let at):
+            let statement = try statement(.quarantine)
+            statement.bind(cause, at: 3)
+            try run(.quarantine, id, at)
+        case .map(let mapping, let at):
+            let statement = try statement(.map)
+            statement.bind(mapping.tenant, at: 1)
+            statement.bind(mapping.reference.type, at: 2)
+            statement.bind(mapping.reference.local, at: 3)
+            statement.bind(mapping.remote, at: 4)
+            statement.bind(at, at: 5)
+            try statement.run()
+        case .hold(let id, let isHeld): try run(.hold, id, isHeld ? 1 : 0)
+        case .revive(let id, let at):
+            try run(.revive, id, at)
+            if changed { try run(.removeResponse, id) }
+        case .session(let tenant, let sealed):
+            let statement = try statement(sealed == nil ? .removeSession : .putSession)
+            statement.bind(tenant, at: 1)
+            if let sealed { try statement.run(bytes: sealed, at: 2) } else { try statement.run() }
+        case .remove(let id):
+            try raiseHighest()
+            for name in [QueueStatement.removeRequest, .removeProgress, .removeResponse] { try run(name, id) }
+        case .prune(let before):
+            try raiseHighest()
+            let time = UInt64(bitPattern: before)
+            for name in [QueueStatement.pruneResponses, .pruneRequests, .pruneProgress, .pruneMappings] {
+                try run(name, time)
+            }
+        }
+    }
+
+    /// Writes something small; see ``SQLiteQueueStore/commit(_:)``.
+    mutating func supersede() throws { try statement(.supersede).run() }
+
+    // MARK: Hot
+
+    private mutating func insert(_ request: QueuedRequest, _ form: [UInt8]) throws {
+        let accepted = try statement(.insertRequest)
+        accepted.bind(request.id, at: 1)
+        accepted.bind(request.token.high, at: 2)
+        accepted.bind(request.token.low, at: 3)
+        accepted.bind(request.tenant, at: 4)
+        accepted.bind(request.lane, at: 5)
+        accepted.bind(request.idempotencyKey, at: 6)
+        accepted.bind(Int64(request.size), at: 7)
+        try accepted.run(bytes: form, at: 8)
+        let progress = try statement(.insertProgress)
+        progress.bind(request.id, at: 1)
+        progress.bind(request.state == .inFlight ? 0 : Int64(request.state.rawValue), at: 2)
+        progress.bind(request.timestamp, at: 3)
+        progress.bind(Int64(request.attempts), at: 4)
+        progress.bind(Int64(request.crashes), at: 5)
+        progress.bind(Int64(request.doubts), at: 6)
+        progress.bind(request.notBefore, at: 7)
+        progress.bind(Int64(request.isHeld ? 1 : 0), at: 8)
+        progress.bind(request.lease, at: 9)
+        progress.bind(request.cause, at: 10)
+        try progress.run()
+    }
+
+    private mutating func requeue(_ id: UInt64, _ lease: UInt64, _ wait: QueueChange.Wait) throws {
+        let statement = try statement(.requeue)
+        statement.bind(id, at: 1)
+        statement.bind(lease, at: 2)
+        statement.bind(wait.notBefore, at: 3)
+        statement.bind(Int64(wait.attempts), at: 4)
+        statement.bind(Int64(wait.crashes), at: 5)
+        statement.bind(Int64(wait.doubts), at: 6)
+        statement.bind(wait.cause, at: 7)
+        try statement.run()
+    }
+
+    private mutating func finish(
+        _ id: UInt64, _ lease: UInt64?, _ outcome: RequestOutcome, _ keepsOutcome: Bool, _ at: Int64
+    ) throws {
+        let statement = try statement(.finish)
+        statement.bind(id, at: 1)
+        statement.bind(lease, at: 2)
+        statement.bind(Int64(outcome.state.rawValue), at: 3)
+        statement.bind(at, at: 4)
+        let (result, status) = OutcomeColumns.write(outcome.result)
+        statement.bind(result, at: 5)
+        statement.bind(status, at: 6)
+        statement.bind(keepsOutcome ? Int64(0) : nil, at: 7)
+        statement.bind(outcome.cause, at: 8)
+        try statement.run()
+        guard changed, keepsOutcome, !outcome.headers.isEmpty || !outcome.body.isEmpty else { return }
+        let response = try self.statement(.insertResponse)
+        response.bind(id, at: 1)
+        response.bind(RequestForm.encode(outcome.headers), at: 2)
+        try response.run(bytes: outcome.body, at: 3)
+    }
+
+    // MARK: Rare
+
+    /// No id is used twice, so the highest is remembered before its row goes.
+    private mutating func raiseHighest() throws { try statement(.raiseHighest).run() }
+
+    private mutating func run(_ name: QueueStatement, _ id: UInt64) throws {
+        let statement = try statement(name)
+        statement.bind(id, at: 1)
+        try statement.run()
+    }
+
+    private mutating func run(_ name: QueueStatement, _ id: UInt64, _ number: Int64) throws {
+        try statement(name).bind(number, at: 2)
+        try run(name, id)
+    }
+}
+
+/// The result of an outcome in two columns.
+enum OutcomeColumns {
+    static func write(_ result: RequestOutcome.Result) -> (result: Int64, status: Int64?) {
+        switch result {
+        case .success(let status): (0, Int64(status))
+        case .failure(let status): (1, status.map(Int64.init))
+        case .aborted: (2, nil)
+        }
+    }
+
+    /// - Returns: nothing where no outcome is stored, or one that this program never writes.
+    static func read(_ result: Int64?, _ status: Int64?) -> RequestOutcome.Result? {
+        switch result {
+        case 0: .success(status: Int(status ?? 0))
+        case 1: .failure(status: status.map(Int.init))
+        case 2: .aborted
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,176 @@
+// The queue in a file of its own: SQLite in WAL mode, each commit synced, one writer and a few readers.
+//
+//     PATH (-wal, -shm)   the tables
+//     PATH.lock           held while a process has it open
+
+import GRDB
+public import RequestQueue
+import SQLiteKit
+
+/// A queue store in a file. It is closed when the last reference goes.
+public final class SQLiteQueueStore: QueueStore {
+    /// SQLite's application_id of such files: `PAWQ`.
+    static let application = 0x5041_5751
+    /// Ours: SQLite's page cache for writing and for each reader, in bytes. What is under way fits.
+    private static let (writerCache, readerCache) = (8 << 20, 2 << 20)
+    /// Ours: readers beside the writer: a report and one more.
+    private static let readers = 2
+    /// Ours: pages that the write-ahead log gathers before they move into the file. 16 MiB: a row that changes three times
+    /// moves once.
+    private static let checkpointPages = 4096
+    /// Ours: a file up to this size is checked whole when it is opened, in bytes; a larger one in its smallest table.
+    private static let checkedWhole = 64 << 20
+
+    let path: String
+    let pool: DatabasePool
+    private let lock: FileLock
+
+    /// Opens the store at a path; makes it, and the directory, where there is none. Never makes one over what is there, never
+    /// repairs by wiping.
+    ///
+    /// - Throws: ``QueueStoreError``, which says what to do: it is in use, damaged, written by a newer program, or the file
+    ///   system fails.
+    public init(path: String) throws(QueueStoreError) {
+        self.path = path
+        let parent = Disk<QueueStoreError>.parent(of: path)
+        if !Disk<QueueStoreError>.exists(parent) { try Disk<QueueStoreError>.makeDirectory(parent) }
+        lock = try FileLock(queue: path)
+        if !Disk<QueueStoreError>.exists(path) { try Self.make(path) }
+        try Self.examine(path)
+        pool = try QueueStoreError.translating(path) {
+            try Connections.open(
+                path, Self.configuration, readers: Self.readers, checkpointPages: Self.checkpointPages
+            ) { database in try Connections.migrate(database, QueueTables.migrations) }
+        }
+    }
+
+    deinit { Connections.close(pool) }
+
+    static var configuration: Configuration {
+        Connections.configuration(label: "pawl.queue", writerCache: writerCache, readerCache: readerCache)
+    }
+
+    static func make(_ path: String) throws(QueueStoreError) {
+        guard !Disk<QueueStoreError>.exists(path + "-wal") else {
+            throw .unavailable(
+                "\(path) is not there, and its log \(path)-wal is. Put the file back; without it the log cannot be read."
+            )
+        }
+        guard !Disk<QueueStoreError>.exists(path + ".damaged") else {
+            throw .unavailable(
+                """
+                \(path) is not there, and \(path).damaged is: a repair was cut short. Move that one back, with its -wal \
+                where there is one, and repair it again.
+                """)
+        }
+        let new = try NewDatabase<QueueStoreError>(path + ".new")
+        try new.fill(configuration, begin)
+        try new.publish(at: path)
+    }
+
+    /// Makes an empty database one of ours.
+    static func begin(_ database: Database) throws {
+        try database.execute(sql: "PRAGMA application_id = \(application)")
+        try Connections.migrate(database, QueueTables.migrations)
+    }
+
+    private static func examine(_ path: String) throws(QueueStoreError) {
+        try Examination<QueueStoreError>.examine(
+            path, application: application, known: QueueTables.migrations.count, checkedWhole: checkedWhole,
+            tables: ["queue_meta"], configuration
+        ) { _, _ in }
+    }
+
+    // MARK: The port
+
+    /// A commit that fails has changed nothing for this process. Where it failed so late that all of it is in the log, and only
+    /// the sync has failed, the next process could read it there as if it had succeeded. So something small is committed in its
+    /// place, at once; only a disk that refuses that as well, and a process that ends before its next commit, leave it.
+    public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
+        guard !changes.isEmpty else { return }
+        try QueueStoreError.translating(path) {
+            try pool.writeWithoutTransaction { database in
+                var isComplete = false
+                do {
+                    try database.inTransaction(.immediate) {
+                        var writer = QueueWriter(database)
+                        for change in changes { try writer.apply(change) }
+                        isComplete = true
+                        return .commit
+                    }
+                } catch {
+                    if isComplete { try? supersede(database) }
+                    throw error
+                }
+            }
+        }
+    }
+
+    private func supersede(_ database: Database) throws {
+        try database.inTransaction(.immediate) {
+            var writer = QueueWriter(database)
+            try writer.supersede()
+            return .commit
+        }
+    }
+
+    /// All that a process needs to start, of one moment. Forms that cannot be read are listed and stop nothing.
+    public func load() throws(QueueStoreError) -> QueueContents { try reading { try $0.load() } }
+
+    /// How a finished request ended; nothing where it is not finished, or pruned.
+    public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
+        try reading { try $0.outcome(token) }
+    }
+
+    /// A request, finished or not, that is not pruned.
+    public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
+        try reading { try $0.request(token) }
+    }
+
+    /// By id, those after one; for reports. It does not wait for the writer, nor the writer for it.
+    public func requests(
+        states: [RequestState], after: UInt64, limit: Int
+    ) throws(QueueStoreError) -> [QueuedRequest] {
+        try reading { try $0.requests(states: states, after: after, limit: limit) }
+    }
+
+    /// Reads one moment of the store, beside the writer.
+    private func reading<Value>(_ body: (QueueReader) throws -> Value) throws(QueueStoreError) -> Value {
+        try QueueStoreError.translating(path) {
+            try pool.read { database in try body(QueueReader(database)) }
+        }
+    }
+}
+
+extension FileLock {
+    /// - Throws: ``QueueStoreError`` where another store, in this process or another, holds it.
+    convenience init(queue path: String) throws(QueueStoreError) {
+        try self.init(path + ".lock") { (holder: Int32?) -> QueueStoreError in
+            .locked(
+                """
+                The queue \(path) is in use by another process\(holder.map { " (\($0))" } ?? ""). Stop that one \
+                first\(holder.map { ": kill \($0)" } ?? ""), or give this one a file of its own.
+                """)
+        }
+    }
+}
+
+extension QueueStoreError: DiskFailure {
+    package static func locked(_ words: String) -> QueueStoreError { QueueStoreError(words) }
+    package static func corrupt(_ words: String) -> QueueStoreError { QueueStoreError(words) }
+    package static func unavailable(_ words: String) -> QueueStoreError { QueueStoreError(words) }
+
+    package static func tooNew(found: Int, known: Int) -> QueueStoreError {
+        QueueStoreError(
+            """
+            The queue has schema \(found); this program knows schemas up to \(known). Start the newer program that wrote it.
+            """)
+    }
+
+    package static func damaged(_ path: String, _ detail: String) -> String {
+        """
+        The queue \(path) is damaged (\(detail)). Nothing was changed. Bring back a copy of it, or save what can still be \
+        read: SQLiteQueueStore.repair(path:) makes a new queue of that and keeps the damaged files aside.
+        """
+    }
+}

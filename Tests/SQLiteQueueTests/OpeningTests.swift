@@ -1,0 +1,120 @@
+import Glibc
+import QueueConformance
+import RequestQueue
+import Testing
+
+@testable import SQLiteQueue
+
+/// What is not opened, and what the refusal says.
+@Suite struct OpeningTests {
+    private let place: QueuePlace
+
+    init() throws {
+        place = try QueuePlace()
+        try place.open().commit((1...200).map { QueueConformance.insert($0) })
+    }
+
+    private func overwrite(_ range: Range<Int>, with byte: UInt8 = 0x5A) {
+        let number = Glibc.open(place.path, O_WRONLY)
+        _ = pwrite(number, [UInt8](repeating: byte, count: range.count), range.count, off_t(range.lowerBound))
+        close(number)
+    }
+
+    private var size: Int {
+        var status = stat()
+        return stat(place.path, &status) == 0 ? Int(status.st_size) : 0
+    }
+
+    @Test func commitsAreSyncedAndOneProcessHasIt() throws {
+        let store = try place.open()
+        #expect(try store.number("PRAGMA synchronous") == 2)
+        #expect(try store.number("SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'wal'") == 1)
+        let refusal = try #require(place.refusal())
+        #expect(refusal.contains("in use by another process (\(getpid()))"))
+        var status = stat()
+        for suffix in ["", "-wal", "-shm", ".lock"] {
+            #expect(stat(place.path + suffix, &status) == 0)
+            #expect(status.st_mode & 0o777 == 0o600)
+        }
+    }
+
+    @Test func aNewerSchemaIsRefused() throws {
+        place.edit("PRAGMA user_version = 99")
+        #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 1"))
+        place.edit("PRAGMA user_version = 1")
+        #expect(place.refusal() == nil)
+    }
+
+    @Test func aForeignFileIsRefusedAndKept() throws {
+        place.edit("PRAGMA application_id = 7")
+        #expect(try #require(place.refusal()).contains("another program"))
+        place.edit("PRAGMA application_id = \(SQLiteQueueStore.application)")
+        #expect(place.refusal() == nil)
+        truncate(place.path, 0)
+        #expect(try #require(place.refusal()).contains("not a database"))
+        #expect(size == 0)
+    }
+
+    @Test func aFileThatIsCutShortIsRefused() throws {
+        truncate(place.path, off_t(size / 2))
+        #expect(try #require(place.refusal()).contains("damaged (it is cut short)"))
+    }
+
+    @Test func aLogWithoutItsFileIsNotOverwritten() throws {
+        unlink(place.path)
+        close(Glibc.open(place.path + "-wal", O_WRONLY | O_CREAT, 0o600))
+        #expect(try #require(place.refusal()).contains("its log"))
+    }
+
+    /// A making that was cut short, before anything was kept in it.
+    @Test func anUnfinishedFileIsMadeAnew() throws {
+        let other = try QueuePlace()
+        mkdir(other.directory, 0o700)
+        close(Glibc.open(other.path + ".new", O_WRONLY | O_CREAT, 0o600))
+        #expect(try other.open().load().highest == 0)
+        #expect(access(other.path + ".new", F_OK) != 0)
+    }
+
+    /// Damage anywhere behind the first page: refused with words, and the repair saves what is not on the damaged pages.
+    @Test(arguments: [1, 5, 9, 12, 14]) func damageIsRefusedAndRepaired(_ page: Int) throws {
+        try place.open().commit([
+            .lease(id: 7, lease: 3),
+            .finish(id: 7, lease: 3, outcome: QueueConformance.success, keepsOutcome: true, at: 9),
+        ])
+        try #require(size > (page + 1) * 4096)
+        overwrite(page * 4096..<(page + 1) * 4096)
+        let refusal = try #require(place.refusal())
+        #expect(refusal.contains("damaged") && refusal.contains("repair"))
+        let repair = try SQLiteQueueStore.repair(path: place.path, now: 5)
+        // Page 2 is the root of what was accepted: nothing leads to the rows any more. Else most of them are there.
+        #expect(repair.requests >= (page == 1 ? 0 : 100), "page \(page): \(repair)")
+        let store = try place.open()
+        let rows = try store.requests(states: RequestState.allCases, after: 0, limit: .max)
+        #expect(rows.count == repair.requests)
+        #expect(rows.filter { $0.cause?.contains("was damaged") == true }.count == repair.doubtful)
+        for row in rows { #expect(row.config == QueueConformance.request(row.id).config) }
+        #expect(access(repair.kept, F_OK) == 0)
+        #expect(throws: QueueStoreError.self) { try SQLiteQueueStore.repair(path: place.path, now: 6) }
+    }
+
+    @Test func theRepairOfAWholeQueueChangesNothing() throws {
+        let mapping = IdentifierMapping(tenant: "t", reference: EntityReference(type: "m", local: "l"), remote: "r")
+        try place.open().commit([.lease(id: 3, lease: 4), .map(mapping, at: 5), .remove(id: 200)])
+        let before = try place.open().load()
+        let repair = try SQLiteQueueStore.repair(path: place.path, now: 5)
+        #expect(repair == .init(requests: 199, doubtful: 0, mappings: 1, kept: place.path + ".damaged"))
+        let after = try place.open().load()
+        #expect(after.requests == before.requests)
+        #expect(after.mappings == before.mappings)
+        #expect(after.highest == 200)
+    }
+
+    /// A store that was open a moment ago is found whole, its log included.
+    @Test func theRepairReadsTheLog() throws {
+        let store = try place.open()
+        try store.commit([QueueConformance.insert(201)])
+        let copy = try QueuePlace()
+        run("cp", "-a", place.directory, copy.directory)
+        #expect(try SQLiteQueueStore.repair(path: copy.path, now: 5).requests == 201)
+    }
+}
