@@ -119,7 +119,7 @@ let package = Package(
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),
-        tests("PeerTests", ["PeerKit", "pawl"]),
+        tests("PeerTests", ["PeerKit", "pawl"], exclude: ["Golden/schema2.tar.gz"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
         tests(

@@ -1,7 +1,7 @@
 // Where session keys are between two logins.
 
 import Foundation
-public import RequestQueue
+import RequestQueue
 
 /// Where the queue keeps session keys.
 public enum SessionCredentials: Sendable {

@@ -1,6 +1,6 @@
 // The queue: a machine, its store, the network, and the handlers.
 
-public import Foundation
+import Foundation
 public import RequestQueue
 import Synchronization
 
