@@ -104,9 +104,10 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "DoubleRatchet", nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
+                "DoubleRatchet", "RequestQueue", "RequestQueueClient", "SQLiteQueue", nioCore, nioPosix, nioSSL,
+                argumentParser, grdbSQLite,
             ],
-            path: "Tests/Benchmarks", exclude: ["RESULTS.md", "RatchetPeers"], swiftSettings: settings),
+            path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
         tests("DoubleRatchetTests", ["DoubleRatchet", "PeerKit", crypto, cryptoExtras], exclude: ["Peers"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),

@@ -20,7 +20,7 @@ struct RawSQLite: ParsableCommand {
     @Option(help: "How many session rows there are.") var sessions = 100
 
     func run() throws {
-        let database = try Database(self.path)
+        let database = try RawDatabase(self.path)
         try database.execute(
             """
             PRAGMA journal_mode = WAL;
@@ -36,12 +36,12 @@ struct RawSQLite: ParsableCommand {
         let end = begin + .seconds(Int64(self.seconds))
         var messages = 0
         while NIODeadline.now() < end {
-            try database.execute("BEGIN IMMEDIATE")
-            for _ in 0..<Self.messagesPerTransaction {
-                try self.commit(messages, changes)
-                messages += 1
+            try database.transaction {
+                for _ in 0..<Self.messagesPerTransaction {
+                    try self.commit(messages, changes)
+                    messages += 1
+                }
             }
-            try database.execute("COMMIT")
         }
         let elapsed = Double((NIODeadline.now() - begin).nanoseconds) / 1e9
         let processor = Double(clock() - cpu) * 1e6 / Double(CLOCKS_PER_SEC)
@@ -68,14 +68,14 @@ struct RawSQLite: ParsableCommand {
 
 /// The statements, prepared once, and bytes that do not repeat to fill rows with.
 private struct Changes {
-    let upsertSession: Statement
-    let insertRequest: Statement
-    let finishRequest: Statement
-    let insertDelivery: Statement
-    let deleteDelivery: Statement
+    let upsertSession: RawStatement
+    let insertRequest: RawStatement
+    let finishRequest: RawStatement
+    let insertDelivery: RawStatement
+    let deleteDelivery: RawStatement
     private let noise = (0..<65_536).map { _ in UInt8.random(in: .min ... .max) }
 
-    init(_ database: Database) throws {
+    init(_ database: RawDatabase) throws {
         self.upsertSession = try database.prepare(
             "INSERT INTO session (key, state) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET state = excluded.state")
         self.insertRequest = try database.prepare("INSERT INTO request (id, state, line) VALUES (?1, 0, ?2)")
@@ -87,60 +87,5 @@ private struct Changes {
     func blob(_ count: Int) -> ArraySlice<UInt8> {
         let start = Int.random(in: 0..<self.noise.count - count)
         return self.noise[start..<start + count]
-    }
-}
-
-private struct Database {
-    private let handle: OpaquePointer
-
-    init(_ path: String) throws {
-        var handle: OpaquePointer?
-        let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXCLUSIVE | SQLITE_OPEN_NOMUTEX
-        guard sqlite3_open_v2(path, &handle, flags, nil) == SQLITE_OK, let handle else {
-            throw Failure("\(path) cannot be opened")
-        }
-        self.handle = handle
-    }
-
-    func execute(_ sql: String) throws {
-        guard sqlite3_exec(self.handle, sql, nil, nil, nil) == SQLITE_OK else { throw self.failure }
-    }
-
-    func prepare(_ sql: String) throws -> Statement {
-        var statement: OpaquePointer?
-        guard sqlite3_prepare_v2(self.handle, sql, -1, &statement, nil) == SQLITE_OK, let statement else {
-            throw self.failure
-        }
-        return Statement(handle: statement)
-    }
-
-    private var failure: Failure { Failure("SQLite: \(String(cString: sqlite3_errmsg(self.handle)))") }
-}
-
-private struct Statement {
-    let handle: OpaquePointer
-
-    /// Runs it with a row's number and its bytes.
-    func run(id: Int, blob: ArraySlice<UInt8>? = nil) throws {
-        sqlite3_bind_int64(self.handle, 1, Int64(id))
-        try self.step(blob)
-    }
-
-    /// Runs it with a key of 16 bytes and a row's bytes.
-    func run(key: Int, blob: ArraySlice<UInt8>) throws {
-        try withUnsafeBytes(of: (UInt64(key).bigEndian, UInt64(key).byteSwapped)) { bytes in
-            _ = sqlite3_bind_blob(self.handle, 1, bytes.baseAddress, Int32(bytes.count), nil)
-            try self.step(blob)
-        }
-    }
-
-    /// Binds the bytes without copying them: they outlive the step.
-    private func step(_ blob: ArraySlice<UInt8>?) throws {
-        let status = (blob ?? []).withUnsafeBytes { bytes in
-            if blob != nil { sqlite3_bind_blob(self.handle, 2, bytes.baseAddress, Int32(bytes.count), nil) }
-            defer { sqlite3_reset(self.handle) }
-            return sqlite3_step(self.handle)
-        }
-        guard status == SQLITE_DONE else { throw Failure("SQLite: \(String(cString: sqlite3_errstr(status)))") }
     }
 }

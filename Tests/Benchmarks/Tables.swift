@@ -10,12 +10,13 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, rooms, persistence, memory, accounts, sidecar, ratchet
+        case throughput, rooms, persistence, queue, memory, accounts, sidecar, ratchet
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
     @Option(help: "The HAProxy executable.") var haproxy: String
     @Option(help: "The directory with the ratchet's peers.") var ratchetPeers: String?
+    @Option(help: "The directory with the queue's peers.") var queuePeers: String?
     @Option(help: "An empty directory for stores and logs, on the file system to be measured.") var directory: String
     @Option(help: "Only this table.") var only: Name?
     @Flag(help: "A short run: the figures say less.") var quick = false
@@ -29,7 +30,7 @@ struct Tables: ParsableCommand {
         defer { free(directory) }
         let workbench = Workbench(
             pawl: self.pawl, haproxy: self.haproxy, directory: String(cString: directory),
-            ratchetPeers: self.ratchetPeers, descriptors: try DescriptorLimit.raise())
+            ratchetPeers: self.ratchetPeers, queuePeers: self.queuePeers, descriptors: try DescriptorLimit.raise())
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         for name in Name.allCases where self.only == nil || self.only == name {
             switch name {
@@ -39,6 +40,8 @@ struct Tables: ParsableCommand {
                 try RoomTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .persistence:
                 try PersistenceTable(workbench: workbench, group: group, isQuick: self.quick).print()
+            case .queue:
+                try QueueTable(workbench: workbench, isQuick: self.quick).print()
             case .memory:
                 try MemoryTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .ratchet:

@@ -31,6 +31,8 @@ struct Workbench {
     var directory: String
     /// Where the executables of the ratchet's peers are, or `nil` where they are not to be measured.
     var ratchetPeers: String?
+    /// Where the executable of the queue's peers is, or `nil` where they are not to be measured.
+    var queuePeers: String?
     /// How many files one process may hold open.
     var descriptors: Int
 

@@ -1,0 +1,91 @@
+import Glibc
+
+/// The request queue beside SQLite alone doing the same row changes, and beside queues that others keep in SQLite.
+struct QueueTable {
+    let workbench: Workbench
+    let isQuick: Bool
+
+    private struct Runner {
+        var name: String
+        /// Arguments of this executable, or of the peers' one.
+        var arguments: (QueueWork, Int) -> [String]
+        var isPeer = false
+        var producers = [1, 16, 256]
+    }
+
+    private var seconds: Int { self.isQuick ? 2 : 5 }
+
+    func print() throws {
+        var runners = [
+            Runner(
+                name: "pawl", arguments: { ["queue-load", "--work", $0.rawValue, "--producers", "\($1)"] }),
+            Runner(
+                name: "raw SQLite, a transaction for each batch of so many",
+                arguments: { ["raw-queue", "--work", $0.rawValue, "--batch", "\($1)"] }),
+        ]
+        if self.workbench.queuePeers != nil {
+            // Their threads take turns; more than sixteen change nothing but the wait for the interpreter.
+            runners += ["litequeue", "persist-queue"].map { name in
+                Runner(
+                    name: "\(name) (Python)", arguments: { [name, $0.rawValue, "\($1)"] }, isPeer: true,
+                    producers: [1, 16])
+            }
+        }
+        let rounds = self.isQuick ? 1 : 3
+        var table = MarkdownTable(
+            "The request queue, requests/s",
+            ["queue", "producers", "appended", "of raw", "cycles", "of raw", "CPU µs/cycle"])
+        var figures: [String: [QueueWork: [Double]]] = [:]
+        var processor: [String: [Double]] = [:]
+        for round in 1...rounds {
+            progress("queue: round \(round) of \(rounds)")
+            for runner in runners {
+                for producers in runner.producers {
+                    for work in QueueWork.allCases {
+                        let key = "\(runner.name) \(producers)"
+                        let words = try self.run(runner, work, producers)
+                        figures[key, default: [:]][work, default: []].append(words[0])
+                        if work == .cycle, words.count > 1 { processor[key, default: []].append(words[1]) }
+                    }
+                }
+            }
+        }
+        for runner in runners {
+            for producers in runner.producers {
+                let key = "\(runner.name) \(producers)"
+                let raw = figures["\(runners[1].name) \(producers)"] ?? [:]
+                var cells = [runner.name, "\(producers)"]
+                for work in QueueWork.allCases {
+                    let own = (figures[key]?[work] ?? []).median
+                    cells += [own.text(), (own / (raw[work] ?? []).median).text(2)]
+                }
+                table.add(cells + [(processor[key] ?? [.nan]).median.text(1)])
+            }
+        }
+        table.note(
+            "\(rounds == 1 ? "One round" : "Medians of \(rounds) interleaved rounds") of \(self.seconds) s; WAL, "
+                + "`synchronous=FULL`, one file system; bodies of 200 bytes.")
+        table.note(
+            "A producer of pawl's waits until its request is accepted, and so do those of the others. A cycle is accepted, under way, done: "
+                + "three changes, each committed before the next. The answer comes from memory, not from a network.")
+        table.print()
+    }
+
+    private func run(_ runner: Runner, _ work: QueueWork, _ producers: Int) throws -> [Double] {
+        let base = "\(self.workbench.directory)/queue"
+        let path = "\(base).sqlite"
+        defer { ["", "-wal", "-shm", ".lock", "-lock"].forEach { _ = unlink(path + $0) } }
+        let child: ChildProcess
+        if runner.isPeer, let peers = self.workbench.queuePeers {
+            child = try ChildProcess(
+                "\(peers)/queues", runner.arguments(work, producers) + ["\(self.seconds)", path], log: "\(base).log")
+        } else {
+            child = try ChildProcess.again(
+                runner.arguments(work, producers) + ["--seconds", "\(self.seconds)", "--path", path], log: "\(base).log"
+            )
+        }
+        let words = try child.waitForEnd().split(whereSeparator: \.isWhitespace).compactMap { Double($0) }
+        guard !words.isEmpty else { throw Failure("\(runner.name) printed no number") }
+        return words
+    }
+}
