@@ -107,7 +107,9 @@ import Testing
         let second = try stage.queue(listener)
         try await eventually("ten outcomes") { listener.all.count == 10 }
         #expect(listener.all.map(\.token) == tokens)
-        #expect(try second.requests(states: [.done]).first?.crashes == 1)
+        // It was stopped in an orderly way: no crash, and yet the backend may have done it.
+        let done = try second.requests(states: [.done]).first
+        #expect(done?.crashes == 0 && done?.doubts == 1 && done?.attempts == 2)
         await second.close()
         try await stage.stop()
     }

@@ -34,6 +34,24 @@ import Testing
         #expect(try world.store.load().requests.count == 1)
     }
 
+    @Test func anOrderlyEndIsNoCrash() throws {
+        let world = QueueWorld()
+        world.backend = { _ in .status(200, latency: 1_000_000) }
+        let token = try world.append(post("/a"))
+        for _ in 0..<5 {
+            world.machine.release(now: world.now)
+            world.turn()
+            #expect(try world.store.load().requests.map(\.state) == [.pending])
+            try world.restart()
+        }
+        let request = try #require(world.machine.request(token))
+        #expect(request.crashes == 0 && request.doubts == 5 && request.attempts == 6)
+        #expect(throws: QueueError.closed) {
+            world.machine.release(now: world.now)
+            try world.append(post("/b"))
+        }
+    }
+
     @Test func aRequestThatEndsTheProcessIsGivenUp() throws {
         let world = QueueWorld()
         world.backend = { _ in .status(200, latency: 1_000_000) }

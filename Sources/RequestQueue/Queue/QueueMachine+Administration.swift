@@ -106,6 +106,20 @@ extension QueueMachine {
         enter(QueueEntry(request: revived, deadline: now.uptime + limits.age, blockers: blockers))
     }
 
+    /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.
+    public mutating func release(now: QueueTime) {
+        isClosed = true
+        for (id, entry) in entries where entry.request.state == .inFlight {
+            let request = entry.request
+            leaveFlight(entry)
+            let wait = QueueChange.Wait(
+                notBefore: 0, attempts: request.attempts, crashes: request.crashes, doubts: request.doubts + 1,
+                cause: "Attempt \(request.attempts): the process was stopped before the answer came.")
+            entries[id]?.request.apply(wait)
+            steps.append(.change(.requeue(id: id, lease: request.lease ?? 0, wait), nil))
+        }
+    }
+
     /// What a request that was accepted earlier has to wait for now.
     func liveBlockers(of request: QueuedRequest) -> Set<QueueEntry.Blocker> {
         var blockers = Set(request.dependsOn.filter { entries[$0] != nil }.map(QueueEntry.Blocker.request))

@@ -4,9 +4,6 @@ import DequeModule
 import HeapModule
 
 extension QueueMachine {
-    /// Of four turns of a tenant one belongs to requests that nobody waits for, so that they are late but not for ever.
-    static let backgroundTurn = 4
-
     /// Begins everything that may begin now.
     mutating func dispatch(now: QueueTime) {
         guard !isClosed, !isPaused else { return }
@@ -17,7 +14,8 @@ extension QueueMachine {
         }
         while inFlight < limits.inFlight, let name = ring.popFirst() {
             tenants[name]?.isInRing = false
-            guard let tenant = tenants[name], tenant.inFlight < limits.inFlightPerTenant else { continue }
+            // Only numbers are taken out of a tenant: who held its lanes would have them copied when they change.
+            guard let running = tenants[name]?.inFlight, running < limits.inFlightPerTenant else { continue }
             guard let lane = nextLane(of: name) else { continue }
             switch candidate(in: lane, now: now) {
             case .send(let id):
@@ -40,14 +38,14 @@ extension QueueMachine {
 
     /// A lane may have something to send.
     mutating func wake(_ lane: LaneID) {
-        guard let state = lanes[lane] else { return }
-        guard let head = state.order.first, let entry = entries[head] else {
-            if state.order.isEmpty, state.inFlight == 0, !state.isReady { dissolve(lane) }
+        guard let isReady = lanes[lane]?.isReady else { return }
+        guard let head = lanes[lane]?.order.first, let isBackground = entries[head]?.request.config.background else {
+            if lanes[lane]?.isQuiet == true { dissolve(lane) }
             return
         }
-        guard !state.isReady else { return }
+        guard !isReady else { return }
         lanes[lane]?.isReady = true
-        if entry.request.config.background {
+        if isBackground {
             tenants[lane.tenant]?.background.append(lane)
         } else {
             tenants[lane.tenant]?.foreground.append(lane)
@@ -58,31 +56,18 @@ extension QueueMachine {
     /// Forgets a lane in which nothing is left, and a tenant without lanes.
     private mutating func dissolve(_ lane: LaneID) {
         lanes[lane] = nil
-        if let tenant = tenants[lane.tenant], tenant.requests == 0, !tenant.hasSession, tenant.foreground.isEmpty,
-            tenant.background.isEmpty
-        {
-            tenants[lane.tenant] = nil
-        }
+        if tenants[lane.tenant]?.isQuiet == true { tenants[lane.tenant] = nil }
     }
 
     mutating func joinRing(_ name: String) {
-        guard let tenant = tenants[name], !tenant.isInRing, !tenant.foreground.isEmpty || !tenant.background.isEmpty,
-            tenant.inFlight < limits.inFlightPerTenant
-        else { return }
-        tenants[name]?.isInRing = true
+        let limit = limits.inFlightPerTenant
+        guard tenants[name]?.joinRing(limit) == true else { return }
         ring.append(name)
     }
 
     private mutating func nextLane(of name: String) -> LaneID? {
-        guard let turns = tenants[name]?.turns else { return nil }
-        tenants[name]?.turns = (turns + 1) % Self.backgroundTurn
-        let lane: LaneID?
-        if turns == Self.backgroundTurn - 1 {
-            lane = tenants[name]?.background.popFirst() ?? tenants[name]?.foreground.popFirst()
-        } else {
-            lane = tenants[name]?.foreground.popFirst() ?? tenants[name]?.background.popFirst()
-        }
-        if let lane { lanes[lane]?.isReady = false }
+        guard let lane = tenants[name]?.nextLane() else { return nil }
+        lanes[lane]?.isReady = false
         return lane
     }
 

@@ -221,6 +221,8 @@ struct LaneState: Sendable {
     var timer: Int64?
     /// Whether it stands among its tenant's lanes that may have something to send.
     var isReady = false
+
+    var isQuiet: Bool { order.isEmpty && inFlight == 0 && !isReady }
 }
 
 struct TenantState: Sendable {
@@ -234,6 +236,26 @@ struct TenantState: Sendable {
     var hasSession = false
     /// Lanes in which something waits for the session.
     var waitingForSession: Set<LaneID> = []
+
+    /// Of four turns of a tenant one belongs to requests that nobody waits for, so that they are late but not for ever.
+    static let backgroundTurn = 4
+
+    /// Whether nothing is left of it that somebody may need.
+    var isQuiet: Bool { requests == 0 && !hasSession && foreground.isEmpty && background.isEmpty }
+
+    /// Whether it is to stand in the ring from now on, which it does not yet.
+    mutating func joinRing(_ limit: Int) -> Bool {
+        guard !isInRing, !foreground.isEmpty || !background.isEmpty, inFlight < limit else { return false }
+        isInRing = true
+        return true
+    }
+
+    /// The lane whose turn it is.
+    mutating func nextLane() -> LaneID? {
+        defer { turns = (turns + 1) % Self.backgroundTurn }
+        return turns == Self.backgroundTurn - 1
+            ? background.popFirst() ?? foreground.popFirst() : foreground.popFirst() ?? background.popFirst()
+    }
 }
 
 struct HostState: Sendable {

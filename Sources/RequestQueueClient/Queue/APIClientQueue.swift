@@ -61,20 +61,21 @@ public final class APIClientQueue: APIClientQueuing {
 
     deinit {
         results.finish()
-        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
-        if let engine = engine.withLock({ $0 }) {
-            engine.post { machine, _ in
-                machine.close()
-                return nil
-            }
-            Thread { engine.stop() }.start()
+        let attempts = state.withLock { Array($0.attempts.values) }
+        guard let engine = engine.withLock({ $0 }) else { return }
+        engine.post { machine, now in
+            machine.release(now: now)
+            return nil
         }
+        Thread {
+            engine.stop()
+            for task in attempts { task.cancel() }
+        }.start()
     }
 
     /// Ends the queue: nothing is accepted and nothing is begun any more; what is under way has so long to end.
     ///
-    /// - Parameter deadline: how long to wait for what is under way. What is not answered then counts as an attempt that a crash has
-    ///   ended.
+    /// - Parameter deadline: how long to wait for what is under way. What is not answered then is sent again by the next process.
     public func close(deadline: Duration = .seconds(5)) async {
         post { machine, _ in
             machine.close()
@@ -86,8 +87,13 @@ public final class APIClientQueue: APIClientQueuing {
         }
         results.finish()
         await handling.withLock { $0 }?.value
-        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
+        // Released before they are cancelled: an attempt that is ended from here has not failed.
+        post { machine, now in
+            machine.release(now: now)
+            return nil
+        }
         engine.withLock { $0 }?.stop()
+        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
     }
 
     // MARK: What an application does
