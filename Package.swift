@@ -116,7 +116,7 @@ let package = Package(
         tests("RequestQueueTests", ["RequestQueue"]),
         tests(
             "RequestQueueClientTests",
-            ["RequestQueueClient", "RequestQueue", asyncHTTPClient, crypto, nioCore, nioPosix, nioHTTP1]),
+            ["RequestQueueClient", "RequestQueue", "SQLiteQueue", asyncHTTPClient, crypto, nioCore, nioPosix, nioHTTP1]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),
