@@ -99,7 +99,8 @@ let package = Package(
             name: "QueueConformance", dependencies: ["RequestQueue"], path: "Tests/QueueConformance",
             swiftSettings: settings),
         .executableTarget(
-            name: "QueueVictim", dependencies: ["RequestQueue", "SQLiteQueue", "QueueConformance"],
+            name: "QueueVictim",
+            dependencies: ["RequestQueue", "RequestQueueClient", "SQLiteQueue", "QueueConformance", asyncHTTPClient],
             path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
@@ -116,7 +117,10 @@ let package = Package(
         tests("RequestQueueTests", ["RequestQueue"]),
         tests(
             "RequestQueueClientTests",
-            ["RequestQueueClient", "RequestQueue", "SQLiteQueue", asyncHTTPClient, crypto, nioCore, nioPosix, nioHTTP1]),
+            [
+                "RequestQueueClient", "RequestQueue", "SQLiteQueue", "QueueVictim", "PeerKit", asyncHTTPClient, crypto,
+                nioCore, nioPosix, nioHTTP1,
+            ]),
         tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),

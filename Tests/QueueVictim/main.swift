@@ -1,7 +1,7 @@
-// A process that is killed: it opens a queue and commits batches as fast as the disk lets it. What is acknowledged it says on its
-// standard output, a line a batch.
+// A process that is killed. What is acknowledged it says on its standard output, a line each.
 //
-//     QueueVictim PATH
+//     QueueVictim PATH         opens a store and commits batches as fast as the disk lets it
+//     QueueVictim PATH URL     opens a queue, sends what the last process has left, and appends more
 
 import Glibc
 import RequestQueue
@@ -28,11 +28,19 @@ func batch(_ number: UInt64) -> [QueueChange] {
     return changes
 }
 
+func say(_ number: UInt64) {
+    let line = Array("\(number)\n".utf8)
+    guard write(1, line, line.count) == line.count else { exit(1) }
+}
+
+if CommandLine.arguments.count > 2 {
+    try await appendForEver(to: CommandLine.arguments[2], path: CommandLine.arguments[1], say)
+}
+
 let store = try SQLiteQueueStore(path: CommandLine.arguments[1])
 var number = try store.load().highest / 8
 while true {
     try store.commit(batch(number))
-    let line = Array("\(number)\n".utf8)
-    guard write(1, line, line.count) == line.count else { exit(1) }
+    say(number)
     number += 1
 }

@@ -31,7 +31,8 @@ final class ChatBackend: Sendable {
     private let log = Mutex<[Received]>([])
     let url: String
 
-    init(_ answer: @escaping @Sendable (Received) -> Answer) async throws {
+    /// - Parameter latency: milliseconds until each answer.
+    init(latency: Int64 = 0, _ answer: @escaping @Sendable (Received) -> Answer) async throws {
         let log = Box<@Sendable (Received) -> Answer>(answer)
         let received = Box<@Sendable (Received) -> Void>({ _ in })
         channel = try await ServerBootstrap(group: group)
@@ -40,7 +41,7 @@ final class ChatBackend: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.configureHTTPServerPipeline()
                     try channel.pipeline.syncOperations.addHandler(
-                        Handler { request in
+                        Handler(latency: latency) { request in
                             received.value.withLock { $0 }(request)
                             return log.value.withLock { $0 }(request)
                         })
@@ -67,10 +68,13 @@ final class ChatBackend: Sendable {
         typealias InboundIn = HTTPServerRequestPart
         typealias OutboundOut = HTTPServerResponsePart
         private let answer: @Sendable (Received) -> Answer
+        private let latency: Int64
         private var head: HTTPRequestHead?
         private var body = ByteBuffer()
 
-        init(_ answer: @escaping @Sendable (Received) -> Answer) { self.answer = answer }
+        init(latency: Int64, _ answer: @escaping @Sendable (Received) -> Answer) {
+            (self.answer, self.latency) = (answer, latency)
+        }
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             switch unwrapInboundIn(data) {
@@ -82,7 +86,13 @@ final class ChatBackend: Sendable {
                     method: head.method.rawValue, uri: head.uri, headers: head.headers.map { ($0.name, $0.value) },
                     body: String(buffer: body))
                 body.clear()
-                reply(answer(received), context)
+                let answer = answer(received)
+                guard latency > 0 else { return reply(answer, context) }
+                let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
+                context.eventLoop.scheduleTask(in: .milliseconds(latency)) {
+                    let (handler, context) = bound.value
+                    handler.reply(answer, context)
+                }
             }
         }
 
