@@ -114,7 +114,7 @@ let package = Package(
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
         tests("EnvelopeTests", ["Envelope"]),
         tests("QRCodeTests", ["QRCode", "PeerKit"]),
-        tests("RequestQueueTests", ["RequestQueue"]),
+        tests("RequestQueueTests", ["RequestQueue", "QueueConformance"]),
         tests(
             "RequestQueueClientTests",
             [

@@ -1,3 +1,4 @@
+import QueueConformance
 import Testing
 
 @testable import RequestQueue

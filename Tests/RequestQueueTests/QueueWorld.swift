@@ -1,19 +1,7 @@
+import QueueConformance
 import Testing
 
 @testable import RequestQueue
-
-/// Random numbers that can be had again.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    init(_ seed: UInt64) { state = seed }
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
-}
 
 /// A queue with a store in memory, a clock of its own, and a backend that answers when and how a test says.
 final class QueueWorld {
