@@ -296,6 +296,16 @@ import Testing
             world.sent.map { String(decoding: $0.dispatch.resolved.body, as: UTF8.self) } == ["", "\"2\"", "\"3\""])
     }
 
+    @Test func aRequestThatIsReplacedBeforeItIsStoredIsStoredAllTheSame() throws {
+        let world = QueueWorld(session: nil)
+        let first = try world.offer(NewRequest(post("/1"), coalescingKey: "k"))
+        let second = try world.offer(NewRequest(post("/2"), coalescingKey: "k"))
+        world.turn()
+        #expect(world.accepted == [first, second] && world.results.map(\.request.token) == [first])
+        #expect(try world.state(first) == .cancelled && world.state(second) == .pending)
+        #expect(try world.store.outcome(first)?.result == .aborted)
+    }
+
     @Test func whatWasReplacedComesBackWhenTheOtherCannotBeStored() throws {
         let world = QueueWorld(session: nil)
         let first = try world.append(NewRequest(post("/1"), coalescingKey: "k"))

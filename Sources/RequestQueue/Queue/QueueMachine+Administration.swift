@@ -44,10 +44,7 @@ extension QueueMachine {
         _ token: RequestToken, cause: String? = nil, now: QueueTime
     ) throws(QueueActError) {
         let entry = try live(token)
-        if fresh[entry.id] != nil {
-            // It is stored before it is cancelled, so that whoever appended it finds it.
-            settle(entry)
-        }
+        settle(entry)
         if let lease = entry.request.lease {
             hosts[host(of: entry)]?.breaker.withdrew(now: now.uptime)
             steps.append(.withdraw(lease))
@@ -57,8 +54,9 @@ extension QueueMachine {
         end(entry, RequestOutcome(.aborted, cause: words), now: now)
     }
 
-    /// Makes the insertion of an entry independent of its staying in memory.
-    private mutating func settle(_ entry: QueueEntry) {
+    /// Makes the insertion of an entry, if it is not committed yet, independent of its staying in memory: it is stored before
+    /// it ends, so that whoever appended it finds it.
+    mutating func settle(_ entry: QueueEntry) {
         guard let form = fresh.removeValue(forKey: entry.id) else { return }
         for (place, step) in steps.enumerated() {
             if case .insert(entry.id) = step {

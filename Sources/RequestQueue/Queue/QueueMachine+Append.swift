@@ -53,6 +53,7 @@ extension QueueMachine {
         nextID += 1
         keys[key] = KeyRecord(token: token, digest: digest)
         if let replaced, let entry = entries[replaced] {
+            settle(entry)
             take(replaced)
             counts.cancelled += 1
             steps.append(.replace(entry, at: now.wall))
