@@ -55,14 +55,25 @@ enum QueueStep: Sendable {
     case withdraw(UInt64)
 }
 
-/// A request in memory.
-struct QueueEntry: Sendable {
+/// A request in memory. An object, because it is changed in place many times and is too large to be copied each time.
+///
+/// `@unchecked`: only the machine touches it, and a batch carries it only to give it back to its machine.
+final class QueueEntry: @unchecked Sendable {
     var request: QueuedRequest
     /// On the clock that only goes on.
-    var notBefore: Int64 = 0
-    var deadline: Int64 = 0
+    var notBefore: Int64
+    var deadline: Int64
     /// What it waits for: requests, and entities without a name.
-    var blockers: Set<Blocker> = []
+    var blockers: Set<Blocker>
+    let lane: LaneID
+
+    init(request: QueuedRequest, notBefore: Int64 = 0, deadline: Int64 = 0, blockers: Set<Blocker> = []) {
+        self.request = request
+        self.notBefore = notBefore
+        self.deadline = deadline
+        self.blockers = blockers
+        lane = LaneID(tenant: request.tenant, lane: request.lane)
+    }
 
     enum Blocker: Hashable, Sendable {
         case request(UInt64)
@@ -71,7 +82,6 @@ struct QueueEntry: Sendable {
 
     var id: UInt64 { request.id }
     var isBarrier: Bool { request.config.queueingStrategy.synchronization == .barrier }
-    var lane: LaneID { LaneID(tenant: request.tenant, lane: request.lane) }
 }
 
 /// Names a lane. The one without a name is the tenant's common lane.

@@ -135,21 +135,20 @@ extension QueueMachine {
     // MARK: Flight
 
     private mutating func begin(_ id: UInt64) {
-        guard let lane = entries[id]?.lane, let entry = entries[id] else { return }
+        guard let entry = entries[id] else { return }
+        let lane = entry.lane
         let lease = nextLease
         nextLease &+= 1
-        entries[id]?.request.state = .inFlight
-        entries[id]?.request.attempts += 1
-        entries[id]?.request.lease = lease
+        entry.request.state = .inFlight
+        entry.request.attempts += 1
+        entry.request.lease = lease
         inFlight += 1
         lanes[lane]?.inFlight += 1
         tenants[lane.tenant]?.inFlight += 1
         let name = host(of: entry)
         hosts[name, default: HostState(breaker: CircuitBreaker(settings.breaker))].inFlight += 1
         hosts[name]?.breaker.began()
-        if let request = entries[id]?.request {
-            steps.append(.lease(QueueBatch.Dispatch(id: id, lease: lease, request: request, names: names(entry))))
-        }
+        steps.append(.lease(QueueBatch.Dispatch(id: id, lease: lease, request: entry.request, names: names(entry))))
     }
 
     /// The counterpart of ``begin(_:)``, for an entry as it was in flight.
