@@ -15,7 +15,8 @@ package final class FreePort: Sendable {
     private let path: String
 
     package init() throws {
-        let directory = FileManager.default.temporaryDirectory.path + "/pawl-ports-\(getuid())"
+        // The same for all runs of this user, whatever each of them takes for its temporary directory.
+        let directory = "/tmp/pawl-ports-\(getuid())"
         if mkdir(directory, 0o700) != 0, errno != EEXIST {
             throw PeerError("cannot make \(directory): \(String(cString: strerror(errno)))")
         }

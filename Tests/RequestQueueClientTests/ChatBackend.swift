@@ -122,7 +122,8 @@ struct ChatClient: APIClient {
     var host: String
     let identifier = "chat"
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
-    var timeoutInterval: Int64 = 60_000
+    /// Long, because other tests may keep every thread for a while.
+    var timeoutInterval: Int64 = 600_000
 
     struct Created: Decodable {
         var id: String

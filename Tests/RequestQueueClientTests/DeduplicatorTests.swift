@@ -1,7 +1,8 @@
 import RequestQueue
-import RequestQueueClient
 import Synchronization
 import Testing
+
+@testable import RequestQueueClient
 
 /// Equal requests at the same time are one call, whoever leaves.
 @Suite struct DeduplicatorTests {
@@ -49,7 +50,7 @@ import Testing
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<50).map { _ in ask(deduplicator, gate, get()) }
         let other = ask(deduplicator, gate, get("b"))
-        try await eventually("both calls") { gate.calls == 2 }
+        try await eventually("both calls") { await deduplicator.waiting == 51 }
         gate.open()
         var statuses: Set<Int> = []
         for task in tasks { statuses.insert(try await task.value.get().status) }
@@ -64,7 +65,7 @@ import Testing
         let leader = ask(deduplicator, gate, get())
         try await eventually("the call") { gate.calls == 1 }
         let follower = ask(deduplicator, gate, get())
-        try await Task.sleep(for: .milliseconds(20))
+        try await eventually("both wait") { await deduplicator.waiting == 2 }
         leader.cancel()
         #expect(await leader.value == .failure(.cancelled))
         gate.open()
@@ -75,7 +76,7 @@ import Testing
     @Test func whenAllHaveLeftTheCallEnds() async throws {
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<3).map { _ in ask(deduplicator, gate, get()) }
-        try await eventually("the call") { gate.calls == 1 }
+        try await eventually("all wait") { await deduplicator.waiting == 3 && gate.calls == 1 }
         for task in tasks { task.cancel() }
         for task in tasks { #expect(await task.value == .failure(.cancelled)) }
         try await eventually("the call ends") { gate.cancelled == 1 }
@@ -84,8 +85,7 @@ import Testing
     @Test func aFailureIsEverybodys() async throws {
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<5).map { _ in ask(deduplicator, gate, get("fail")) }
-        try await eventually("the call") { gate.calls == 1 }
-        try await Task.sleep(for: .milliseconds(20))
+        try await eventually("all wait") { await deduplicator.waiting == 5 }
         gate.open()
         for task in tasks { #expect(await task.value == .failure(.networkConnectionLost)) }
     }

@@ -25,7 +25,7 @@ import Testing
         try await backend.stop()
     }
 
-    private func request(_ url: String, _ method: RequestQueue.HTTPMethod = .get, timeout: Int64 = 30_000)
+    private func request(_ url: String, _ method: RequestQueue.HTTPMethod = .get, timeout: Int64 = 600_000)
         -> NetworkRequest
     {
         NetworkRequest(method: method, url: url, timeoutInterval: timeout)
@@ -62,7 +62,7 @@ import Testing
             default: .status(200, body: String(repeating: "x", count: 1001))
             }
         } _: { backend, client in
-            let timeout: Int64 = path == "/silence" ? 100 : 30_000
+            let timeout: Int64 = path == "/silence" ? 100 : 600_000
             await #expect(throws: expected) {
                 try await client.send(request(backend.url + path, .post, timeout: timeout))
             }

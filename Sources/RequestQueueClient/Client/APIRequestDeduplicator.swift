@@ -31,6 +31,9 @@ public actor APIRequestDeduplicator: APIRequestDeduplicating {
     /// A deduplicator that knows of nothing yet.
     public init() {}
 
+    /// Who waits for an answer at present.
+    var waiting: Int { calls.values.reduce(0) { $0 + $1.waiters.count } }
+
     /// See ``APIRequestDeduplicating/send(_:_:)``.
     public func send(
         _ request: NetworkRequest,
