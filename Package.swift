@@ -64,6 +64,7 @@ let package = Package(
         library("DoubleRatchet", ["CLibcrypto", "CSodium", crypto]),
         library("Envelope", [nioCore]),
         library("IRCCodec", [nioCore]),
+        library("JSONCodec", [nioCore]),
         library("QRCode", []),
         // Floor 2: logic. No socket, thread, file, clock, logger or random source.
         library("RequestQueue", [deque, heap]),
@@ -112,6 +113,7 @@ let package = Package(
         // Tests, one target a module.
         tests("DoubleRatchetTests", ["DoubleRatchet", "PeerKit", crypto, cryptoExtras], exclude: ["Peers"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
+        tests("JSONCodecTests", ["JSONCodec", "PeerKit", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),
         tests("QRCodeTests", ["QRCode", "PeerKit"]),
         tests("RequestQueueTests", ["RequestQueue", "QueueConformance"]),

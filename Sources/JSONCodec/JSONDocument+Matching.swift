@@ -1,0 +1,154 @@
+/// Why a path cannot be followed in a document. The fault of whoever wrote the document.
+package enum JSONMatchError: Error, Equatable, Sendable {
+    /// An object on the way names two of its members alike, so that nobody can say which of them others read. With the
+    /// object's offset in bytes.
+    case duplicateNames(at: Int)
+    /// More than ``JSONPath/placeLimit``, or whatever the caller said.
+    case tooManyPlaces
+}
+
+extension JSONDocument {
+    /// All places that a path leads to, in the order in which they stand in the document, none of them inside another.
+    ///
+    /// The time is bounded by the size of the document times the number of steps.
+    package func places(
+        _ path: JSONPath, limit: Int = JSONPath.placeLimit
+    ) throws(JSONMatchError) -> [JSONPlace] {
+        try match(path, limit: limit).places
+    }
+
+    /// The place that a path leads to, where there is one.
+    ///
+    /// - Throws: ``JSONMatchError/tooManyPlaces`` where there are several: a sender or an id that stands twice is none.
+    package func place(_ path: JSONPath) throws(JSONMatchError) -> JSONPlace? {
+        try match(path, limit: 1).places.first
+    }
+
+    /// What a path finds here, in words, for an operator who tries a mapping. Holds names and places, no values.
+    package func explanation(of path: JSONPath) -> String {
+        do throws(JSONMatchError) {
+            let result = try match(path, limit: JSONPath.placeLimit)
+            guard result.places.isEmpty else {
+                let kinds = result.places.prefix(3).map { "\(kind($0).words) at byte \(range($0).lowerBound)" }
+                let more = result.places.count > 3 ? " and \(result.places.count - 3) more" : ""
+                return "\(path.text) finds " + kinds.joined(separator: ", ") + more
+            }
+            guard let (step, place) = result.furthest else { return "\(path.text) finds nothing" }
+            let end = step + 1 < path.positions.count ? path.positions[step + 1] : path.text.unicodeScalars.count
+            let scalars = Array(path.text.unicodeScalars)[path.positions[step]..<end]
+            let words = String(String.UnicodeScalarView(scalars))
+            return "\(path.text) finds nothing: \(words) (character \(path.positions[step] + 1)) is not there, "
+                + "the value before it is \(kind(place).words) at byte \(range(place).lowerBound)"
+        } catch {
+            return switch error {
+            case .duplicateNames(let offset):
+                "\(path.text) is not followed: the object at byte \(offset) names two of its members alike"
+            case .tooManyPlaces: "\(path.text) finds more than \(JSONPath.placeLimit) places"
+            }
+        }
+    }
+
+    private func match(_ path: JSONPath, limit: Int) throws(JSONMatchError) -> JSONMatcher {
+        let result = withTable { table -> Result<JSONMatcher, JSONMatchError> in
+            var matcher = JSONMatcher(path.steps, limit)
+            do throws(JSONMatchError) {
+                try matcher.follow(0, from: root, in: table)
+                return .success(matcher)
+            } catch {
+                return .failure(error)
+            }
+        }
+        return try result.get()
+    }
+}
+
+/// Follows a path. It goes deeper by one call for each step that branches, so by ``JSONPath/stepLimit`` at most, however
+/// deep the document is.
+struct JSONMatcher {
+    private let steps: [JSONPath.Step]
+    private let limit: Int
+    private(set) var places: [JSONPlace] = []
+    /// The first of the places from which the path went no further, of those that came furthest.
+    private(set) var furthest: (step: Int, place: JSONPlace)?
+
+    init(_ steps: [JSONPath.Step], _ limit: Int) {
+        self.steps = steps
+        self.limit = limit
+    }
+
+    mutating func follow(_ first: Int, from start: JSONPlace, in table: JSONTable) throws(JSONMatchError) {
+        var place = start
+        for step in first..<steps.count {
+            let entry = table.entry(place)
+            var next: JSONPlace?
+            switch steps[step] {
+            case .member(let name):
+                try refuseDuplicates(entry)
+                next = table.member(name, of: place)
+            case .element(let index):
+                if entry.kind == .array, index < entry.count {
+                    next = table.children(of: place).dropFirst(index).first { _ in true }
+                }
+            case .everyMember where entry.kind == .object, .everyElement where entry.kind == .array:
+                try refuseDuplicates(entry)
+                for child in table.children(of: place) { try follow(step + 1, from: child, in: table) }
+                return
+            case .condition(let conditions) where entry.kind == .array:
+                for child in table.children(of: place) where try satisfies(conditions, child, table) {
+                    try follow(step + 1, from: child, in: table)
+                }
+                return
+            case .condition(let conditions):
+                next = try satisfies(conditions, place, table) ? place : nil
+            case .everyMember, .everyElement: break
+            }
+            guard let next else {
+                if step > furthest?.step ?? -1 { furthest = (step, place) }
+                return
+            }
+            place = next
+        }
+        guard places.count < limit else { throw .tooManyPlaces }
+        places.append(place)
+    }
+
+    private func refuseDuplicates(_ entry: JSONEntry) throws(JSONMatchError) {
+        guard !entry.hasDuplicateNames else { throw .duplicateNames(at: entry.range.lowerBound) }
+    }
+
+    private func satisfies(
+        _ conditions: [JSONCondition], _ start: JSONPlace, _ table: JSONTable
+    ) throws(JSONMatchError) -> Bool {
+        guard table.entry(start).kind == .object else { return false }
+        for condition in conditions {
+            var found: JSONPlace? = start
+            for name in condition.names {
+                guard let place = found else { break }
+                try refuseDuplicates(table.entry(place))
+                found = table.member(name, of: place)
+            }
+            let holds =
+                switch condition.test {
+                case .exists: found != nil
+                case .equals(let literal): found.map { table.equals($0, literal) } ?? false
+                case .differs(let literal): found.map { !table.equals($0, literal) } ?? true
+                }
+            guard holds else { return false }
+        }
+        return true
+    }
+}
+
+extension JSONTable {
+    fileprivate func equals(_ place: JSONPlace, _ literal: JSONLiteral) -> Bool {
+        let entry = entry(place)
+        switch (literal, entry.kind) {
+        case (.string(let bytes), .string): return says(bytes, entry)
+        case (.number(let number), .number): return JSONDecimal(bytes[entry.range]) == number
+        case (.boolean(let value), .true): return value
+        case (.boolean(let value), .false): return !value
+        case (.null, .null): return true
+        default: return false
+        }
+    }
+}

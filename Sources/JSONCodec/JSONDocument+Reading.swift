@@ -1,0 +1,114 @@
+package import NIOCore
+
+/// Why a string cannot be read as text.
+package enum JSONReadError: Error, Equatable, Sendable {
+    /// It is no string.
+    case notAString
+    /// It escapes half a surrogate pair; see ``JSONDocument``.
+    case loneSurrogate
+}
+
+extension JSONDocument {
+    package func kind(_ place: JSONPlace) -> JSONKind {
+        switch entries[Int(place.index)].kind {
+        case .object: .object
+        case .array: .array
+        case .string, .name: .string
+        case .number: .number
+        case .true, .false: .boolean
+        case .null: .null
+        }
+    }
+
+    /// Where it stands, in bytes from the beginning of the document, a string with its quotes.
+    package func range(_ place: JSONPlace) -> Range<Int> { entries[Int(place.index)].range }
+
+    /// The value as it is written, as a slice of the document.
+    package func slice(_ place: JSONPlace) -> ByteBuffer {
+        let range = range(place)
+        return bytes.getSlice(at: bytes.readerIndex + range.lowerBound, length: range.count) ?? ByteBuffer()
+    }
+
+    // MARK: Scalars
+
+    /// The bytes of a string without its escapes; always UTF-8.
+    package func utf8(_ place: JSONPlace) throws(JSONReadError) -> [UInt8] {
+        let entry = entries[Int(place.index)]
+        guard entry.kind == .string else { throw .notAString }
+        guard !entry.hasLoneSurrogate else { throw .loneSurrogate }
+        return withTable { table in unescaped(entry, table) }
+    }
+
+    /// A string without its escapes.
+    package func text(_ place: JSONPlace) throws(JSONReadError) -> String {
+        String(decoding: try utf8(place), as: UTF8.self)
+    }
+
+    /// Whether it is a string that says this once escapes are undone. Nothing is copied.
+    package func says(_ text: String, _ place: JSONPlace) -> Bool {
+        let entry = entries[Int(place.index)]
+        guard entry.kind == .string else { return false }
+        return withTable { $0.text(entry).elementsEqual(text.utf8) }
+    }
+
+    /// A number as it is written: whoever needs a value of it knows how wide.
+    package func numberText(_ place: JSONPlace) -> String? {
+        let entry = entries[Int(place.index)]
+        guard entry.kind == .number else { return nil }
+        return withTable { String(decoding: $0.bytes[entry.range], as: UTF8.self) }
+    }
+
+    /// A number that is a whole one, however it is written (`12`, `12.0`, `1.2e1`), and fits.
+    package func integer(_ place: JSONPlace) -> Int? {
+        let entry = entries[Int(place.index)]
+        guard entry.kind == .number else { return nil }
+        return withTable { JSONDecimal($0.bytes[entry.range]).integer }
+    }
+
+    package func boolean(_ place: JSONPlace) -> Bool? {
+        switch entries[Int(place.index)].kind {
+        case .true: true
+        case .false: false
+        default: nil
+        }
+    }
+
+    package func isNull(_ place: JSONPlace) -> Bool { entries[Int(place.index)].kind == .null }
+
+    // MARK: Containers
+
+    /// How many members or elements it has; 0 where it can have none.
+    package func count(_ place: JSONPlace) -> Int { entries[Int(place.index)].count }
+
+    /// The values in an object or array, in their order; none where it is neither.
+    package func children(_ place: JSONPlace) -> JSONChildren { JSONChildren(entries, place) }
+
+    /// The value of a member; where the name stands twice, the first of them. See ``hasDuplicateNames(_:)``.
+    package func member(_ name: String, of place: JSONPlace) -> JSONPlace? {
+        withTable { $0.member(JSONName(Array(name.utf8)), of: place) }
+    }
+
+    /// The name of a value that is an object's member.
+    package func name(_ place: JSONPlace) throws(JSONReadError) -> String? {
+        guard place.parent != JSONEntry.none, entries[Int(place.parent)].kind == .object else { return nil }
+        let entry = entries[Int(place.index) - 1]
+        guard !entry.hasLoneSurrogate else { throw .loneSurrogate }
+        return withTable { String(decoding: unescaped(entry, $0), as: UTF8.self) }
+    }
+
+    /// Whether an object names two of its members alike, once escapes are undone.
+    package func hasDuplicateNames(_ place: JSONPlace) -> Bool { entries[Int(place.index)].hasDuplicateNames }
+
+    /// Whether any object of the document does.
+    package var hasDuplicateNames: Bool { entries.contains { $0.hasDuplicateNames } }
+
+    private func unescaped(_ entry: JSONEntry, _ table: JSONTable) -> [UInt8] {
+        guard entry.hasEscapes else {
+            return Array(table.bytes[(entry.range.lowerBound + 1)..<(entry.range.upperBound - 1)])
+        }
+        var output: [UInt8] = []
+        output.reserveCapacity(entry.range.count)
+        for byte in table.text(entry) { output.append(byte) }
+        return output
+    }
+}

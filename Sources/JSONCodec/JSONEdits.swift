@@ -1,0 +1,209 @@
+package import NIOCore
+
+/// Why edits cannot be made. None of them is made then.
+package enum JSONEditError: Error, Equatable, Sendable {
+    /// Two edits touch the same bytes, or one inserts beside what another removes. With the offset of the later one.
+    case overlap(at: Int)
+    /// The object has a member of that name already, or is given it twice.
+    case nameExists(String)
+    /// The object that is touched names two of its members alike; see ``JSONDocument``.
+    case duplicateNames(at: Int)
+    /// Inserting beside something that is no member of an object.
+    case notAMember(at: Int)
+    /// Inserting into something that is no object.
+    case notAnObject(at: Int)
+    /// Removing the whole document.
+    case wholeDocument
+}
+
+/// Changes to a document, gathered and made in one pass. Every byte that no change is about stays the byte that came:
+/// white space, the order of members, escapes, the form of numbers.
+///
+///     var edits = JSONEdits(document)
+///     edits.replace(text, with: .base64(envelope))
+///     edits.set("encrypted", to: .boolean(true), beside: text)
+///     let changed = try edits.apply()
+package struct JSONEdits: Sendable {
+    package let document: JSONDocument
+    private var replacements: [(place: JSONPlace, value: JSONFragment)] = []
+    /// By the entry of the object or array.
+    private var containers: [UInt32: JSONContainerEdits] = [:]
+
+    package init(_ document: JSONDocument) { self.document = document }
+
+    package var isEmpty: Bool { replacements.isEmpty && containers.isEmpty }
+
+    /// Puts another value in the place of one; a member keeps its name.
+    package mutating func replace(_ place: JSONPlace, with value: JSONFragment) {
+        replacements.append((place, value))
+    }
+
+    /// Adds a member right behind another member of the same object. Several behind the same one stand in the order in
+    /// which they were asked for.
+    package mutating func insert(_ name: String, _ value: JSONFragment, beside place: JSONPlace) {
+        containers[place.parent, default: .init()].behind.append((place, (name, value)))
+    }
+
+    /// Adds a member at the end of an object.
+    package mutating func insert(_ name: String, _ value: JSONFragment, into object: JSONPlace) {
+        containers[object.index, default: .init()].atEnd.append((name, value))
+    }
+
+    /// Gives a member of the same object this value: replaces it where there is one, else adds it behind `place`.
+    package mutating func set(_ name: String, to value: JSONFragment, beside place: JSONPlace) {
+        guard place.parent != JSONEntry.none else { return insert(name, value, beside: place) }
+        // an object is found by its entry alone; what stands around it does not matter here
+        let found = document.member(name, of: JSONPlace(Int(place.parent), in: nil))
+        if let found { replace(found, with: value) } else { insert(name, value, beside: place) }
+    }
+
+    /// Takes a member or element out, with one comma. White space around what stays is kept where it does not belong to
+    /// the comma.
+    package mutating func remove(_ place: JSONPlace) {
+        containers[place.parent, default: .init()].removed.append(place)
+    }
+
+    /// Makes all changes.
+    ///
+    /// - Returns: a valid document, without duplicates in the objects that were touched.
+    /// - Throws: ``JSONEditError``.
+    package func apply() throws(JSONEditError) -> ByteBuffer {
+        guard !isEmpty else { return document.bytes }
+        var splices: [JSONSplice] = []
+        for (place, value) in replacements {
+            if place.parent != JSONEntry.none { try refuseDuplicates(document.entries[Int(place.parent)]) }
+            splices.append(JSONSplice(document.range(place), value.bytes))
+        }
+        for (index, edits) in containers.sorted(by: { $0.key < $1.key }) {
+            guard index != JSONEntry.none else {
+                throw edits.removed.isEmpty ? .notAMember(at: document.range(document.root).lowerBound) : .wholeDocument
+            }
+            try refuseDuplicates(document.entries[Int(index)])
+            splices += try edits.splices(of: JSONPlace(Int(index), in: nil), in: document)
+        }
+        splices = JSONSplice.ordered(splices)
+        for (earlier, later) in zip(splices, splices.dropFirst())
+        where later.range.lowerBound < earlier.range.upperBound {
+            throw .overlap(at: later.range.lowerBound)
+        }
+        return JSONSplice.apply(splices, to: document.bytes)
+    }
+
+    private func refuseDuplicates(_ entry: JSONEntry) throws(JSONEditError) {
+        guard !entry.hasDuplicateNames else { throw .duplicateNames(at: entry.range.lowerBound) }
+    }
+}
+
+/// What is to become of the members of one object, or the elements of one array.
+struct JSONContainerEdits: Sendable {
+    typealias Member = (name: String, value: JSONFragment)
+
+    var removed: [JSONPlace] = []
+    var behind: [(place: JSONPlace, member: Member)] = []
+    var atEnd: [Member] = []
+
+    /// The changes as bytes. A run of members that go takes with it the comma in front of it, or behind it where nothing
+    /// stays in front of it.
+    func splices(of container: JSONPlace, in document: JSONDocument) throws(JSONEditError) -> [JSONSplice] {
+        let entry = document.entries[Int(container.index)]
+        let isObject = entry.kind == .object
+        guard isObject || behind.isEmpty else { throw .notAMember(at: entry.range.lowerBound) }
+        guard isObject || atEnd.isEmpty else { throw .notAnObject(at: entry.range.lowerBound) }
+        let gone = Set(removed)
+        if let place = behind.first(where: { gone.contains($0.place) })?.place ?? twice(removed) {
+            throw .overlap(at: document.range(place).lowerBound)
+        }
+        try refuseNames(container, in: document, but: gone)
+
+        var splices: [JSONSplice] = []
+        for (place, member) in behind {
+            splices.append(JSONSplice(at: document.range(place).upperBound, Self.written([member], comma: true)))
+        }
+        if removed.isEmpty, atEnd.isEmpty { return splices }
+        var (stays, run): (end: Int?, run: Range<Int>?) = (nil, nil)
+        for child in document.children(container) {
+            let range = document.range(child)
+            let start = isObject ? document.entries[Int(child.index) - 1].range.lowerBound : range.lowerBound
+            if gone.contains(child) {
+                run = (run?.lowerBound ?? stays ?? start)..<range.upperBound
+                continue
+            }
+            // a run at the very front ends where the first member that stays begins
+            if let run { splices.append(JSONSplice(run.lowerBound..<(stays == nil ? start : run.upperBound), [])) }
+            run = nil
+            stays = range.upperBound
+        }
+        let last = Self.written(atEnd, comma: stays != nil)
+        if let run {
+            // where nothing stays, what is added takes the place of all that goes
+            splices.append(JSONSplice(run, stays == nil ? last : []))
+            if stays == nil { return splices }
+        }
+        if !last.isEmpty { splices.append(JSONSplice(at: stays ?? entry.range.lowerBound + 1, last)) }
+        return splices
+    }
+
+    private func twice(_ places: [JSONPlace]) -> JSONPlace? {
+        var seen: Set<JSONPlace> = []
+        return places.first { !seen.insert($0).inserted }
+    }
+
+    private func refuseNames(
+        _ container: JSONPlace, in document: JSONDocument, but gone: Set<JSONPlace>
+    ) throws(JSONEditError) {
+        var seen: Set<JSONName> = []
+        for (name, _) in behind.map(\.member) + atEnd {
+            let key = JSONName(Array(name.utf8))
+            let found = document.withTable { $0.member(key, of: container) }
+            let stays = found.map { !gone.contains($0) } ?? false
+            guard !stays, seen.insert(key).inserted else { throw .nameExists(name) }
+        }
+    }
+
+    private static func written(_ members: [Member], comma: Bool) -> [UInt8] {
+        var bytes: [UInt8] = []
+        for (index, member) in members.enumerated() {
+            if comma || index > 0 { bytes.append(UInt8(ascii: ",")) }
+            JSONStringWriter.append(member.name.utf8, to: &bytes)
+            bytes.append(UInt8(ascii: ":"))
+            bytes.append(contentsOf: member.value.bytes)
+        }
+        return bytes
+    }
+}
+
+/// Bytes to be put in the place of others.
+struct JSONSplice: Sendable {
+    /// In bytes from the beginning of the document.
+    let range: Range<Int>
+    var bytes: [UInt8]
+
+    init(_ range: Range<Int>, _ bytes: [UInt8]) { (self.range, self.bytes) = (range, bytes) }
+    init(at offset: Int, _ bytes: [UInt8]) { self.init(offset..<offset, bytes) }
+
+    /// By where they stand; what is put in at a place comes before what is cut from there on, and what is put in at the
+    /// same place stays in the order in which it was asked for.
+    static func ordered(_ splices: [JSONSplice]) -> [JSONSplice] {
+        splices.enumerated().sorted { left, right in
+            (left.element.range.lowerBound, left.element.range.upperBound, left.offset)
+                < (right.element.range.lowerBound, right.element.range.upperBound, right.offset)
+        }.map(\.element)
+    }
+
+    /// - Parameter splices: in their order, none over another.
+    static func apply(_ splices: [JSONSplice], to bytes: ByteBuffer) -> ByteBuffer {
+        let growth = splices.reduce(0) { $0 + $1.bytes.count - $1.range.count }
+        var output = ByteBuffer()
+        output.reserveCapacity(bytes.readableBytes + growth)
+        bytes.withUnsafeReadableBytes { raw in
+            var position = 0
+            for splice in splices {
+                output.writeBytes(UnsafeRawBufferPointer(rebasing: raw[position..<splice.range.lowerBound]))
+                output.writeBytes(splice.bytes)
+                position = splice.range.upperBound
+            }
+            output.writeBytes(UnsafeRawBufferPointer(rebasing: raw[position...]))
+        }
+        return output
+    }
+}

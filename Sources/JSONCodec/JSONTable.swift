@@ -1,0 +1,98 @@
+/// A document's bytes and index side by side, for as long as the bytes are in reach.
+struct JSONTable {
+    let bytes: UnsafeRawBufferPointer
+    let entries: [JSONEntry]
+
+    // MARK: Names
+
+    /// Whether two names are the same once escapes are undone.
+    func isSameName(_ left: UInt32, _ right: UInt32) -> Bool {
+        let (left, right) = (entries[Int(left)], entries[Int(right)])
+        guard left.next == right.next else { return false }
+        if !left.hasEscapes, !right.hasEscapes { return bytes[left.range].elementsEqual(bytes[right.range]) }
+        return text(left).elementsEqual(text(right))
+    }
+
+    /// An order in which equal names are neighbours.
+    func nameIsOrdered(_ left: UInt32, before right: UInt32) -> Bool {
+        let (left, right) = (entries[Int(left)], entries[Int(right)])
+        guard left.next == right.next else { return left.next < right.next }
+        return text(left).lexicographicallyPrecedes(text(right))
+    }
+
+    /// Whether a string or name says `name` once escapes are undone.
+    func says(_ name: [UInt8], _ entry: JSONEntry) -> Bool {
+        guard entry.hasEscapes else {
+            guard entry.range.count - 2 == name.count else { return false }
+            let start = entry.range.lowerBound + 1
+            return name.indices.allSatisfy { bytes[start + $0] == name[$0] }
+        }
+        return text(entry).elementsEqual(name)
+    }
+
+    func text(_ entry: JSONEntry) -> JSONTextBytes { JSONTextBytes(bytes, entry.range) }
+
+    // MARK: Places
+
+    func entry(_ place: JSONPlace) -> JSONEntry { entries[Int(place.index)] }
+
+    /// The value of the first member of that name.
+    func member(_ name: JSONName, of place: JSONPlace) -> JSONPlace? {
+        guard entry(place).kind == .object else { return nil }
+        var index = Int(place.index) + 1
+        let end = Int(entry(place).next)
+        while index < end {
+            if entries[index].next == name.hash, says(name.bytes, entries[index]) {
+                return JSONPlace(index + 1, in: place)
+            }
+            index = Int(entries[index + 1].next)
+        }
+        return nil
+    }
+
+    /// The values in an object or array, in their order; nothing where it is neither.
+    func children(of place: JSONPlace) -> JSONChildren { JSONChildren(entries, place) }
+}
+
+/// A name that is looked for, with its hash.
+struct JSONName: Hashable, Sendable {
+    let bytes: [UInt8]
+    let hash: UInt32
+
+    init(_ bytes: [UInt8]) {
+        self.bytes = bytes
+        hash = Self.hash(bytes)
+    }
+
+    /// FNV-1a with 32 bits: names are short, and nothing rests on its quality.
+    static func hash(_ bytes: some Sequence<UInt8>) -> UInt32 {
+        var hash: UInt32 = 0x811C_9DC5
+        for byte in bytes { hash = (hash ^ UInt32(byte)) &* 0x0100_0193 }
+        return hash
+    }
+}
+
+/// The values in an object or array, one after the other.
+package struct JSONChildren: Sequence, IteratorProtocol {
+    private let entries: [JSONEntry]
+    private let parent: JSONPlace
+    private var index: Int
+    private let end: Int
+    private let isObject: Bool
+
+    init(_ entries: [JSONEntry], _ parent: JSONPlace) {
+        self.entries = entries
+        self.parent = parent
+        let entry = entries[Int(parent.index)]
+        isObject = entry.kind == .object
+        index = Int(parent.index) + 1
+        end = isObject || entry.kind == .array ? Int(entry.next) : 0
+    }
+
+    package mutating func next() -> JSONPlace? {
+        guard index < end else { return nil }
+        if isObject { index += 1 }
+        defer { index = Int(entries[index].next) }
+        return JSONPlace(index, in: parent)
+    }
+}
