@@ -111,9 +111,12 @@ let package = Package(
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
-        tests("DoubleRatchetTests", ["DoubleRatchet", "PeerKit", crypto, cryptoExtras], exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
+        tests(
+            "DoubleRatchetTests", ["DoubleRatchet", "PeerKit", crypto, cryptoExtras],
+            exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
-        tests("JSONCodecTests", ["JSONCodec", "PeerKit", nioCore], exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
+        tests(
+            "JSONCodecTests", ["JSONCodec", "PeerKit", nioCore], exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
         tests("EnvelopeTests", ["Envelope"]),
         tests("QRCodeTests", ["QRCode", "PeerKit"]),
         tests("RequestQueueTests", ["RequestQueue", "QueueConformance"]),
