@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 
 /// The kernel's list of sockets. A probe that connects would be a client to whatever stands behind the port.
 package enum SocketTable {
@@ -8,11 +9,24 @@ package enum SocketTable {
     package static func isListening(_ port: UInt16) -> Bool {
         let suffix = ":" + String(format: "%04X", Int(port))
         return ["/proc/net/tcp", "/proc/net/tcp6"].contains { path in
-            guard let text = try? String(contentsOfFile: path, encoding: .utf8) else { return false }
-            return text.split(separator: "\n").dropFirst().contains { row in
-                let columns = row.split(separator: " ", maxSplits: 4)
-                return columns.count > 3 && columns[1].hasSuffix(suffix) && columns[3] == listening
-            }
+            listeners(path) { $0.hasSuffix(suffix) }
         }
+    }
+
+    /// Whether the local address of a listening socket fits. The kernel lists those first, and thousands of closed connections
+    /// behind them, which are not read. It gives a page at a time, so that Foundation takes the first page for the whole file.
+    private static func listeners(_ path: String, _ fits: (Substring) -> Bool) -> Bool {
+        guard let file = fopen(path, "r") else { return false }
+        defer { fclose(file) }
+        var line = [CChar](repeating: 0, count: 512)
+        // Names of the columns.
+        guard fgets(&line, Int32(line.count), file) != nil else { return false }
+        while fgets(&line, Int32(line.count), file) != nil {
+            let text = String(decoding: line.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            let columns = text.split(separator: " ", maxSplits: 4)
+            guard columns.count > 3, columns[3] == listening else { return false }
+            if fits(columns[1]) { return true }
+        }
+        return false
     }
 }

@@ -1,7 +1,29 @@
+import Glibc
 import PeerKit
 import Testing
 
 @Suite struct ToolTests {
+    /// The kernel's list is longer than the page that one read gives.
+    @Test func everyListenerOfManyIsSeen() throws {
+        let sockets = (0..<200).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }
+        defer { for socket in sockets { close(socket) } }
+        for socket in sockets {
+            var address = sockaddr_in()
+            address.sin_family = sa_family_t(AF_INET)
+            address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+            var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+            let port = withUnsafeMutablePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { name in
+                    guard bind(socket, name, length) == 0, listen(socket, 1) == 0,
+                        getsockname(socket, name, &length) == 0
+                    else { return UInt16(0) }
+                    return UInt16(bigEndian: pointer.pointee.sin_port)
+                }
+            }
+            #expect(port != 0 && SocketTable.isListening(port))
+        }
+    }
+
     @Test func portsAreNotGivenTwice() throws {
         let ports = try (0..<200).map { _ in try FreePort() }
         #expect(Set(ports.map(\.number)).count == ports.count)
