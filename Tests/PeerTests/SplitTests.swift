@@ -169,7 +169,8 @@ import Testing
         #expect(try network.outsiders() == ["carol"])
 
         carol.send("SANICK bob robert")
-        for person in [alice, bob] { try person.expect("NICK", of: "bob") }
+        // Carol's server too has to know it, before the nick is free there.
+        for person in [alice, bob, carol] { try person.expect("NICK", of: "bob") }
         carol.send("NICK bob")
         try alice.expect("NICK", of: "carol")
         alice.send("PRIVMSG robert :nobody-else to robert")

@@ -11,8 +11,11 @@ struct Application: APIClient {
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 }
 
-/// Appends numbered requests in three lanes until the process ends, and says which are accepted. The numbers go on where those
-/// of the process before ended.
+/// How many a process appends at most: who is to kill it may be late, and all that is accepted has to be sent in the end.
+private let most = 100
+
+/// Appends numbered requests in three lanes, says which are accepted, and goes on sending until the process ends. The numbers go on
+/// where those of the process before ended.
 func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async throws {
     let store = try SQLiteQueueStore(path: path)
     var number = try store.load().highest
@@ -22,7 +25,7 @@ func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async 
     settings.backoff = Backoff(base: 1, cap: 5)
     let queue = try APIClientQueue(
         client: Application(networkClient: HTTPNetworkClient(http), host: url), store: store, settings: settings)
-    while true {
+    for _ in 0..<most {
         number += 1
         let lane = "\(number % 3)"
         try await queue.append(
@@ -32,4 +35,5 @@ func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async 
                 lane: lane))
         say(number)
     }
+    while true { try await Task.sleep(for: .seconds(60)) }
 }
