@@ -13,8 +13,16 @@ extension QueueMachine {
     static let prunePause: Int64 = 60_000
     static let slack = 1024
 
+    /// The cause of what ended without one.
+    static let cancelled = "it was cancelled"
+
+    /// Why an entity will not come into being, for requests that name it.
+    mutating func noteFailure(of name: TenantReference, _ cause: String) {
+        failedCreators[name] = "\(name.reference) was never created: \(cause)"
+    }
+
     mutating func remember(_ request: QueuedRequest, at: Int64) {
-        ended[request.token] = request.state == .done ? "" : request.cause ?? "it was cancelled"
+        ended[request.token] = request.state == .done ? "" : request.cause ?? Self.cancelled
         finished.append(
             FinishedRecord(
                 token: request.token, at: at, key: TenantKey(tenant: request.tenant, key: request.idempotencyKey),

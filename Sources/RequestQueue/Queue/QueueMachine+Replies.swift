@@ -129,7 +129,7 @@ extension QueueMachine {
             unblock(.request(entry.id), waitingForRequest.removeValue(forKey: entry.id) ?? [])
         case .failure, .aborted:
             if case .aborted = outcome.result { counts.cancelled += 1 } else { counts.dead += 1 }
-            failDependants(of: request, outcome.cause ?? "it was cancelled", now: now)
+            failDependants(of: request, outcome.cause ?? Self.cancelled, now: now)
         }
     }
 
@@ -139,7 +139,7 @@ extension QueueMachine {
         for reference in request.creates where map[request.tenant, reference] == nil {
             let name = TenantReference(tenant: request.tenant, reference: reference)
             guard creators[name] == nil else { continue }
-            failedCreators[name] = "\(reference) was never created: \(cause)"
+            noteFailure(of: name, cause)
             dependants += waitingForReference.removeValue(forKey: name) ?? []
         }
         for id in dependants.sorted() {

@@ -4,9 +4,8 @@ extension QueueMachine {
     /// How often an outcome is given to handlers that end the process.
     public static let deliveries = 3
 
-    /// Takes over what is stored, before anything else is done.
-    ///
-    /// - Returns: outcomes that handlers are to be given, when the next batch is committed.
+    /// Takes over what is stored, before anything else is done. Outcomes that no handler is known to have had come with the next
+    /// batch.
     public mutating func restore(_ contents: QueueContents, now: QueueTime) {
         nextID = contents.highest + 1
         for mapping in contents.mappings {
@@ -29,32 +28,31 @@ extension QueueMachine {
     private mutating func recall(_ record: QueueContents.Finished) {
         let request = record.request
         remember(request, at: record.at)
-        let form = RequestForm.encode(request)
-        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
-            token: request.token, digest: RequestDigest(of: request, form: form))
+        rememberKey(of: request)
         guard request.state != .done else { return }
         for reference in request.creates where map[request.tenant, reference] == nil {
-            failedCreators[TenantReference(tenant: request.tenant, reference: reference)] =
-                "\(reference) was never created: \(request.cause ?? "it was cancelled")"
+            noteFailure(
+                of: TenantReference(tenant: request.tenant, reference: reference), request.cause ?? Self.cancelled)
         }
+    }
+
+    private mutating func rememberKey(of request: QueuedRequest) {
+        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
+            token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
     }
 
     /// A request that waited goes on waiting. One that was under way when the process ended has had an attempt and a crash.
     private mutating func recover(_ stored: QueuedRequest, now: QueueTime) {
         counts.restored += 1
         var request = stored
-        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
-            token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
+        rememberKey(of: request)
         let wasInFlight = request.state == .inFlight
         if wasInFlight {
             let lease = request.lease ?? 0
-            request.apply(
-                .init(
-                    notBefore: 0, attempts: request.attempts, crashes: request.crashes + 1, doubts: request.doubts + 1,
-                    cause: "Attempt \(request.attempts): the process ended before the answer came."))
             let wait = QueueChange.Wait(
-                notBefore: 0, attempts: request.attempts, crashes: request.crashes, doubts: request.doubts,
-                cause: request.cause)
+                notBefore: 0, attempts: request.attempts, crashes: request.crashes + 1, doubts: request.doubts + 1,
+                cause: "Attempt \(request.attempts): the process ended before the answer came.")
+            request.apply(wait)
             steps.append(.change(.requeue(id: request.id, lease: lease, wait), nil))
         }
         // The wall clock may have been set meanwhile: no pause is longer than it could have been made.

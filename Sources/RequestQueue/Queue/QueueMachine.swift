@@ -3,8 +3,8 @@
 import DequeModule
 import HeapModule
 
-/// Requests in lanes, with what they wait for. There is one for each store, and it is not to be copied. Whoever runs it calls ``turn(now:)``, commits the batch, and then does what the
-/// batch allows; see ``QueueBatch``.
+/// Requests in lanes, with what they wait for. There is one for each store, and it is not to be copied. Whoever runs it calls
+/// ``turn(now:)``, commits the batch, and then does what the batch allows; see ``QueueBatch``.
 public struct QueueMachine: Sendable {
     /// What a queue is made with.
     public struct Settings: Sendable {

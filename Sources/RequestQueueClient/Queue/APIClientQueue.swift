@@ -254,8 +254,8 @@ public final class APIClientQueue: APIClientQueuing {
     /// On the engine's thread.
     private func act(on batch: QueueBatch) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
-        let isBehind = state.withLock { state in
-            for lease in batch.withdrawn { state.attempts.removeValue(forKey: lease)?.cancel() }
+        let (withdrawn, isBehind) = state.withLock { state in
+            let withdrawn = batch.withdrawn.compactMap { state.attempts.removeValue(forKey: $0) }
             for dispatch in batch.dispatches {
                 let key = state.sessions[dispatch.request.tenant]
                 state.attempts[dispatch.lease] = Task { [weak self] in
@@ -263,8 +263,10 @@ public final class APIClientQueue: APIClientQueuing {
                 }
             }
             state.unhandled += batch.results.count
-            return state.unhandled > Self.backlog
+            return (withdrawn, state.unhandled > Self.backlog)
         }
+        // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
+        for task in withdrawn { task.cancel() }
         for result in batch.results { results.yield(result) }
         if isBehind {
             post { machine, _ in
