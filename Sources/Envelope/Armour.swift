@@ -99,4 +99,17 @@ package enum Armour {
             return line
         }
     }
+
+    /// The reverse of ``split(_:id:capacity:)``; nothing where the lines are not all those of one envelope, in order.
+    package static func joined(_ lines: [[UInt8]]) -> [UInt8]? {
+        var envelope: [UInt8] = []
+        for (place, line) in lines.enumerated() {
+            switch parse(line[...]) {
+            case .whole(let bytes) where lines.count == 1: return bytes
+            case .fragment(_, place, lines.count, let bytes): envelope += bytes
+            default: return nil
+            }
+        }
+        return envelope.isEmpty ? nil : envelope
+    }
 }

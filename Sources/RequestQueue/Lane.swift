@@ -87,6 +87,12 @@ package struct Lane<Ready> {
         return nextTicket
     }
 
+    /// Puts what is ready before everything else, but behind the front entry where that is ready and has to stay there.
+    package mutating func insertFirst(_ ready: [Ready], unlessFront staysInFront: (Ready) -> Bool) {
+        let place = first.map(staysInFront) == true ? 1 : 0
+        entries.insert(contentsOf: ready.map(Entry.ready), at: entries.startIndex + place)
+    }
+
     /// Takes out what is ready and fits, in order.
     @inlinable
     package mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {

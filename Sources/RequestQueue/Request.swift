@@ -49,11 +49,13 @@ package struct Request: Equatable, Sendable {
     package var acceptedAt: Int64
     /// How often its sending was begun.
     package var attempts: Int
+    /// When it became done or dead, in milliseconds since 1970.
+    package var finishedAt: Int64?
 
     package init(
         id: UInt64, account: String, peer: String, target: String, verb: String, bodies: [[UInt8]],
         state: RequestState = .pending, remoteID: String? = nil, reason: String? = nil, acceptedAt: Int64,
-        attempts: Int = 0
+        attempts: Int = 0, finishedAt: Int64? = nil
     ) {
         self.id = id
         self.account = account
@@ -66,6 +68,7 @@ package struct Request: Equatable, Sendable {
         self.reason = reason
         self.acceptedAt = acceptedAt
         self.attempts = attempts
+        self.finishedAt = finishedAt
     }
 
     /// The bodies as one blob: each behind its length as two bytes, big-endian.

@@ -3,7 +3,7 @@
 /// A statement that changes rows.
 enum ChangeStatement: Int, CaseIterable {
     case putDevice, putSession, readFence, removeSessionsOfOwner, removeSessionsOfPeer
-    case insertRequest, updateRequest, insertDelivery, removeDelivery
+    case insertRequest, updateRequest, retryRequest, insertDelivery, removeDelivery
     case putConversation, removeConversation
     case forgetSessionsOfOwner, forgetSessionsOfPeer, forgetDevices, forgetConversationsAsFirst
     case forgetConversationsAsSecond, forgetDeliveries, killRequests
@@ -35,6 +35,8 @@ enum ChangeStatement: Int, CaseIterable {
                 finished_at = coalesce(?5, finished_at)
             WHERE id = ?1
             """
+        case .retryRequest:
+            "UPDATE request SET state = 0, reason = NULL, finished_at = NULL WHERE id = ?1 AND state = 2"
         case .insertDelivery: "INSERT OR REPLACE INTO delivery (sequence, account, sealed_line) VALUES (?1, ?2, ?3)"
         case .removeDelivery: "DELETE FROM delivery WHERE sequence = ?1"
         case .putConversation:

@@ -54,6 +54,7 @@ struct ChangeWriter {
             statement.bind(reason, at: 4)
             if state == .pending { statement.bindNothing(at: 5) } else { statement.bind(at, at: 5) }
             try statement.run()
+        case .retryRequest(let id): try run(.retryRequest, id)
         case .insertDelivery(let row):
             let statement = try statement(.insertDelivery)
             statement.bind(row.sequence, at: 1)

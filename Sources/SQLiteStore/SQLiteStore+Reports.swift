@@ -8,7 +8,8 @@ import SQLiteKit
 
 extension SQLiteStore {
     static let selectRequest = """
-        SELECT id, account, peer, target, verb, bodies, state, remote_id, reason, accepted_at, attempts FROM request
+        SELECT id, account, peer, target, verb, bodies, state, remote_id, reason, accepted_at, attempts, finished_at
+        FROM request
         """
 
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
@@ -103,7 +104,7 @@ extension SQLiteStore {
         return Request(
             id: row.identifier(0), account: row.text(1), peer: row.text(2), target: row.text(3), verb: row.text(4),
             bodies: bodies, state: state, remoteID: row.optionalText(7), reason: row.optionalText(8),
-            acceptedAt: row.number(9), attempts: Int(row.number(10)))
+            acceptedAt: row.number(9), attempts: Int(row.number(10)), finishedAt: row.optionalNumber(11))
     }
 
     private func report<Value>(

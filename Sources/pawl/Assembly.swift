@@ -42,9 +42,10 @@ enum Assembly {
         var changes: [StoreChange] = []
         let rooms = RoomTable()
         let opened = OpenedMessages()
+        let requests = RequestDesk()
         var vault = try Vault(
             network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
-            store: store, latches: latches, rooms: rooms, openedMessages: opened,
+            store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
             requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
             changes: &changes)
@@ -53,7 +54,7 @@ enum Assembly {
         let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,
-            opened: opened, peers: peers, directory: directory)
+            opened: opened, peers: peers, directory: directory, requests: requests)
         let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
             logger.error("the store did not take a batch: \(failure.message)")
         }

@@ -84,7 +84,8 @@ final class World {
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, rooms: environment.rooms, openedMessages: environment.opened, requestAge: 300_000,
+            latches: latches, rooms: environment.rooms, openedMessages: environment.opened, desk: environment.requests,
+            requestAge: 300_000,
             now: now, random: SeededSource(seed: seed), peers: peers, directory: directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
         _ = try store.commit([changes])

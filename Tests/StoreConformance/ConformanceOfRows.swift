@@ -16,7 +16,7 @@ extension StoreConformance {
             [.updateRequest(id: 3, state: .pending, remoteID: "r3", reason: nil, at: 50)],
             [.updateRequest(id: 99, state: .done, remoteID: nil, reason: nil, at: 1)])
         var done = request(1)
-        (done.state, done.remoteID) = (.done, "r1")
+        (done.state, done.remoteID, done.finishedAt) = (.done, "r1", 100)
         #expect(try store.request(1) == done)
         #expect(try store.request(2)?.reason == "no such nick")
         #expect(try store.requestCounts() == [.pending: 3, .done: 1, .dead: 1])
@@ -30,6 +30,11 @@ extension StoreConformance {
         #expect(try store.request(1) == nil)
         #expect(try store.request(2) != nil)
         #expect(try store.requestCounts() == [.pending: 3, .dead: 1])
+        // Only what is dead waits again, as it was, and is not pruned for when it had died.
+        try commit(store, [.retryRequest(id: 2), .retryRequest(id: 3), .retryRequest(id: 99)])
+        #expect(try store.request(2) == request(2))
+        try commit(store, [.pruneRequests(finishedBefore: 1000)])
+        #expect(try store.requestCounts() == [.pending: 4])
     }
 
     @Sendable static func records(_ make: Make) throws {

@@ -187,6 +187,7 @@ extension IRCSession {
         entries.append(contentsOf: lines.map { InboundEntry(line: $0) })
         if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
         entries[entries.count - 1].sequence = opened.sequence
+        entries[entries.count - 1].message = opened.message
         inbound.resolve(ticket, with: entries)
     }
 

@@ -41,61 +41,6 @@ extension IRCSession {
         reply(531, [seal.target], reason, label: seal.clientLabel, out)
     }
 
-    func recovered(
-        _ ticket: UInt64, _ requests: [Request], _ lines: [RecoveredLine], _ now: Moment, _ out: SessionOutput
-    ) {
-        guard let inboundTicket = recoveries.removeValue(forKey: ticket) else { return }
-        inbound.resolve(
-            inboundTicket,
-            with: lines.filter { isShownNow($0) }.map { InboundEntry($0) })
-        roomLines += lines.filter { !isShownNow($0) }
-        // What was being sealed when the backend went is in both places.
-        let again = Set(requests.map(\.id))
-        _ = outbound.removeReady { entry in
-            if case .request(let waiting) = entry { again.contains(waiting.request.id) } else { false }
-        }
-        var ready: [OutboundEntry] = []
-        for request in requests {
-            let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
-            if isReachable(AccountID(text: request.peer), now) {
-                ready.append(.request(entry))
-            } else {
-                hold(entry, now)
-            }
-        }
-        outbound.resolve(ticket, with: ready)
-        scheduleWake(now, out)
-    }
-
-    /// What was said in a room is shown when the client is in it again.
-    private func isShownNow(_ line: RecoveredLine) -> Bool { line.room.map(rooms.contains) ?? true }
-
-    /// Ours: how long requests of before a restart wait for their recipient. In nanoseconds.
-    static let heldPatience: Int64 = 60_000_000_000
-
-    /// Lets a request wait for its recipient, and nothing else.
-    private func hold(_ request: OutboundRequest, _ now: Moment) {
-        held.append(request)
-        heldDeadline = now.monotonic + Self.heldPatience
-    }
-
-    /// Requests of before a restart go out when their recipient is back.
-    func releaseHeld(_ now: Moment, _ out: SessionOutput) {
-        guard !held.isEmpty, !isUpstreamClosed, outage == nil else { return }
-        let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
-        var waiting: [OutboundRequest] = []
-        for entry in held {
-            if isReachable(AccountID(text: entry.request.peer), now) {
-                outbound.append(.request(entry))
-            } else if expired {
-                fail(entry, Remarks.expired(target: entry.request.target), out)
-            } else {
-                waiting.append(entry)
-            }
-        }
-        held = waiting
-    }
-
     func fail(_ entry: OutboundRequest, _ reason: String, _ out: SessionOutput) {
         environment.tally.add(.failed)
         out.jobs.append(.failed(id: entry.request.id, reason: reason))
@@ -125,7 +70,7 @@ extension IRCSession {
     private func advance(_ outboundRequest: OutboundRequest, _ now: Moment, _ out: SessionOutput) -> Bool {
         var request = outboundRequest
         let peer = AccountID(text: request.request.peer)
-        if request.next == 0, isAwaited(peer, now) {
+        if request.next == 0, isAwaited(peer, now) || isBehindHeld(request.request) {
             _ = outbound.popFirst()
             hold(request, now)
             return true
@@ -137,21 +82,30 @@ extension IRCSession {
         }
         let folded = support.caseMapping.fold(target)
         let isLabelled = capabilities.has("labeled-response") && capabilities.has("echo-message")
-        if request.next == 0, !isLabelled, outstanding.isBusy(folded) { return false }
+        if request.next == 0 {
+            if !isLabelled, outstanding.isBusy(folded) { return false }
+            // From here on an operator can neither hold nor drop it.
+            switch environment.requests.gate.begin(request.request) {
+            case .go: break
+            case .held:
+                _ = outbound.popFirst()
+                hold(request, now)
+                return true
+            case .dropped:
+                // Its sender is told by the vault's answer.
+                _ = outbound.popFirst()
+                return true
+            }
+        }
         while request.next < request.request.bodies.count {
             if request.announces {
-                guard pacer.spend(512, now: now.monotonic) else {
-                    outbound.replaceFirst(.request(request))
-                    return false
-                }
+                guard pacer.spend(512, now: now.monotonic) else { return wait(request) }
                 request.announces = false
                 announce(to: target, out)
             }
-            guard pacer.spend(512, now: now.monotonic) else {
-                outbound.replaceFirst(.request(request))
-                return false
-            }
+            guard pacer.spend(512, now: now.monotonic) else { return wait(request) }
             if request.next == 0 {
+                environment.requests.traces.note(.sent, of: request.request.id, at: now.wall)
                 outstanding.begin(
                     .init(
                         outbound: request, target: folded, echoesMissing: request.request.bodies.count,
@@ -166,6 +120,13 @@ extension IRCSession {
             out.upstream.writeString("PING :\(labelPrefix)-\(request.request.id)\r\n")
         }
         return true
+    }
+
+    /// Leaves a request at the front until the pacer allows more of it.
+    private func wait(_ request: OutboundRequest) -> Bool {
+        if request.next == 0 { environment.requests.gate.end(request.request.id) }
+        outbound.replaceFirst(.request(request))
+        return false
     }
 
     /// The nick to send to: the one that was written to while its owner still has it, else another nick of the owner.

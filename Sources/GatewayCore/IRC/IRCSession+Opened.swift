@@ -64,10 +64,7 @@ extension IRCSession {
             guard case .message(let opened) = message.copy(for: id, of: account, standing) else { return false }
             let entries = entries(message, opened, line)
             if inbound.isEmpty {
-                for entry in entries {
-                    out.downstream.writeImmutableBuffer(entry.line)
-                    if let sequence = entry.sequence { out.delivered.append(sequence) }
-                }
+                for entry in entries { write(entry, now, out) }
             } else {
                 for entry in entries { inbound.append(entry) }
             }
@@ -140,16 +137,19 @@ extension IRCSession {
         }
         let showsBodyTags = !opened.body.tags.isEmpty && capabilities.clientHas("message-tags")
         guard tags.isEmpty, opened.body.kind == .text, !showsBodyTags else {
-            return entries(rendered(), opened.sequence)
+            return entries(rendered(), opened)
         }
-        return entries(message.lines(rendered), opened.sequence)
+        return entries(message.lines(rendered), opened)
     }
 
-    private func entries(_ lines: [ByteBuffer], _ sequence: UInt64?) -> [InboundEntry] {
-        guard lines.count != 1 else { return [InboundEntry(line: lines[0], sequence: sequence)] }
+    private func entries(_ lines: [ByteBuffer], _ opened: Opened) -> [InboundEntry] {
+        guard lines.count != 1 else {
+            return [InboundEntry(line: lines[0], sequence: opened.sequence, message: opened.message)]
+        }
         var entries = lines.map { InboundEntry(line: $0) }
         if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
-        entries[entries.count - 1].sequence = sequence
+        entries[entries.count - 1].sequence = opened.sequence
+        entries[entries.count - 1].message = opened.message
         return entries
     }
 

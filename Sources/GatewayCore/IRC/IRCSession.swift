@@ -163,7 +163,7 @@ package final class IRCSession {
             }
         }
         pump(now, out)
-        flushInbound(out)
+        flushInbound(now, out)
     }
 
     /// Answers of the vault.
@@ -177,6 +177,8 @@ package final class IRCSession {
         case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
+        case .dropped(let id, let target): dropped(id, target, out)
+        case .recall: recall(out)
         case .directory(let number, let message): directoryAnswer(number, message, now, out)
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
         case .ask(let message): ask(message, out)
@@ -187,7 +189,7 @@ package final class IRCSession {
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
         }
         pump(now, out)
-        flushInbound(out)
+        flushInbound(now, out)
     }
 
     /// The time that was asked for has come.
@@ -201,7 +203,7 @@ package final class IRCSession {
         giveUpQuestions(now, out)
         flushObservations(now, out, force: false)
         pump(now, out)
-        flushInbound(out)
+        flushInbound(now, out)
         scheduleWake(now, out)
     }
 
@@ -221,7 +223,7 @@ package final class IRCSession {
         environment.roster.remove(id, now: now.monotonic)
         leaveRooms()
         giveBack(out)
-        flushInbound(out)
+        flushInbound(now, out)
     }
 
     /// Nothing goes to the backend any more; what was accepted is the vault's again.
@@ -349,11 +351,16 @@ package final class IRCSession {
         deliver(ByteBuffer(string: line + "\r\n"), out)
     }
 
-    func flushInbound(_ out: SessionOutput) {
-        while let entry = inbound.popFirst() {
-            out.downstream.writeImmutableBuffer(entry.line)
-            if let sequence = entry.sequence { out.delivered.append(sequence) }
-        }
+    func flushInbound(_ now: Moment, _ out: SessionOutput) {
+        while let entry = inbound.popFirst() { write(entry, now, out) }
+    }
+
+    /// Hands a line to the client's socket.
+    func write(_ entry: InboundEntry, _ now: Moment, _ out: SessionOutput) {
+        out.downstream.writeImmutableBuffer(entry.line)
+        if let sequence = entry.sequence { out.delivered.append(sequence) }
+        guard entry.message != 0, environment.peers == nil else { return }
+        environment.requests.traces.note(.shown, of: entry.message, at: now.wall)
     }
 
     /// A remark of the gateway to its client.

@@ -53,6 +53,7 @@ package final class IRCEnvironment: Sendable {
     package let rooms: RoomTable
     package let opened: OpenedMessages
     package let latches: LatchTable
+    package let requests: RequestDesk
     package let tally: Tally
     /// Whose devices are known; nothing but in a sidecar.
     package let peers: PeerTable?
@@ -63,8 +64,9 @@ package final class IRCEnvironment: Sendable {
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
         rooms: RoomTable = RoomTable(), opened: OpenedMessages = OpenedMessages(), tally: Tally = Tally(),
-        peers: PeerTable? = nil, directory: DirectoryTable? = nil
+        peers: PeerTable? = nil, directory: DirectoryTable? = nil, requests: RequestDesk = RequestDesk()
     ) {
+        self.requests = requests
         self.peers = peers
         self.directory = directory
         current = Mutex(settings)

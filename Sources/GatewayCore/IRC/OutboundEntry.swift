@@ -43,8 +43,12 @@ package struct InboundEntry: Sendable {
     package var line: ByteBuffer
     /// The delivery that is done with this line.
     package var sequence: UInt64?
+    /// The message that is shown with this line, for its trace; 0 where it ends none.
+    var message: UInt64 = 0
 
-    package init(line: ByteBuffer, sequence: UInt64? = nil) { (self.line, self.sequence) = (line, sequence) }
+    package init(line: ByteBuffer, sequence: UInt64? = nil, message: UInt64 = 0) {
+        (self.line, self.sequence, self.message) = (line, sequence, message)
+    }
 
     /// A line of before a restart.
     init(_ recovered: RecoveredLine) {

@@ -137,6 +137,17 @@ package enum Remarks {
         "Your message to \(target) was not sent: \(target) did not come back in time."
     }
 
+    /// Why a request is dead, for reports.
+    package static let droppedReason = "dropped by an operator"
+
+    package static func dropped(target: String) -> String {
+        "Not sent: an operator of the gateway has dropped your message to \(target)."
+    }
+
+    package static func noRequest(_ id: UInt64) -> String {
+        "There is no request \(id) at this gateway. Finished ones are kept for an hour; see: pawl queue list."
+    }
+
     static let backendGone =
         "The chat server does not answer. You stay connected: the gateway goes on trying, and what you write waits."
     static let backendBack = "The chat server is back. What waited is being sent."

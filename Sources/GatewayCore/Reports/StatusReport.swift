@@ -33,6 +33,20 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var refused: Int
     }
 
+    /// Requests since this process started, counted as ``RequestCounts`` are, and what waits now.
+    package struct Requests: Codable, Sendable, Equatable {
+        package var accepted: Int
+        package var done: Int
+        package var dead: Int
+        package var waiting: Int
+        /// Of those that wait: held by an operator.
+        package var held: Int
+        /// Accounts all of whose requests are held, as text.
+        package var heldAccounts: [String]
+        /// How long the oldest has waited; nothing where none waits.
+        package var oldestSeconds: Int64?
+    }
+
     package struct Blocker: Codable, Sendable, Equatable {
         package var what: String
         package var name: String
@@ -49,6 +63,7 @@ package struct StatusReport: Codable, Sendable, Equatable {
     package var conversations: Conversations
     package var shares: [Share]
     package var queue: [String: Int]
+    package var requests: Requests
     package var blockers: [Blocker]
     package var warnings: [String]
 }
@@ -128,7 +143,8 @@ package struct Reporter: Sendable {
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: try queue(), blockers: blockers(observations) + outsidersInRooms(),
+            shares: try shares(now), queue: try queue(), requests: try requests(now),
+            blockers: blockers(observations) + outsidersInRooms(),
             warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
 
@@ -155,6 +171,25 @@ package struct Reporter: Sendable {
         let counts = try store.requestCounts()
         return Dictionary(
             uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
+    }
+
+    /// The requests at a glance. The counts come from one moment, and add up.
+    ///
+    /// - Throws: ``StoreError`` where the store cannot be read.
+    package func requests(_ now: Moment) throws(StoreError) -> StatusReport.Requests {
+        let gate = environment.requests.gate
+        let held =
+            gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
+        let heldAccounts = gate.holds.keys.compactMap { scope in
+            if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.text }
+            return nil
+        }
+        let oldest = try store.requests(states: [.pending], limit: 1).first
+        let counts = environment.requests.ledger.counts
+        return StatusReport.Requests(
+            accepted: counts.accepted, done: counts.done, dead: counts.dead, waiting: counts.waiting,
+            held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
+            oldestSeconds: oldest.map { max(now.wall - $0.acceptedAt, 0) / 1000 })
     }
 
     /// Whom people write to that a stricter policy could not serve.

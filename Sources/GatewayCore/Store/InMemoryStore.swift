@@ -141,7 +141,13 @@ extension InMemoryStore.State {
             requests[id]?.state = state
             if let remoteID { requests[id]?.remoteID = remoteID }
             if let reason { requests[id]?.reason = reason }
-            if state == .done || state == .dead { finishedAt[id] = at }
+            if state == .done || state == .dead { finish(id, at) }
+        case .retryRequest(let id):
+            guard requests[id]?.state == .dead else { return nil }
+            requests[id]?.state = .pending
+            requests[id]?.reason = nil
+            requests[id]?.finishedAt = nil
+            finishedAt[id] = nil
         case .insertDelivery(let row):
             deliveries[row.sequence] = row
             highestDelivery = max(highestDelivery, row.sequence)
@@ -179,6 +185,11 @@ extension InMemoryStore.State {
         return nil
     }
 
+    private mutating func finish(_ id: UInt64, _ at: Int64) {
+        requests[id]?.finishedAt = at
+        finishedAt[id] = at
+    }
+
     private mutating func forget(_ account: AccountID, reason: String, at: Int64) {
         let gone = Set(devices.values.filter { $0.account == account }.map(\.id))
         devices = devices.filter { !gone.contains($0.key) }
@@ -189,7 +200,7 @@ extension InMemoryStore.State {
         where request.account == account.text && request.state == .pending {
             requests[id]?.state = .dead
             requests[id]?.reason = reason
-            finishedAt[id] = at
+            finish(id, at)
         }
     }
 }

@@ -14,6 +14,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case directoryAccount = 5
     /// The published prekeys of a device.
     case directoryDevice = 6
+    /// What an operator holds back, named by ``RequestScope/name``; the value is the time, in decimal digits.
+    case hold = 7
 }
 
 /// A small row with a name.

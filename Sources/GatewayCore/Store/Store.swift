@@ -12,6 +12,8 @@ package enum StoreChange: Equatable, Sendable {
     case removeSessions(device: DeviceID)
     case insertRequest(Request)
     case updateRequest(id: UInt64, state: RequestState, remoteID: String?, reason: String?, at: Int64)
+    /// A dead request waits again; one in another state stays as it is.
+    case retryRequest(id: UInt64)
     case insertDelivery(DeliveryRow)
     case removeDelivery(sequence: UInt64)
     case putConversation(ConversationRow)

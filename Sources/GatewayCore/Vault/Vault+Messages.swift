@@ -52,6 +52,7 @@ extension Vault {
             step.reply = step.failure
             for request in step.requests { untrack(request) }
             step.requests = []
+            step.counts = RequestCounts()
             keeper.drop(step.sessions)
             for account in step.madeDevices { keeper.drop(device: account) }
             step.madeDevices = []
@@ -71,6 +72,7 @@ extension Vault {
             bodies: bodies, acceptedAt: now.wall)
         changes.append(.insertRequest(request))
         step.requests.append(id)
+        step.counts.accept()
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request
     }
@@ -159,7 +161,7 @@ extension Vault {
         return box
     }
 
-    private func associatedData(
+    func associatedData(
         _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
         _ message: MessageID
     ) -> [UInt8] {
@@ -189,8 +191,21 @@ extension Vault {
             devices == nil ? outcome(of: job, now, &changes, &step) : openOnDevice(job, now, &changes, &step)
         switch outcome {
         case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
-        case .failure(let error): step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
+        case .failure(let error):
+            step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
+            trace(error.reason, job.envelope, now)
         }
+    }
+
+    /// Notes why a message was not opened. What is no failure of the message is left out.
+    private func trace(_ failure: OpenFailure, _ envelope: [UInt8], _ now: Moment) {
+        switch failure {
+        case .copy, .notRecipient, .forgotten: return
+        default: break
+        }
+        // Elsewhere the ids of others are their own affair, and may be the same as ours.
+        guard devices == nil, let envelope = try? Envelope(envelope) else { return }
+        desk.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
     }
 
     private mutating func outcome(
@@ -253,6 +268,7 @@ extension Vault {
         if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap, protection: protection)
         opened.isVerified = isVerified
+        opened.message = envelope.messageID.value
         var sequences: [AccountID: UInt64] = [:]
         if body.kind == .text, recipient.roomName != nil {
             guard
@@ -273,7 +289,7 @@ extension Vault {
             opened.sequence = sequence
         }
         step.message = remember(job, envelope, recipient, opened, sequences, saidAt)
-        markOpened(envelope.messageID, from: sender, now, &changes)
+        markOpened(envelope.messageID, from: sender, now, &changes, &step)
         return .success(opened)
     }
 
@@ -286,12 +302,16 @@ extension Vault {
     }
 
     private mutating func markOpened(
-        _ message: MessageID, from sender: AccountID, _ now: Moment, _ changes: inout [StoreChange]
+        _ message: MessageID, from sender: AccountID, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
     ) {
         if inFlight[message.value] != nil {
+            step.opened = message.value
             inFlight[message.value]?.isOpened = true
-            finishIfDone(message.value, now, &changes)
+            finishIfDone(message.value, now, &changes, &step)
         } else if takeWaiting(message.value, of: sender) {
+            step.opened = message.value
+            step.counts.finish()
             // Its sender has gone without knowing that the backend had it: it need not go out again.
             changes.append(.updateRequest(id: message.value, state: .done, remoteID: nil, reason: nil, at: now.wall))
         }
@@ -315,7 +335,7 @@ extension Vault {
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
-        markOpened(envelope.messageID, from: sender, now, &changes)
+        markOpened(envelope.messageID, from: sender, now, &changes, &step)
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
         switch message.copy(for: job.connection, of: job.account, job.standing) {
         case .shown: return .failure(.init(reason: .copy))

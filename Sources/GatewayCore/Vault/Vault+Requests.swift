@@ -5,12 +5,18 @@ import Envelope
 import RequestQueue
 
 extension Vault {
-    mutating func forget(_ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange]) {
+    mutating func forget(
+        _ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
         keeper.forget(account)
         unheard.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }
-        for id in inFlight.filter({ $0.value.account == account }).keys { untrack(id) }
+        let gone = inFlight.filter { $0.value.account == account }.keys
+        for id in gone { untrack(id) }
+        step.counts.kill(gone.count + (waiting.removeValue(forKey: account)?.count ?? 0))
+        desk.gate.release(.account(account))
         changes.append(.forgetAccount(account, reason: reason, at: now.wall))
         directory?.remove(nil, of: account, &changes)
         directoryTable.put(account, directory?.accounts[account])
@@ -19,7 +25,8 @@ extension Vault {
     /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
     /// recipient's ratchet drops copies.
     mutating func left(
-        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment, _ changes: inout [StoreChange]
+        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
     ) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
@@ -27,7 +34,7 @@ extension Vault {
             inFlight[id]?.connection = nil
             if entry.acknowledgedAt != nil, keepsAcknowledged { continue }
             if entry.isOpened {
-                acknowledged(id, nil, now, &changes)
+                acknowledged(id, nil, now, &changes, &step)
             } else {
                 untrack(id)
                 waiting[entry.account, default: []].append(entry.request)
@@ -36,10 +43,12 @@ extension Vault {
     }
 
     mutating func acknowledged(
-        _ id: UInt64, _ remoteID: String?, _ now: Moment, _ changes: inout [StoreChange]
+        _ id: UInt64, _ remoteID: String?, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
     ) {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
+        desk.traces.note(.acknowledged, of: id, at: now.wall)
         entry.remoteID = remoteID
         entry.saidAt = entry.saidAt ?? rooms.time
         if devices != nil {
@@ -50,21 +59,27 @@ extension Vault {
             entry.isOpened = true
         }
         inFlight[id] = entry
-        finishIfDone(id, now, &changes)
+        finishIfDone(id, now, &changes, &step)
     }
 
     /// A request is done when the backend is known to have it and the recipient's device has opened it.
-    mutating func finishIfDone(_ id: UInt64, _ now: Moment, _ changes: inout [StoreChange]) {
+    mutating func finishIfDone(
+        _ id: UInt64, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
         guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
         untrack(id)
+        step.counts.finish()
         changes.append(.updateRequest(id: id, state: .done, remoteID: entry.remoteID, reason: nil, at: now.wall))
     }
 
-    mutating func expire(_ now: Moment, _ changes: inout [StoreChange]) -> [(ConnectionID, VaultReply)] {
+    mutating func expire(
+        _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> [(ConnectionID, VaultReply)] {
         var replies: [(ConnectionID, VaultReply)] = []
         for (id, entry) in inFlight {
             guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
             untrack(id)
+            step.counts.finish()
             changes.append(
                 .updateRequest(
                     id: id, state: .done, remoteID: entry.remoteID, reason: "the recipient has not opened it",
@@ -75,15 +90,18 @@ extension Vault {
         }
         changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
         for (account, requests) in waiting {
-            let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge }
+            // What an operator holds is not late through anybody's fault.
+            let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge && !desk.gate.isHeld($0) }
             guard !overdue.isEmpty else { continue }
+            step.counts.kill(overdue.count)
+            let given = Set(overdue.map(\.id))
             for request in overdue {
                 changes.append(
                     .updateRequest(
                         id: request.id, state: .dead, remoteID: nil, reason: "its sender did not come back in time",
                         at: now.wall))
             }
-            let rest = requests.filter { now.wall - $0.acceptedAt <= requestAge }
+            let rest = requests.filter { !given.contains($0.id) }
             waiting[account] = rest.isEmpty ? nil : rest
         }
         return replies

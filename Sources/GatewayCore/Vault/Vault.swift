@@ -25,6 +25,14 @@ package struct VaultBatch: Sendable {
         /// The line that others wait for, and what they get.
         var line: OpenedMessages.Line?
         var message: OpenedMessage?
+        /// What the step adds to the ledger.
+        var counts = RequestCounts()
+        /// The request that the step has found opened.
+        var opened: UInt64?
+        /// An operator's act, why it is not done, and whether a hold stood there before it.
+        var act: RequestAct?
+        var refusal: String?
+        var wasHeld = false
     }
 
     /// A conversation that is protected once the step is committed.
@@ -86,6 +94,7 @@ package struct Vault<Random: RandomSource> {
     let latches: LatchTable
     let rooms: RoomTable
     let openedMessages: OpenedMessages
+    let desk: RequestDesk
     /// How long a request may wait for its recipient after a restart. In milliseconds.
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are refused.
@@ -128,7 +137,7 @@ package struct Vault<Random: RandomSource> {
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
         network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
-        openedMessages: OpenedMessages, requestAge: Int64,
+        openedMessages: OpenedMessages, desk: RequestDesk = RequestDesk(), requestAge: Int64,
         now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
@@ -139,6 +148,7 @@ package struct Vault<Random: RandomSource> {
         self.latches = latches
         self.rooms = rooms
         self.openedMessages = openedMessages
+        self.desk = desk
         self.requestAge = requestAge
         self.wasDelivered = wasDelivered
         keeper = SessionKeeper(sealer: sealer, store: store, random: random)
@@ -175,6 +185,10 @@ package struct Vault<Random: RandomSource> {
                 ended.insert(account)
             }
         }
+        var found = RequestCounts()
+        found.accept(waiting.values.reduce(0) { $0 + $1.count })
+        desk.ledger.add(found)
+        try adoptHolds(&changes)
         for account in ended.sorted() {
             changes.append(.forgetAccount(account, reason: Remarks.gone, at: now.wall))
         }
@@ -192,17 +206,20 @@ package struct Vault<Random: RandomSource> {
             switch job {
             case .seal(let job): seal(job, now, &changes, &step)
             case .open(let job): open(job, now, &changes, &step)
-            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes)
+            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes, &step)
             case .failed(let id, let reason):
-                if let entry = inFlight[id] { unheard.note(entry.request) }
+                if let entry = inFlight[id] {
+                    unheard.note(entry.request)
+                    step.counts.kill()
+                }
                 untrack(id)
                 changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
             case .delivered(let sequences): for sequence in sequences { delivered(sequence, &changes) }
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
-            case .left(let connection): left(connection, keepsAcknowledged: true, now, &changes)
-            case .lost(let connection): left(connection, keepsAcknowledged: false, now, &changes)
-            case .forget(let account, let reason): forget(account, reason, now, &changes)
+            case .left(let connection): left(connection, keepsAcknowledged: true, now, &changes, &step)
+            case .lost(let connection): left(connection, keepsAcknowledged: false, now, &changes, &step)
+            case .forget(let account, let reason): forget(account, reason, now, &changes, &step)
             case .reset(let conversation):
                 conversations.remove(conversation)
                 changes.append(.removeConversation(conversation))
@@ -217,10 +234,11 @@ package struct Vault<Random: RandomSource> {
                 publish(connection, nonce, account, now, &changes, &step)
             case .replenish(let connection): replenish(connection, now, &changes, &step)
             case .found(let job): found(job, now, &changes, &step)
+            case .act(let job): act(job, now, &changes, &step)
             case .record(let records): changes = records
             case .tick:
                 openedMessages.expire(now: now.monotonic)
-                for (connection, reply) in expire(now, &changes) {
+                for (connection, reply) in expire(now, &changes, &step) {
                     batch.steps.append(.init(reply: (connection, reply)))
                     stepGroups.append([])
                 }
@@ -260,6 +278,7 @@ package struct Vault<Random: RandomSource> {
             for step in batch.steps {
                 undo(step)
                 answer(step, step.failure, nil, now, &replies)
+                if let act = step.act { replies += finish(act, step, isCommitted: false) }
             }
             return replies
         }
@@ -270,6 +289,7 @@ package struct Vault<Random: RandomSource> {
             guard failure == nil, lost.isDisjoint(with: step.sessions) else {
                 undo(step)
                 answer(step, step.failure, nil, now, &replies)
+                if let act = step.act { replies += finish(act, step, isCommitted: false) }
                 continue
             }
             if let latched = step.latched {
@@ -277,6 +297,8 @@ package struct Vault<Random: RandomSource> {
                 latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
                 latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
             }
+            note(step, now)
+            if let act = step.act { replies += finish(act, step, isCommitted: true) }
             for account in step.published { directoryTable.put(account, directory?.accounts[account]) }
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
@@ -297,6 +319,13 @@ package struct Vault<Random: RandomSource> {
             replies.append(
                 AddressedReply(connection: waiter.connection, reply: .copied(ticket: waiter.ticket, message)))
         }
+    }
+
+    /// Writes down what is committed, for reports.
+    private func note(_ step: VaultBatch.Step, _ now: Moment) {
+        for id in step.requests { desk.traces.note(.committed, of: id, at: now.wall) }
+        if let id = step.opened { desk.traces.note(.opened, of: id, at: now.wall) }
+        if step.counts != RequestCounts() { desk.ledger.add(step.counts) }
     }
 
     private mutating func undo(_ step: VaultBatch.Step) {
@@ -322,6 +351,7 @@ package struct Vault<Random: RandomSource> {
     }
 
     mutating func untrack(_ id: UInt64) {
+        desk.gate.end(id)
         guard let entry = inFlight.removeValue(forKey: id), let count = pendingCounts[entry.account] else { return }
         if entry.request.isForRoom { said.note(id, entry.saidAt ?? rooms.time) }
         pendingCounts[entry.account] = count > 1 ? count - 1 : nil

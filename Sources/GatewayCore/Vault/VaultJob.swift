@@ -164,6 +164,8 @@ package enum VaultJob: Sendable {
     case replenish(ConnectionID)
     /// What a directory has said of somebody.
     case found(FoundJob)
+    /// An operator's act on a request.
+    case act(RequestAct)
     /// Changes that need no answer.
     case record([StoreChange])
     /// Time has passed.
@@ -241,6 +243,9 @@ package struct Opened: Sendable, Equatable {
     /// What goes back to the device that it came from.
     package var answer: Answer?
 
+    /// The id of the message, for its trace; 0 where it has none.
+    package var message: UInt64 = 0
+
     /// A control message for one device.
     package struct Answer: Sendable, Equatable {
         package var body: Body
@@ -296,6 +301,10 @@ package enum VaultReply: Sendable {
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has had a message for a while and the recipient's device has not opened it.
     case notSeen(requestID: UInt64, target: String)
+    /// An operator has dropped a request that was this connection's to send.
+    case dropped(id: UInt64, target: String)
+    /// Something waits for this connection's account.
+    case recall
     /// The lines of an introduction; none where it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.

@@ -3,7 +3,6 @@
 import ArgumentParser
 import Foundation
 import GatewayCore
-import RequestQueue
 
 /// `pawl status`
 struct Status: AdminCommand {
@@ -96,51 +95,6 @@ struct Clients: AdminCommand {
             Table.text(
                 ["SOFTWARE", "PEOPLE", "ASKED FOR ENCRYPTION", "LAST SEEN"],
                 rows.map { [$0.software, "\($0.people)", "\($0.askedForCapability)", $0.lastSeen] }))
-    }
-}
-
-/// `pawl queue`
-struct Queue: AdminCommand {
-    static let configuration = CommandConfiguration(
-        abstract: "List writes to the backend. They hold ciphertext only.",
-        discussion: "Retrying, holding and dropping requests by hand is not built yet.")
-
-    @OptionGroup var common: CommonOptions
-    @Option(help: "pending, done or dead.") var state: String?
-    @Option(help: "At most this many.") var limit = 100
-
-    struct Row: Codable {
-        var id: String
-        var state: String
-        var account: String
-        var target: String
-        var lines: Int
-        var accepted: String
-        var remoteID: String?
-        var reason: String?
-    }
-
-    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let states = [RequestState.pending, .done, .dead].filter { state == nil || $0.name == state }
-        guard !states.isEmpty else {
-            throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
-        }
-        let rows = try gateway.store.requests(states: states, limit: limit).map {
-            Row(
-                id: "\($0.id)", state: $0.state.name,
-                account: gateway.displayName(AccountID(text: $0.account)), target: $0.target, lines: $0.bodies.count,
-                accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID, reason: $0.reason)
-        }
-        if common.json { return try .json(rows) }
-        return .text(
-            Table.text(
-                ["ID", "STATE", "ACCOUNT", "TARGET", "LINES", "ACCEPTED", "REMOTE ID", "REASON"],
-                rows.map {
-                    [
-                        $0.id, $0.state, $0.account, $0.target, "\($0.lines)", $0.accepted, $0.remoteID ?? "",
-                        $0.reason ?? "",
-                    ]
-                }))
     }
 }
 

@@ -40,8 +40,12 @@ enum StatusText {
             "custody        \(report.accounts.custodyGateway) devices held by this gateway, "
                 + "\(report.accounts.custodyDevice) by people themselves",
             "conversations  \(report.conversations.gateway) end-to-gateway, \(report.conversations.device) end-to-end",
-            "requests       "
-                + report.queue.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", "),
+            "requests       \(report.requests.accepted) accepted since the start = \(report.requests.done) done + "
+                + "\(report.requests.dead) dead + \(report.requests.waiting) waiting"
+                + (report.requests.held > 0 ? ", of which \(report.requests.held) held" : "")
+                + (report.requests.oldestSeconds.map { "; the oldest waits for \($0) s" } ?? "")
+                + (report.requests.heldAccounts.isEmpty
+                    ? "" : "; held is all of \(report.requests.heldAccounts.joined(separator: ", "))"),
             "",
             Table.text(
                 ["MESSAGES", "PLAINTEXT", "END-TO-GATEWAY", "END-TO-END", "SERVICES", "REFUSED"],

@@ -117,7 +117,7 @@ final class Gateway: Sendable {
         return .room(known ?? name.lowercased())
     }
 
-    private func tell(_ account: AccountID, _ text: String) {
+    func tell(_ account: AccountID, _ text: String) {
         let connections =
             account.roomName.map(environment.rooms.connections)
             ?? environment.roster.entries.filter { $0.account == account }.map(\.connection)
@@ -129,7 +129,11 @@ final class Gateway: Sendable {
     }
 
     func audit(_ action: String, _ detail: String) -> StoreChange {
-        .audit(AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail))
+        .audit(auditRow(action, detail))
+    }
+
+    func auditRow(_ action: String, _ detail: String) -> AuditRow {
+        AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail)
     }
 
     /// Reads the configuration again; a wrong one is refused and the old one kept.

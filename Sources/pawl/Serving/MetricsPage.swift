@@ -29,6 +29,21 @@ enum MetricsPage {
                 "pawl_requests", "Writes to the backend by state.", "gauge",
                 counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
         }
+        if let requests = try? gateway.reporter.requests(SystemClock.now()) {
+            family(
+                "pawl_requests_accepted_total",
+                "Requests committed since the start, with those found waiting and those retried: done + dead + waiting.",
+                "counter", [("", requests.accepted)])
+            family(
+                "pawl_requests_finished_total", "Requests that have ended since the start.", "counter",
+                [("{outcome=\"dead\"}", requests.dead), ("{outcome=\"done\"}", requests.done)])
+            family(
+                "pawl_requests_waiting", "Requests that wait, held ones among them.", "gauge", [("", requests.waiting)])
+            family("pawl_requests_held", "Requests that an operator holds.", "gauge", [("", requests.held)])
+            family(
+                "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
+                [("", Int(requests.oldestSeconds ?? 0))])
+        }
         let policy = environment.policies.snapshot.everyone
         family(
             "pawl_policy", "The policy for everyone.", "gauge",

@@ -1,0 +1,197 @@
+// Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
+
+import DoubleRatchet
+import Envelope
+import RequestQueue
+
+extension Vault {
+    /// Takes up the holds that the store has; those of what is not waiting any more go.
+    mutating func adoptHolds(_ changes: inout [StoreChange]) throws(StoreError) {
+        let ids = Set(waiting.values.joined().map(\.id))
+        for row in try store.records(.hold) {
+            let scope = RequestScope(name: row.name)
+            let isCurrent =
+                switch scope {
+                case .request(let id): ids.contains(id)
+                case .account(let account): account.isVerified
+                case nil: false
+                }
+            if let scope, isCurrent {
+                _ = desk.gate.hold(scope, at: Int64(String(decoding: row.value, as: UTF8.self)) ?? 0)
+            } else {
+                changes.append(.removeRecord(.hold, name: row.name))
+            }
+        }
+    }
+
+    mutating func act(
+        _ act: RequestAct, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.act = act
+        step.refusal = prepare(act.kind, now, &changes, &step)
+        if step.refusal == nil { changes.append(.audit(act.audit)) }
+    }
+
+    /// Tells everybody concerned how an act has ended, and undoes what was done for one that was not committed.
+    mutating func finish(_ act: RequestAct, _ step: VaultBatch.Step, isCommitted: Bool) -> [AddressedReply] {
+        if let refusal = step.refusal {
+            act.answer(.refused(refusal))
+            return []
+        }
+        guard isCommitted else {
+            switch act.kind {
+            case .drop(let id): desk.gate.undrop(id)
+            case .hold(let scope): if !step.wasHeld { desk.gate.release(scope) }
+            case .retry(let id): for account in waiting.keys { waiting[account]?.removeAll { $0.id == id } }
+            case .release: break
+            }
+            act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
+            return []
+        }
+        switch act.kind {
+        case .hold: break
+        case .release(let scope): desk.gate.release(scope)
+        case .drop(let id):
+            let entry = inFlight[id]
+            if let entry { unheard.note(entry.request) }
+            untrack(id)
+            for account in waiting.keys { waiting[account]?.removeAll { $0.id == id } }
+            desk.gate.release(.request(id))
+            guard let connection = entry?.connection, let target = entry?.request.target else { break }
+            act.answer(.done(told: true))
+            return [AddressedReply(connection: connection, reply: .dropped(id: id, target: target))]
+        case .retry(let id): desk.gate.undrop(id)
+        }
+        act.answer(.done(told: false))
+        return []
+    }
+
+    /// - Returns: why it is not done.
+    private mutating func prepare(
+        _ kind: RequestAct.Kind, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> String? {
+        switch kind {
+        case .drop(let id):
+            guard isWaiting(id) else { return notWaiting(id) }
+            guard desk.gate.drop(id) else {
+                return desk.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
+            }
+            changes.append(
+                .updateRequest(id: id, state: .dead, remoteID: nil, reason: Remarks.droppedReason, at: now.wall))
+            changes.append(.removeRecord(.hold, name: RequestScope.request(id).name))
+            step.counts.kill()
+        case .hold(let scope):
+            if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
+            step.wasHeld = desk.gate.holds[scope] != nil
+            guard desk.gate.hold(scope, at: now.wall) else {
+                if case .request(let id) = scope { return Self.begun(id) }
+                return nil
+            }
+            changes.append(
+                .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
+        case .release(let scope):
+            guard desk.gate.holds[scope] != nil else {
+                switch scope {
+                case .request(let id): return isWaiting(id) ? "Request \(id) is not held by itself." : notWaiting(id)
+                case .account: return "Nothing of this account is held."
+                }
+            }
+            changes.append(.removeRecord(.hold, name: scope.name))
+        case .retry(let id): return retry(id, now, &changes, &step)
+        }
+        return nil
+    }
+
+    private func isWaiting(_ id: UInt64) -> Bool {
+        inFlight[id].map { $0.acknowledgedAt == nil } ?? waiting.values.contains { $0.contains { $0.id == id } }
+    }
+
+    private static func begun(_ id: UInt64) -> String {
+        "Request \(id) has been sent to the backend, and its answer is awaited: it cannot be taken back."
+    }
+
+    private func notWaiting(_ id: UInt64) -> String {
+        if inFlight[id] != nil {
+            return
+                "Request \(id) is with the backend, and its recipient has not opened it yet: it cannot be taken back."
+        }
+        let row: Request?
+        do { row = try store.request(id) } catch { return error.message }
+        switch row?.state {
+        case .done: return "Request \(id) is done: nothing of it waits."
+        case .dead: return "Request \(id) is dead already: \(row?.reason ?? "no reason is known")."
+        case .cancelled: return "Request \(id) was cancelled."
+        case .pending, .inFlight: return "Request \(id) is not known to this gateway any more; restart it."
+        case nil: return Remarks.noRequest(id)
+        }
+    }
+
+    // MARK: Retry
+
+    private mutating func retry(
+        _ id: UInt64, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> String? {
+        let row: Request?
+        do { row = try store.request(id) } catch { return error.message }
+        guard var request = row else { return Remarks.noRequest(id) }
+        guard request.state == .dead, inFlight[id] == nil,
+            !waiting.values.contains(where: { $0.contains { $0.id == id } })
+        else {
+            return
+                "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is sent again."
+        }
+        if let why = whyNotOpened(request) { return "Request \(id) cannot be sent again: \(why)" }
+        changes.append(.retryRequest(id: id))
+        step.counts.accept()
+        (request.state, request.reason, request.finishedAt) = (.pending, nil, nil)
+        // Its age counts from now, so that it is not given up for the time that it was dead.
+        request.acceptedAt = now.wall
+        waiting[AccountID(text: request.account), default: []].append(request)
+        return nil
+    }
+
+    /// Why the recipient would not open these bytes; nothing where it would. Nothing is changed by asking.
+    private mutating func whyNotOpened(_ request: Request) -> String? {
+        guard devices == nil else {
+            return
+                "the recipient's keys are not here, so nobody knows whether they would still open it. Write it again."
+        }
+        guard let bytes = Armour.joined(request.bodies), let envelope = try? Envelope(bytes) else {
+            return "its bytes are not those of one message."
+        }
+        let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
+        guard keeper.owner(of: envelope.sender) == sender else {
+            return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
+        }
+        guard let device = keeper.device(of: recipient) else {
+            return "its recipient's keys are gone. A connection without a login ends with its keys."
+        }
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let opened = "its recipient has opened it already."
+        guard copies[key] == nil else { return opened }
+        let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
+        guard let box = try? keeper.session(ends.receiving) else {
+            return "there is no session between the two any more."
+        }
+        let associated = associatedData(sender, envelope.sender, recipient, device.id, envelope.messageID)
+        var state: [UInt8] = []
+        var plaintext: [UInt8] = []
+        defer {
+            state.wipe()
+            plaintext.wipe()
+        }
+        box.sessions.serialize(into: &state)
+        do throws(RatchetError) {
+            // A copy of the recipient's state tries it, and is thrown away.
+            var trial = try SessionRecord(serialized: state.span)
+            _ = try trial.decrypt(envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+            return nil
+        } catch {
+            switch error {
+            case .duplicate: return opened
+            case .tooFarAhead: return "too many messages lie between it and what its recipient has opened."
+            default: return "the session that it was sealed for has been set up anew. Its sender has to write it again."
+            }
+        }
+    }
+}

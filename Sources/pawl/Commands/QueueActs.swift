@@ -1,0 +1,180 @@
+// Commands that act on the requests for the backend. Each is audited.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import RequestQueue
+
+/// What a hold or a release is about.
+struct ScopeOptions: ParsableArguments {
+    @Argument(help: "Ids, from pawl queue list.") var ids: [UInt64] = []
+    @Option(help: "All that this account sends: a services account, or the nick of somebody who is here without one.")
+    var account: String?
+
+    func validate() throws {
+        guard ids.isEmpty != (account == nil) else { throw ValidationError("Name requests, or one --account.") }
+    }
+
+    func scopes(_ gateway: Gateway) -> [RequestScope] {
+        account.map { [.account(gateway.account(named: $0))] } ?? ids.map { .request($0) }
+    }
+}
+
+extension QueueCommand {
+    struct Outcome: Codable {
+        /// The id, or the account.
+        var subject: String
+        var done: Bool
+        var text: String
+    }
+
+    /// Outcomes as an answer: exit code 1 where one of them is not what was asked for.
+    static func answer(_ outcomes: [Outcome], json: Bool) throws -> AdminAnswer {
+        var answer = AdminAnswer.text("")
+        if json {
+            answer = try .json(outcomes)
+        } else {
+            answer.out = outcomes.filter(\.done).map(\.text).joined(separator: "\n")
+        }
+        let failures = outcomes.filter { !$0.done }
+        if !failures.isEmpty {
+            answer.exit = ExitStatus.failed
+            answer.error = failures.map(\.text).joined(separator: "\n")
+        }
+        return answer
+    }
+
+    static func carryOut(
+        _ kind: RequestAct.Kind, _ subject: String, _ done: String, on gateway: Gateway
+    ) async throws -> Outcome {
+        let refusal = try await gateway.carryOut(kind)
+        return Outcome(subject: subject, done: refusal == nil, text: refusal ?? done)
+    }
+
+    /// `pawl queue hold`
+    struct Hold: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Keep waiting requests from being sent until they are released.",
+            discussion: """
+                What its sender writes to the same name afterwards waits behind a held request, so that the order stays. A \
+                hold is kept over restarts and stops the clock of limits.request_age. It does not outlive an account that \
+                is not logged in.
+                """)
+        @OptionGroup var scope: ScopeOptions
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            var outcomes: [Outcome] = []
+            for scope in scope.scopes(gateway) {
+                let name = gateway.displayName(scope)
+                outcomes.append(
+                    try await QueueCommand.carryOut(
+                        .hold(scope), name,
+                        "\(name) is held." + gateway.remark(scope)
+                            + " To let it go: pawl queue release \(scope.words(gateway))",
+                        on: gateway))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
+        }
+    }
+
+    /// `pawl queue release`
+    struct Release: AdminCommand {
+        static let configuration = CommandConfiguration(abstract: "Let go what is held. It is sent in its order.")
+        @OptionGroup var scope: ScopeOptions
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            var outcomes: [Outcome] = []
+            for scope in scope.scopes(gateway) {
+                let name = gateway.displayName(scope)
+                outcomes.append(
+                    try await QueueCommand.carryOut(.release(scope), name, "\(name) is released.", on: gateway))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
+        }
+    }
+
+    /// `pawl queue drop`
+    struct Drop: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Give waiting requests up for good. Their senders are told; it is audited.",
+            discussion: "What has been sent and waits for the backend's answer cannot be dropped.")
+        @Argument(help: "Ids, from pawl queue list.") var ids: [UInt64]
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @Flag(help: "Do it without asking.") var yes = false
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            var gone: [Outcome] = []
+            for id in ids {
+                let request = try gateway.store.request(id)
+                guard request?.state != .pending else { continue }
+                let text =
+                    request.map { "Request \(id) is \($0.state.name): only what waits can be dropped." }
+                    ?? Remarks.noRequest(id)
+                gone.append(Outcome(subject: "\(id)", done: false, text: text))
+            }
+            guard gone.isEmpty else { return try QueueCommand.answer(gone, json: common.json) }
+            let names = ids.map { "\($0)" }.joined(separator: " ")
+            let words = "drop \(names)"
+            guard yes || gateway.confirmations.accept(confirm, for: words) else {
+                return gateway.question(
+                    "This gives \(ids.count == 1 ? "request \(names)" : "\(ids.count) requests") up for good: "
+                        + "never sent, and the text cannot be had again.", words)
+            }
+            var outcomes: [Outcome] = []
+            for id in ids {
+                outcomes.append(
+                    try await QueueCommand.carryOut(
+                        .drop(id), "\(id)", "Request \(id) is dropped. Its sender is told if connected.", on: gateway))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
+        }
+    }
+
+    /// `pawl queue retry`
+    struct Retry: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Send a dead request again, where its recipient would still open it.",
+            discussion: """
+                The same bytes go out, behind what was said since. It is refused where the recipient has opened it already, \
+                where keys or the session have been set up anew, and in a sidecar, which does not have the recipient's keys.
+                """)
+        @Argument(help: "The id, from pawl queue list --state dead.") var id: UInt64
+        @OptionGroup var common: CommonOptions
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            let text = "Request \(id) waits again. See: pawl queue show \(id)"
+            return try QueueCommand.answer(
+                [try await QueueCommand.carryOut(.retry(id), "\(id)", text, on: gateway)], json: common.json)
+        }
+    }
+}
+
+extension Gateway {
+    fileprivate func displayName(_ scope: RequestScope) -> String {
+        switch scope {
+        case .request(let id): "Request \(id)"
+        case .account(let account): "All of \(displayName(account))"
+        }
+    }
+}
+
+extension Gateway {
+    /// What an operator should know who may have mistyped a name.
+    fileprivate func remark(_ scope: RequestScope) -> String {
+        guard case .account(let account) = scope, environment.roster.connections(of: account).isEmpty else { return "" }
+        return " Nobody of that name is connected now."
+    }
+}
+
+extension RequestScope {
+    /// As an operator types it.
+    fileprivate func words(_ gateway: Gateway) -> String {
+        switch self {
+        case .request(let id): "\(id)"
+        case .account(let account): "--account \(gateway.displayName(account))"
+        }
+    }
+}

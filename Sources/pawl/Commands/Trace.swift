@@ -1,0 +1,111 @@
+// `pawl trace`: the life of one message.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import RequestQueue
+
+/// `pawl trace`
+struct Trace: AdminCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Show the life of one message with times: accepted, committed, sent, acknowledged, opened, shown.",
+        discussion: """
+            Acceptance, end and reason stand in the store. The times between are kept in memory, for the last \
+            \(RequestTraces.limit) messages since the gateway started. "Shown" is when the line was handed to the first \
+            client's connection; a sidecar's messages are opened and shown elsewhere.
+            """)
+    @Argument(help: "The id, from pawl queue list.") var id: UInt64
+    @OptionGroup var common: CommonOptions
+
+    struct Event: Codable {
+        /// In UTC, with milliseconds.
+        var at: String
+        var event: String
+        var detail: String?
+    }
+
+    struct Report: Codable {
+        var id: String
+        var state: String
+        var account: String
+        var target: String
+        var events: [Event]
+        var waitsFor: String?
+        /// What is not known, and why.
+        var notes: [String]
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let request = try gateway.request(id)
+        let trace = gateway.environment.requests.traces[id]
+        let account = AccountID(text: request.account)
+        let isPending = request.state == .pending
+        let report = Report(
+            id: "\(id)", state: request.state.name, account: gateway.displayName(account), target: request.target,
+            events: Self.events(request, trace),
+            waitsFor: isPending
+                ? gateway.waitsFor(request, among: try gateway.store.waitingRequests(of: account)) : nil,
+            notes: Self.notes(request, trace, isSidecar: gateway.role == .sidecar))
+        if common.json { return try .json(report) }
+        var lines = ["message \(id) of \(report.account) to \(report.target): \(report.state)"]
+        let width = report.events.map(\.event.count).max() ?? 0
+        lines += report.events.map { event in
+            let name = event.event.padding(toLength: width, withPad: " ", startingAt: 0)
+            return event.detail.map { "\(event.at)  \(name)  \($0)" } ?? "\(event.at)  \(event.event)"
+        }
+        if let waitsFor = report.waitsFor { lines.append("It waits for \(waitsFor).") }
+        return .text((lines + report.notes).joined(separator: "\n"))
+    }
+
+    /// What has happened, in the order of time.
+    private static func events(_ request: Request, _ trace: RequestTrace?) -> [Event] {
+        var events: [(at: Int64, event: String, detail: String?)] = [(request.acceptedAt, "accepted", nil)]
+        if let at = trace?.committedAt { events.append((at, "committed", nil)) }
+        for (number, at) in (trace?.sentAt ?? []).enumerated() {
+            let attempt = (trace?.attempts ?? 0) - (trace?.sentAt.count ?? 0) + number + 1
+            events.append((at, "sent", attempt > 1 ? "attempt \(attempt)" : nil))
+        }
+        if let at = trace?.acknowledgedAt {
+            events.append((at, "acknowledged", request.remoteID.map { "the backend calls it \($0)" }))
+        }
+        if let at = trace?.notOpenedAt, let failure = trace?.notOpened {
+            events.append((at, "not opened", "a line with its id could not be opened: \(failure.rawValue)"))
+        }
+        if let at = trace?.openedAt { events.append((at, "opened", nil)) }
+        if let at = trace?.shownAt, let count = trace?.shownTo {
+            events.append((at, "shown", count > 1 ? "to \(count) clients, the first at this time" : nil))
+        }
+        if let at = request.finishedAt, request.state != .pending {
+            events.append((at, request.state.name, request.reason))
+        }
+        // What has the same time stays in the order of a life.
+        return events.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }.map {
+            Event(at: time($0.element.at), event: $0.element.event, detail: $0.element.detail)
+        }
+    }
+
+    private static func notes(_ request: Request, _ trace: RequestTrace?, isSidecar: Bool) -> [String] {
+        guard let trace else {
+            return [
+                "It was accepted before this gateway started, or more than \(RequestTraces.limit) messages ago: the times "
+                    + "between are not known any more."
+            ]
+        }
+        var notes: [String] = []
+        if trace.committedAt == nil { notes.append("It was committed before this gateway started.") }
+        if trace.attempts == 0 { notes.append("It has not been sent since this gateway started.") }
+        if isSidecar { notes.append("Opened and shown: at its recipient's, which this sidecar does not see.") }
+        guard !isSidecar, request.state == .done else { return notes }
+        if trace.openedAt == nil {
+            notes.append("Not opened at this gateway: nobody behind it was there to read it.")
+        } else if trace.shownAt == nil {
+            notes.append("Opened, and not yet handed to a client: it is shown when its recipient is back.")
+        }
+        return notes
+    }
+
+    private static func time(_ milliseconds: Int64) -> String {
+        Date(timeIntervalSince1970: Double(milliseconds) / 1000)
+            .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
+    }
+}

@@ -1,0 +1,91 @@
+// Single requests as the admin commands see them.
+
+import GatewayCore
+import GatewayNIO
+import RequestQueue
+
+extension Gateway {
+    /// - Throws: ``AdminFailure`` where this data directory has no such request.
+    func request(_ id: UInt64) throws -> Request {
+        guard let request = try store.request(id) else { throw AdminFailure(Remarks.noRequest(id)) }
+        return request
+    }
+
+    /// Has the vault carry out an act, and waits until it is stored. The sender of what is dropped is told.
+    ///
+    /// - Returns: why it was not done; nothing where it was.
+    func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
+        var subject: Request?
+        let detail: String
+        switch kind {
+        case .drop(let id), .retry(let id):
+            subject = try store.request(id)
+            detail = "\(id)" + (subject.map { " of \($0.account)" } ?? "")
+        case .hold(let scope), .release(let scope): detail = scope.name
+        }
+        let outcome = await withCheckedContinuation { continuation in
+            let act = RequestAct(kind, audit: auditRow("queue.\(kind.name)", detail)) {
+                continuation.resume(returning: $0)
+            }
+            vault.submit([.act(act)])
+        }
+        switch outcome {
+        case .refused(let why): return why
+        case .done(let told):
+            guard let subject else { return nil }
+            let account = AccountID(text: subject.account)
+            switch kind {
+            case .drop where !told: tell(account, Remarks.dropped(target: subject.target))
+            case .retry:
+                vault.send(
+                    environment.roster.connections(of: account).prefix(1).map {
+                        AddressedReply(connection: $0, reply: .recall)
+                    })
+            default: break
+            }
+            return nil
+        }
+    }
+
+    /// What a waiting request waits for, in words.
+    ///
+    /// - Parameter waiting: all requests of its account that wait, in their order.
+    func waitsFor(_ request: Request, among waiting: [Request]) -> String {
+        let desk = environment.requests
+        let holds = desk.gate.holds
+        let account = AccountID(text: request.account)
+        if let trace = desk.traces[request.id], trace.acknowledgedAt != nil {
+            return "its recipient's device: the backend has it, and it has not been opened"
+        }
+        if desk.gate.hasBegun(request.id) { return "the backend, which has been sent it and has not confirmed it" }
+        if holds[.request(request.id)] != nil { return "an operator, who holds it: pawl queue release \(request.id)" }
+        if holds[.account(account)] != nil {
+            return "an operator, who holds all of \(displayName(account)): "
+                + "pawl queue release --account \(displayName(account))"
+        }
+        if let before = waiting.first(where: {
+            $0.peer == request.peer && $0.id < request.id && holds[.request($0.id)] != nil
+        }) {
+            return "request \(before.id), which an operator holds and which goes first"
+        }
+        let entries = environment.roster.entries.filter { $0.account == account }
+        guard !entries.isEmpty else { return "its sender, who is not connected" }
+        guard entries.contains(where: \.isPresent) else { return "the backend, which is gone" }
+        let peer = AccountID(text: request.peer)
+        if peer.roomName == nil, environment.peers == nil, !environment.roster.isPresent(peer) {
+            return "its recipient, who is not connected"
+        }
+        return "its turn: the connection is paced, and what was said before it goes first"
+    }
+}
+
+extension RequestAct.Kind {
+    fileprivate var name: String {
+        switch self {
+        case .drop: "drop"
+        case .hold: "hold"
+        case .release: "release"
+        case .retry: "retry"
+        }
+    }
+}
