@@ -70,7 +70,7 @@ let package = Package(
         library("RequestQueue", [deque, heap], exclude: ["QUEUE.md"]),
         library(
             "GatewayCore",
-            ["DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
+            ["DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),

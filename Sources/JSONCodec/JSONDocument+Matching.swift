@@ -11,17 +11,19 @@ extension JSONDocument {
     /// All places that a path leads to, in the order in which they stand in the document, none of them inside another.
     ///
     /// The time is bounded by the size of the document times the number of steps.
+    ///
+    /// - Parameter start: the value that the path begins at; the whole document where nothing is said.
     package func places(
-        _ path: JSONPath, limit: Int = JSONPath.placeLimit
+        _ path: JSONPath, from start: JSONPlace? = nil, limit: Int = JSONPath.placeLimit
     ) throws(JSONMatchError) -> [JSONPlace] {
-        try match(path, limit: limit).places
+        try match(path, from: start, limit: limit).places
     }
 
     /// The place that a path leads to, where there is one.
     ///
     /// - Throws: ``JSONMatchError/tooManyPlaces`` where there are several: a sender or an id that stands twice is none.
-    package func place(_ path: JSONPath) throws(JSONMatchError) -> JSONPlace? {
-        try match(path, limit: 1).places.first
+    package func place(_ path: JSONPath, from start: JSONPlace? = nil) throws(JSONMatchError) -> JSONPlace? {
+        try match(path, from: start, limit: 1).places.first
     }
 
     /// What a path finds here, in words, for an operator who tries a mapping. Holds names and places, no values.
@@ -48,11 +50,13 @@ extension JSONDocument {
         }
     }
 
-    private func match(_ path: JSONPath, limit: Int) throws(JSONMatchError) -> JSONMatcher {
+    private func match(
+        _ path: JSONPath, from start: JSONPlace? = nil, limit: Int
+    ) throws(JSONMatchError) -> JSONMatcher {
         let result = withTable { table -> Result<JSONMatcher, JSONMatchError> in
             var matcher = JSONMatcher(path.steps, limit)
             do throws(JSONMatchError) {
-                try matcher.follow(0, from: root, in: table)
+                try matcher.follow(0, from: start ?? root, in: table)
                 return .success(matcher)
             } catch {
                 return .failure(error)

@@ -16,7 +16,8 @@ import Testing
         "QRCode": [],
         "RequestQueue": ["DequeModule", "HeapModule", "Synchronization"],
         "GatewayCore": [
-            "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto", "CryptoExtras",
+            "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto",
+            "CryptoExtras",
             "Synchronization",
         ],
         "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Glibc", "Musl", "Darwin"],

@@ -1,0 +1,138 @@
+// What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
+
+package import NIOCore
+
+/// What happens to an exchange.
+package enum ExchangeEvent: Sendable {
+    /// The head of the client's request. Always the first event.
+    case request(RequestHead)
+    /// The whole body of the request, after ``ExchangeAction/collectRequest(limit:)``.
+    case requestBody(ByteBuffer)
+    /// The request has a longer body than was asked for. The rest of it is not read.
+    case requestTooLong
+    /// The head of the backend's answer. Only where the request was not passed by ``ExchangeAction/pass(_:)``.
+    case response(ResponseHead)
+    /// The whole body of the answer, after ``ExchangeAction/collectResponse(limit:)``.
+    case responseBody(ByteBuffer)
+    case responseTooLong
+    /// The backend cannot be reached, or has broken off before the end of its answer's head.
+    case upstreamFailed
+    /// The backend's answer to a request of the gateway's own.
+    case found(Lookup.ID, ResponseHead, ByteBuffer)
+    /// There is no answer to it.
+    case notFound(Lookup.ID)
+    /// An answer of the vault.
+    case vault(VaultReply)
+    /// A write is in the queue and committed, or is not.
+    case enqueued(Result<WriteToken, WriteRefusal>)
+    /// How a write ended, after ``ExchangeAction/await(_:)``.
+    case written(WriteOutcome)
+    /// The time of the last ``ExchangeAction/wake(at:)`` has come.
+    case woken
+}
+
+/// What an exchange wants done, in order.
+package enum ExchangeAction: Sendable {
+    /// Request and answer go through as they come, the request with this head. Nothing more is heard of either, except
+    /// ``ExchangeEvent/upstreamFailed``.
+    case pass(RequestHead)
+    /// The request goes through as it comes, with this head; its answer is heard of.
+    case passRequest(RequestHead)
+    /// The whole body of the request is wanted, of at most so many bytes.
+    case collectRequest(limit: Int)
+    /// This goes to the backend instead of the request; its answer is heard of.
+    case send(RequestHead, ByteBuffer)
+    /// The answer goes through as it comes, with this head.
+    case passResponse(ResponseHead)
+    /// The whole body of the answer is wanted, of at most so many bytes.
+    case collectResponse(limit: Int)
+    /// This is the answer. `Content-Length` is set by whoever writes it.
+    case respond(ResponseHead, ByteBuffer)
+    /// The answer is 101 with this head, and from now on both sides speak WebSocket. Without a session bytes are bytes.
+    case upgrade(ResponseHead, WebSocketSession?)
+    /// A request of the gateway's own, with the client's credential.
+    case look(Lookup)
+    case submit(VaultJob)
+    /// A write for the queue.
+    case enqueue(QueuedWrite)
+    /// How this write ends is to be heard of.
+    case await(WriteToken)
+    /// Monotonic nanoseconds.
+    case wake(at: Int64)
+}
+
+/// A request of the gateway's own.
+package struct Lookup: Sendable, Equatable {
+    package enum ID: Hashable, Sendable {
+        case account
+        case members
+    }
+
+    package var id: ID
+    package var head: RequestHead
+    /// Bytes of the answer's body that are read.
+    package var limit: Int
+
+    package init(_ id: ID, _ head: RequestHead, limit: Int = 1 << 20) {
+        (self.id, self.head, self.limit) = (id, head, limit)
+    }
+}
+
+/// The name of a write in the queue.
+package struct WriteToken: Hashable, Sendable {
+    package var high: UInt64
+    package var low: UInt64
+
+    package init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
+}
+
+/// A write to the backend, to be sent until it is done.
+package struct QueuedWrite: Sendable, Equatable {
+    /// Whose it is; it is sent with the credential that this account showed last.
+    package var account: AccountID
+    /// The credential's fields, as the client showed them. In memory only.
+    package var credential: HeaderFields
+    /// Writes with the same lane keep their order: the conversation.
+    package var lane: String
+    /// The same write said twice has the same key: the client's transaction id, within its account.
+    package var idempotencyKey: String?
+    package var head: RequestHead
+    package var body: ByteBuffer
+    /// The local id of the message that it makes, and those that it names: replaced by remote ids when it is sent.
+    package var creates: String?
+    package var references: [String]
+
+    package init(
+        account: AccountID, credential: HeaderFields, lane: String, idempotencyKey: String?, head: RequestHead,
+        body: ByteBuffer, creates: String? = nil, references: [String] = []
+    ) {
+        self.account = account
+        self.credential = credential
+        self.lane = lane
+        self.idempotencyKey = idempotencyKey
+        self.head = head
+        self.body = body
+        self.creates = creates
+        self.references = references
+    }
+}
+
+/// Why a write is not taken.
+package enum WriteRefusal: Error, Sendable, Equatable {
+    /// Too many wait, of this account or of all.
+    case full
+    /// The same key came before with another body.
+    case otherContent
+    /// It could not be stored.
+    case unavailable
+}
+
+/// How a write ended.
+package enum WriteOutcome: Sendable, Equatable {
+    /// The backend's answer, whatever its status.
+    case answered(ResponseHead, ByteBuffer)
+    /// It was cancelled, or dropped by an operator.
+    case dropped
+    /// It will not be sent any more, with the reason in words.
+    case failed(String)
+}
