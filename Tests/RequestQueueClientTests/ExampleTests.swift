@@ -61,6 +61,32 @@ import Testing
         try await backend.stop()
     }
 
+    /// A second one, for whoever waits for one answer.
+    @Test func oneAnswerInTheDocument() async throws {
+        let backend = try await ChatBackend { _ in .status(201, body: "done") }
+        let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
+        let (bytes, key) = (Array("x".utf8), "1")
+
+        var settings = QueueMachine.Settings()
+        settings.keepsOutcomes = true
+        // ...
+        let queue = try APIClientQueue(
+            client: Chat(networkClient: HTTPNetworkClient(http), host: backend.url), store: InMemoryQueueStore(),
+            settings: settings)
+        queue.setSession(SessionKey(bearer: "what the login gave"))
+        let token = try await queue.append(
+            NewRequest(
+                APIRequestConfig(method: .post, path: .raw("/rooms/7/send?via=%2Fx"), body: .rawData(bytes)),
+                lane: "room-7", idempotencyKey: key))
+        let outcome = try await queue.outcome(of: token)  // Also of a token that an earlier process was given.
+
+        #expect(outcome.body == Array("done".utf8))
+        #expect(backend.received.map(\.uri) == ["/rooms/7/send?via=%2Fx"])
+        await queue.close()
+        try await http.shutdown()
+        try await backend.stop()
+    }
+
     /// Every line of the document's blocks stands here, in its order.
     @Test func theDocumentSaysWhatRuns() throws {
         let here = URL(fileURLWithPath: #filePath)

@@ -91,6 +91,21 @@ import Testing
         #expect(readable > 100)
     }
 
+    /// A raw path is told apart from a text, so that an older program does not encode it once more.
+    @Test func formsOfRawPaths() throws {
+        let raw = APIRequestPath.raw("/a%2Fb?c=[d]")
+        let config = APIRequestConfig(
+            method: .post, path: APIRequestPath(raw.segments + [.text("/x y"), .reference(message)]))
+        let form = RequestForm.encode(queued(config))
+        #expect(form.first == 2 && RequestForm.encode(queued(Self.everything)).first == 1)
+        #expect(try RequestForm.decode(form).config == config)
+        for length in 0..<form.count {
+            #expect(throws: RequestForm.Unreadable.self) { try RequestForm.decode(Array(form.prefix(length))) }
+        }
+        #expect(try config.resolved { _ in "$" }.target == "/a%2Fb?c=[d]/x%20y%24")
+        #expect(config.path != APIRequestPath("/a%2Fb?c=[d]/x y\(message)"))
+    }
+
     @Test func headersOfOutcomes() {
         let headers: [ResolvedRequest.Header] = [.init("A", "1"), .init("B", "")]
         #expect(RequestForm.decodeHeaders(RequestForm.encode(headers)) == headers)

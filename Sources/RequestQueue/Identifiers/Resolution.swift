@@ -46,6 +46,7 @@ extension APIRequestConfig {
             switch segment {
             case .text(let text): PercentEncoding.path.append(text, to: &target)
             case .reference(let reference): PercentEncoding.unreserved.append(try resolver.name(reference), to: &target)
+            case .raw(let text): target += text
             }
         }
         if !target.hasPrefix("/") { target = "/" + target }

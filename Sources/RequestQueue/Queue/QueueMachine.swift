@@ -105,6 +105,11 @@ public struct QueueMachine: Sendable {
     /// A request that waits or is under way.
     public func request(_ token: RequestToken) -> QueuedRequest? { tokens[token].flatMap { entries[$0]?.request } }
 
+    /// The request that was accepted under an idempotency key, for as long as that is remembered.
+    public func token(idempotencyKey key: String, tenant: String) -> RequestToken? {
+        keys[TenantKey(tenant: tenant, key: key)]?.token
+    }
+
     /// What a request waits for besides its turn, in words.
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }

@@ -15,6 +15,9 @@ enum RequestFlaw {
         if let own = config.references.first(where: new.creates.contains) {
             return "it names \(own), which it creates itself"
         }
+        for case .raw(let text) in config.path.segments where !isTarget(text) {
+            return "its raw path is no request target"
+        }
         if case .json(let value) = config.body {
             if !value.isShallow() { return "its JSON is deeper than \(JSONValue.maximumDepth)" }
             if !numbersAreValid(value) { return "a number in its JSON is none" }
@@ -42,6 +45,11 @@ enum RequestFlaw {
                 default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
                 }
             }
+    }
+
+    /// RFC 9112 section 3.2: visible ASCII, without the fragment that is never sent.
+    private static func isTarget(_ text: String) -> Bool {
+        text.utf8.allSatisfy { (0x21...0x7E).contains($0) && $0 != UInt8(ascii: "#") }
     }
 
     /// RFC 9110 section 5.5.

@@ -8,6 +8,8 @@ public struct APIRequestPath: Hashable, Sendable {
         case text(String)
         /// An entity's remote identifier, percent-encoded whole, its slashes as well.
         case reference(EntityReference)
+        /// Exactly as it is to stand on the wire, a query as well where there is one: nothing in it is encoded or looked at.
+        case raw(String)
     }
 
     /// The parts, in their order.
@@ -25,6 +27,17 @@ public struct APIRequestPath: Hashable, Sendable {
                 }
             }
             output.append(segment)
+        }
+    }
+
+    /// A request target (RFC 9112 section 3.2.1) that is percent-encoded already, path and query, such as a proxy is given.
+    public static func raw(_ target: String) -> APIRequestPath { APIRequestPath([.raw(target)]) }
+
+    /// Whether some of it goes out as it is.
+    var isRaw: Bool {
+        segments.contains { segment in
+            if case .raw = segment { return true }
+            return false
         }
     }
 
@@ -68,7 +81,7 @@ extension APIRequestPath: CustomStringConvertible {
     public var description: String {
         segments.map { segment in
             switch segment {
-            case .text(let text): text
+            case .text(let text), .raw(let text): text
             case .reference(let reference): ":\(reference)"
             }
         }.joined()

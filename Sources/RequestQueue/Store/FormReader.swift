@@ -94,8 +94,10 @@ struct FormReader {
         Parameters(try list { (reader) throws(Unreadable) in try reader.item() })
     }
 
-    private mutating func element() throws(Unreadable) -> ParameterValue.Element {
-        switch try byte() {
+    private mutating func element() throws(Unreadable) -> ParameterValue.Element { try element(of: try byte()) }
+
+    private mutating func element(of kind: UInt8) throws(Unreadable) -> ParameterValue.Element {
+        switch kind {
         case 0: .text(try text())
         case 1: .reference(try reference())
         default: throw .damaged
@@ -103,10 +105,11 @@ struct FormReader {
     }
 
     private mutating func segment() throws(Unreadable) -> APIRequestPath.Segment {
-        switch try byte() {
-        case 0: .text(try text())
-        case 1: .reference(try reference())
-        default: throw .damaged
+        let kind = try byte()
+        if kind == 2 { return .raw(try text()) }
+        switch try element(of: kind) {
+        case .text(let text): return .text(text)
+        case .reference(let reference): return .reference(reference)
         }
     }
 

@@ -40,7 +40,7 @@ public final class InMemoryQueueStore: QueueStore {
     public func damage(_ token: RequestToken) {
         state.withLock { state in
             for (id, row) in state.rows where row.request.token == token {
-                state.rows[id]?.form = [RequestForm.version]
+                state.rows[id]?.form = [RequestForm.versions.upperBound]
             }
         }
     }

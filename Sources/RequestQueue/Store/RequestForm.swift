@@ -1,9 +1,9 @@
 // The stored form of a request: what of it never changes. Integers are big-endian; texts and bytes stand behind their length in
 // four bytes.
 
-/// Writes and reads requests, in version 1.
+/// Writes and reads requests, in version 1, or 2 where the path has raw parts.
 public enum RequestForm {
-    static let version: UInt8 = 1
+    static let versions: ClosedRange<UInt8> = 1...2
 
     /// A form that cannot be read.
     public enum Unreadable: Error, Equatable, Sendable, CustomStringConvertible {
@@ -41,7 +41,7 @@ public enum RequestForm {
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
         // The size is known where it has been stored before; it may be that of a damaged row.
         var writer = FormWriter(capacity: min(max(request.size, 128), 1 << 16))
-        writer.byte(version)
+        writer.byte(request.config.path.isRaw ? 2 : 1)
         writer.config(request.config)
         writer.list(request.creates) { $0.reference($1) }
         writer.list(request.dependsOn) { $0.number($1) }
@@ -54,7 +54,7 @@ public enum RequestForm {
     public static func decode(_ bytes: [UInt8]) throws(Unreadable) -> Content {
         var reader = FormReader(bytes)
         let found = try reader.byte()
-        guard found == version else { throw .version(found) }
+        guard versions.contains(found) else { throw .version(found) }
         let content = try Content(
             config: reader.config(), creates: reader.list { (r) throws(Unreadable) in try r.reference() },
             dependsOn: reader.list { (r) throws(Unreadable) in try r.number() },
@@ -132,12 +132,11 @@ struct FormWriter {
         byte(value.method.rawValue)
         list(value.path.segments) { writer, segment in
             switch segment {
-            case .text(let text):
-                writer.byte(0)
+            case .text(let text): writer.element(.text(text))
+            case .reference(let reference): writer.element(.reference(reference))
+            case .raw(let text):
+                writer.byte(2)
                 writer.text(text)
-            case .reference(let reference):
-                writer.byte(1)
-                writer.reference(reference)
             }
         }
         optional(value.host) { $0.text($1) }
@@ -168,16 +167,19 @@ struct FormWriter {
         list(value.items) { writer, item in
             writer.text(item.name)
             writer.bool(item.value.isList)
-            writer.list(item.value.elements) { writer, element in
-                switch element {
-                case .text(let text):
-                    writer.byte(0)
-                    writer.text(text)
-                case .reference(let reference):
-                    writer.byte(1)
-                    writer.reference(reference)
-                }
-            }
+            writer.list(item.value.elements) { $0.element($1) }
+        }
+    }
+
+    /// A text or a reference, in a path as well as in a value.
+    private mutating func element(_ value: ParameterValue.Element) {
+        switch value {
+        case .text(let text):
+            byte(0)
+            self.text(text)
+        case .reference(let reference):
+            byte(1)
+            self.reference(reference)
         }
     }
 

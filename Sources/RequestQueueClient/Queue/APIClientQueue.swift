@@ -14,11 +14,13 @@ public final class APIClientQueue: APIClientQueuing {
         var sessions: [String: SessionKey] = [:]
         var attempts: [UInt64: Task<Void, Never>] = [:]
         var unhandled = 0
+        var waiters = OutcomeWaiters()
     }
 
     /// The backend's client.
     public let client: any APIClient
-    private let store: any QueueStore
+    let store: any QueueStore
+    private let keepsOutcomes: Bool
     private let credentials: SessionCredentials
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
@@ -48,6 +50,7 @@ public final class APIClientQueue: APIClientQueuing {
         var settings = settings
         settings.host = client.host
         if !handlers.isEmpty { settings.keepsOutcomes = true }
+        keepsOutcomes = settings.keepsOutcomes
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant, present: true) }
         machine.restore(contents, now: QueueEngine.now())
@@ -94,6 +97,7 @@ public final class APIClientQueue: APIClientQueuing {
         }
         engine.withLock { $0 }?.stop()
         for task in state.withLock({ $0.attempts.values }) { task.cancel() }
+        for waiter in state.withLock({ $0.waiters.close() }) { waiter.end(.failure(QueueError.closed)) }
     }
 
     // MARK: What an application does
@@ -194,6 +198,53 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
+    /// The request that was accepted under an idempotency key, whatever has become of it; nothing where the key is new, or
+    /// forgotten after ``QueueLimits/retention``. Who cannot make the same bytes twice, as a sealed body cannot be, looks here
+    /// before it appends.
+    ///
+    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    public func request(idempotencyKey key: String, tenant: String = "") async throws -> QueuedRequest? {
+        let (token, live) = try await perform { (machine, _) throws in
+            let token = machine.token(idempotencyKey: key, tenant: tenant)
+            return (token, token.flatMap { machine.request($0) })
+        }
+        if let live { return live }
+        return try token.flatMap { try store.request($0) }
+    }
+
+    /// Waits until a request has ended, and says how: with all that the backend has answered, header fields in their order and
+    /// bytes as they came. It does not matter who has appended it, this process or one before, nor when; what has ended already
+    /// is told from the store, until it is forgotten after ``QueueLimits/retention``. To wait no longer, cancel the task.
+    ///
+    /// Outcomes are there to be told only with handlers, or with ``QueueMachine/Settings/keepsOutcomes``.
+    ///
+    /// - Throws: ``QueueActError/unknown``, ``QueueError/closed``, ``QueueStoreError``, `CancellationError`.
+    public func outcome(of token: RequestToken) async throws -> RequestOutcome {
+        precondition(keepsOutcomes, "A queue that keeps no outcomes has none to tell.")
+        let waiter = OutcomeWaiter()
+        let isOpen = state.withLock { $0.waiters.add(waiter, for: token) }
+        defer { state.withLock { $0.waiters.remove(waiter, for: token) } }
+        // Asked behind the waiter's back: what ends from now on is told to it, what has ended before is stored.
+        let isLive = await withCheckedContinuation { (continuation: CheckedContinuation<Bool, Never>) in
+            let isPosted = post { machine, _ in
+                let isLive = machine.request(token) != nil
+                return { _ in continuation.resume(returning: isLive) }
+            }
+            if !isPosted { continuation.resume(returning: false) }
+        }
+        if !isLive, let outcome = try stored(token) { return outcome }
+        guard isOpen else { throw QueueError.closed }
+        return try await waiter.value()
+    }
+
+    /// How a request ended, as the store has it; nothing where it has not ended there yet.
+    private func stored(_ token: RequestToken) throws -> RequestOutcome? {
+        if let outcome = try store.outcome(token) { return outcome }
+        guard let request = try store.request(token) else { throw QueueActError.unknown }
+        // A row that could not be read has been given up without an outcome.
+        return request.state.isFinal ? RequestOutcome(.failure(status: nil), cause: request.cause) : nil
+    }
+
     /// Requests by state, in the order in which they were accepted, after the one with this number.
     ///
     /// - Throws: ``QueueStoreError``.
@@ -254,7 +305,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// On the engine's thread.
     private func act(on batch: QueueBatch) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
-        let (withdrawn, isBehind) = state.withLock { state in
+        let (withdrawn, waiters, isBehind) = state.withLock { state in
             let withdrawn = batch.withdrawn.compactMap { state.attempts.removeValue(forKey: $0) }
             for dispatch in batch.dispatches {
                 let key = state.sessions[dispatch.request.tenant]
@@ -263,10 +314,11 @@ public final class APIClientQueue: APIClientQueuing {
                 }
             }
             state.unhandled += batch.results.count
-            return (withdrawn, state.unhandled > Self.backlog)
+            return (withdrawn, state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
         // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
         for task in withdrawn { task.cancel() }
+        for (waiter, outcome) in waiters { waiter.end(.success(outcome)) }
         for result in batch.results { results.yield(result) }
         if isBehind {
             post { machine, _ in

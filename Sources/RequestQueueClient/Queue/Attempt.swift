@@ -18,7 +18,10 @@ struct Attempt: Sendable {
             // What was added at the last moment names an entity without a name: never a placeholder on the wire.
             return .failure(.network(.badURL), retryAfter: nil, headers: [], body: [])
         }
-        if !config.method.isSafe { request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey)) }
+        // Who gives a key of its own, such as a proxy that passes one on, has it sent as it is.
+        if !config.method.isSafe, request.header("Idempotency-Key") == nil {
+            request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey))
+        }
         do throws(NetworkFailure) {
             let response = try await client.networkClient.send(request)
             return reply(response)
