@@ -70,7 +70,10 @@ let package = Package(
         library("RequestQueue", [deque, heap], exclude: ["QUEUE.md"]),
         library(
             "GatewayCore",
-            ["DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque, crypto, cryptoExtras]),
+            [
+                "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque, crypto,
+                cryptoExtras,
+            ]),
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
@@ -87,14 +90,15 @@ let package = Package(
         .executableTarget(
             name: "pawl",
             dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "PawlConfiguration",
-                "QRCode", "RequestQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, lifecycle, logging,
+                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "JSONCodec", "PawlConfiguration",
+                "QRCode", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "SQLiteStore", asyncHTTPClient, nioCore,
+                nioPosix, nioSSL, argumentParser, lifecycle, logging,
             ],
             swiftSettings: settings),
         // What tests and benchmarks use.
         .target(name: "PeerKit", path: "Tests/PeerKit", swiftSettings: settings),
         .target(
-            name: "StoreConformance", dependencies: ["GatewayCore", "Envelope", "RequestQueue"],
+            name: "StoreConformance", dependencies: ["GatewayCore", "DoubleRatchet", "Envelope", "RequestQueue"],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
             name: "QueueConformance", dependencies: ["RequestQueue"], path: "Tests/QueueConformance",
@@ -125,7 +129,9 @@ let package = Package(
                 "RequestQueueClient", "RequestQueue", "SQLiteQueue", "QueueVictim", "PeerKit", asyncHTTPClient, crypto,
                 nioCore, nioPosix, nioHTTP1,
             ]),
-        tests("GatewayCoreTests", ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", nioCore]),
+        tests(
+            "GatewayCoreTests",
+            ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("PeerKitTests", ["PeerKit"]),
         tests("PeerTests", ["PeerKit", "pawl"], exclude: ["Golden/schema2.tar.gz"]),

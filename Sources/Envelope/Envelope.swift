@@ -49,8 +49,6 @@ package struct Envelope: Equatable, Sendable {
     package static let version: UInt8 = 1
     /// Bytes before the ratchet message.
     package static let headerLength = 17
-    /// Ours: no carrier of ours makes a longer one (16 lines of 512 bytes). In bytes.
-    package static let maximumLength = 8192
 
     /// What an envelope holds.
     package enum Kind: UInt8, Sendable {
@@ -75,9 +73,12 @@ package struct Envelope: Equatable, Sendable {
 
     /// Takes bytes apart. Nothing is authenticated yet: what stands here is a claim.
     ///
+    /// - Parameter carrier: says how long it may be.
     /// - Throws: ``EnvelopeError``.
-    package init(_ bytes: some RandomAccessCollection<UInt8>) throws(EnvelopeError) {
-        guard let first = bytes.first, bytes.count <= Self.maximumLength else { throw .malformed }
+    package init(
+        _ bytes: some RandomAccessCollection<UInt8>, in carrier: Carrier = .irc
+    ) throws(EnvelopeError) {
+        guard let first = bytes.first, bytes.count <= carrier.maximumLength else { throw .malformed }
         guard first >> 4 == Self.version else { throw .unsupportedVersion(first >> 4) }
         guard let kind = Kind(rawValue: first & 0x0F) else { throw .unsupportedKind(first & 0x0F) }
         guard bytes.count > Self.headerLength else { throw .malformed }

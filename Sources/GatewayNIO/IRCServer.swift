@@ -15,7 +15,7 @@ package struct ListenFailure: Error, Sendable {
 }
 
 /// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
-package final class IRCServer: Sendable {
+package final class IRCServer: ChatServer {
     private let services: ConnectionServices
     private let group: MultiThreadedEventLoopGroup
     private let state = Mutex(State())

@@ -39,6 +39,12 @@ extension JSONDocument {
         return withTable { table in unescaped(entry, table) }
     }
 
+    /// Whether it is a string that can be read.
+    package func isText(_ place: JSONPlace) -> Bool {
+        let entry = entries[Int(place.index)]
+        return entry.kind == .string && !entry.hasLoneSurrogate
+    }
+
     /// A string without its escapes.
     package func text(_ place: JSONPlace) throws(JSONReadError) -> String {
         String(decoding: try utf8(place), as: UTF8.self)
@@ -88,6 +94,9 @@ extension JSONDocument {
         withTable { $0.member(JSONName(Array(name.utf8)), of: place) }
     }
 
+    /// Whether a value is a member or element of this very one.
+    package func isMember(_ place: JSONPlace, of container: JSONPlace) -> Bool { place.parent == container.index }
+
     /// The name of a value that is an object's member.
     package func name(_ place: JSONPlace) throws(JSONReadError) -> String? {
         guard place.parent != JSONEntry.none, entries[Int(place.parent)].kind == .object else { return nil }
@@ -110,5 +119,15 @@ extension JSONDocument {
         output.reserveCapacity(entry.range.count)
         for byte in table.text(entry) { output.append(byte) }
         return output
+    }
+
+    /// The texts of all strings with so many bytes and no escapes, names of members not among them.
+    package func strings(of length: Int) -> [String] {
+        bytes.withUnsafeReadableBytes { raw in
+            entries.compactMap { entry in
+                guard entry.kind == .string, !entry.hasEscapes, entry.range.count == length + 2 else { return nil }
+                return String(decoding: raw[entry.range].dropFirst().dropLast(), as: UTF8.self)
+            }
+        }
     }
 }

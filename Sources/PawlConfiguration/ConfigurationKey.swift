@@ -139,8 +139,10 @@ extension ConfigurationKey {
         /// What is expected, as the end of the sentence "expected …".
         var expectation: String {
             switch self {
-            case .listeningURLs: "a list of URLs `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`"
-            case .url: "a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`"
+            case .listeningURLs:
+                "a list of URLs `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or of such URLs with http"
+            case .url:
+                "a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or such a URL with http"
             case .blocks: "a list of address blocks `ADDRESS/PREFIX`"
             case .services: "a list of patterns `NICKMASK server=MASK` or `NICKMASK host=MASK`"
             case .choice(let names): "one of " + names.joined(separator: ", ")

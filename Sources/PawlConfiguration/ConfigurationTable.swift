@@ -1,6 +1,6 @@
 extension ConfigurationKey {
     /// Every key there is, in the order of `config/pawl.yaml`.
-    package static let table: [ConfigurationKey] = front + back + people + own + records + service
+    package static let table: [ConfigurationKey] = front + back + web + people + own + records + service
 
     /// The row of one name.
     package static func named(_ name: String) -> ConfigurationKey? { byName[name] }
@@ -179,10 +179,32 @@ extension ConfigurationKey {
     ) { one($0.upstream.flood.bytesPerSecond) }
 
     private static let back = [
-        upstreamURL, upstreamNetwork, upstreamAuthorities, upstreamVerify, upstreamServerName, upstreamProxyProtocol,
+        upstreamURL, upstreamNetwork, upstreamAuthorities, upstreamVerify,
+        upstreamServerName, upstreamProxyProtocol,
         upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, upstreamOutagePatience, floodBurst, floodLines,
         floodBytes,
     ]
+}
+
+// MARK: - A backend that speaks HTTP
+
+extension ConfigurationKey {
+    static let mapping = ConfigurationKey(
+        "mapping", .path, standard: .one(""), example: .one("config/mappings/matrix.yaml"),
+        reason:
+            "For a backend that speaks HTTP: the file that says where in its requests and answers a text, its sender "
+            + "and its conversation stand. Without one nobody could tell what to protect, so there is no default."
+    ) { optional($0.mapping) }
+
+    static let queueCredentials = ConfigurationKey(
+        "queue.credentials", choice(PawlConfiguration.QueueCredentials.self), standard: .one("memory"),
+        effect: .restart,
+        reason: "For a backend that speaks HTTP: where the credential is kept that a waiting message is sent with. In "
+            + "`memory` a message that waits over a restart waits for its sender's next request; `sealed` writes it into "
+            + "the store under the storage key."
+    ) { one($0.queueCredentials.rawValue) }
+
+    private static let web = [mapping, queueCredentials]
 }
 
 // MARK: - What people are told and what they may do

@@ -1,5 +1,6 @@
 extension PawlConfiguration {
-    /// One side of the gateway as a URL: `irc://127.0.0.1:6667`, `ircs://irc.example.org`, `irc+insecure://[::]:6667`.
+    /// One side of the gateway as a URL: `irc://127.0.0.1:6667`, `ircs://irc.example.org`, `irc+insecure://[::]:6667`, and
+    /// likewise `http`, `https` and `http+insecure`.
     ///
     /// Plain text that leaves the machine has a scheme of its own, so that nobody configures it without writing it.
     package struct Endpoint: Sendable, Hashable {
@@ -12,9 +13,37 @@ extension PawlConfiguration {
             /// Plain text anywhere.
             case ircInsecure = "irc+insecure"
 
+            /// HTTP and WebSocket as plain text on loopback.
+            case http
+            /// HTTP and WebSocket in TLS.
+            case https
+            /// HTTP and WebSocket as plain text anywhere.
+            case httpInsecure = "http+insecure"
+
             /// The port of a URL that names none.
-            package var defaultPort: Int { self == .ircs ? 6697 : 6667 }
+            package var defaultPort: Int {
+                switch self {
+                case .irc, .ircInsecure: 6667
+                case .ircs: 6697
+                case .http, .httpInsecure: 80
+                case .https: 443
+                }
+            }
+
+            /// What is spoken.
+            package var chat: Chat {
+                switch self {
+                case .irc, .ircs, .ircInsecure: .irc
+                case .http, .https, .httpInsecure: .json
+                }
+            }
+
+            /// The scheme for plain text on loopback, which is refused elsewhere.
+            var isLoopbackOnly: Bool { self == .irc || self == .http }
         }
+
+        /// A chat protocol.
+        package enum Chat: Sendable { case irc, json }
 
         /// The scheme.
         package var scheme: Scheme
@@ -31,7 +60,7 @@ extension PawlConfiguration {
         }
 
         /// Whether the bytes travel in TLS.
-        package var isEncrypted: Bool { self.scheme == .ircs }
+        package var isEncrypted: Bool { self.scheme == .ircs || self.scheme == .https }
         /// The host and the port.
         package var address: Address { Address(host: self.host, port: self.port) }
     }
@@ -66,10 +95,10 @@ extension PawlConfiguration.Endpoint {
         guard !rest.isEmpty else { throw Mismatch("without a host") }
         let address = try PawlConfiguration.Address(configuration: String(rest), defaultPort: scheme.defaultPort)
         self.init(scheme: scheme, host: address.host, port: address.port)
-        guard scheme != .irc || address.isLoopback else {
+        guard !scheme.isLoopbackOnly || address.isLoopback else {
             throw Mismatch(
-                "which is plain text beyond loopback; write `ircs://` for TLS, or `irc+insecure://` if plain text "
-                    + "is meant")
+                "which is plain text beyond loopback; write `\(scheme.rawValue)s://` for TLS, or "
+                    + "`\(scheme.rawValue)+insecure://` if plain text is meant")
         }
     }
 }

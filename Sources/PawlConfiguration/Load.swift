@@ -22,6 +22,8 @@ extension PawlConfiguration {
             webircPassword: reading.secret(.acceptPassword, file: .acceptPasswordFile),
             trusted: reading.many(.acceptTrusted, CIDR.init(configuration:)))
         self.upstream = Upstream(&reading)
+        self.mapping = reading.optional(.mapping, PlainText.path)
+        self.queueCredentials = reading.choice(.queueCredentials)
         self.policy = reading.choice(.policy)
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))
@@ -43,6 +45,7 @@ extension PawlConfiguration {
 
         self.checkIdentity(&reading, certificate: certificate, key: key)
         self.checkAddresses(&reading)
+        self.checkChat(&reading)
         self.checkSocket(&reading)
         var allowed: String?
         if case .environment(let name) = self.storageKey { allowed = name }
@@ -143,6 +146,25 @@ extension PawlConfiguration {
         }
         if let metrics = self.metrics.listen, taken.contains(metrics) {
             reading.conflict("\(reading.place(of: .metricsListen)) is `\(metrics)`, an address in `listen`")
+        }
+    }
+
+    private func checkChat(_ reading: inout ConfigurationReading) {
+        guard reading.isSound(.listen, .upstreamURL, .mapping) else { return }
+        let chat = self.upstream.url.scheme.chat
+        if let other = self.listen.first(where: { $0.scheme.chat != chat }) {
+            reading.conflict(
+                "\(reading.place(of: .listen)) has `\(other)`, and \(reading.place(of: .upstreamURL)) is "
+                    + "`\(self.upstream.url)`: clients speak what the backend speaks")
+        }
+        if chat == .json, self.mapping == nil {
+            reading.conflict(
+                "\(reading.place(of: .upstreamURL)) is `\(self.upstream.url)`, and `mapping` does not say what its "
+                    + "requests mean; for example `mapping: config/mappings/matrix.yaml`")
+        }
+        if chat == .irc, let mapping = self.mapping {
+            reading.conflict(
+                "\(reading.place(of: .mapping)) is \(quoted(mapping)), which an IRC backend has no use for")
         }
     }
 

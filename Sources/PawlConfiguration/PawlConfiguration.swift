@@ -11,6 +11,10 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var listen: [Endpoint]
     /// The backend.
     package var upstream: Upstream
+    /// The file that maps a JSON backend, or `nil` in front of one that needs none.
+    package var mapping: String?
+    /// Where credentials of waiting writes to a JSON backend are kept.
+    package var queueCredentials: QueueCredentials
     /// The certificate shown to clients, or `nil` when nothing here speaks TLS.
     package var tls: Identity?
     /// What happens to a backend's STARTTLS.
@@ -56,6 +60,14 @@ extension PawlConfiguration {
         case hosted
         /// End-to-end or not at all.
         case required
+    }
+
+    /// Where the credential is kept that a waiting write is sent with.
+    package enum QueueCredentials: String, Sendable, CaseIterable {
+        /// Until the process ends.
+        case memory
+        /// In the store, under the storage key.
+        case sealed
     }
 
     /// What happens to a backend's STARTTLS when this gateway is in front of it.

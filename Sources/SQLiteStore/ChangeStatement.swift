@@ -9,6 +9,7 @@ enum ChangeStatement: Int, CaseIterable {
     case forgetConversationsAsSecond, forgetDeliveries, killRequests
     case addEvidence, countEvidence, evictEvidence, addObservation, countObservations, evictObservations
     case addTally, setPolicy, removePolicy, audit, pruneRequests, raiseHighest, putRecord, removeRecord
+    case putContentKey, pruneExpiredKeys, pruneEarlyKeys
 
     var sql: String {
         switch self {
@@ -88,6 +89,18 @@ enum ChangeStatement: Int, CaseIterable {
         case .pruneRequests: "DELETE FROM request WHERE finished_at < ?1"
         case .putRecord: "INSERT OR REPLACE INTO record (kind, name, value) VALUES (?1, ?2, ?3)"
         case .removeRecord: "DELETE FROM record WHERE kind = ?1 AND name = ?2"
+        case .putContentKey:
+            "INSERT OR REPLACE INTO content_key (message, digest, expires_at, sealed_key) VALUES (?1, ?2, ?3, ?4)"
+        case .pruneExpiredKeys:
+            """
+            DELETE FROM content_key WHERE (message, digest) IN
+                (SELECT message, digest FROM content_key WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+            """
+        case .pruneEarlyKeys:
+            """
+            DELETE FROM content_key WHERE (message, digest) IN
+                (SELECT message, digest FROM content_key WHERE message < ?1 ORDER BY message LIMIT ?2)
+            """
         case .raiseHighest:
             """
             UPDATE meta SET highest_request = max(highest_request, ?1), highest_delivery = max(highest_delivery, ?2)

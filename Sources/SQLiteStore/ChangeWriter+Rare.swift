@@ -65,6 +65,15 @@ extension ChangeWriter {
             statement.bind(Int64(kind.rawValue), at: 1)
             statement.bind(name, at: 2)
             try statement.run()
+        case .pruneContentKeys(let time, let message, let limit):
+            for (name, bound) in [
+                (ChangeStatement.pruneExpiredKeys, time), (.pruneEarlyKeys, Int64(bitPattern: message.value)),
+            ] {
+                let statement = try statement(name)
+                statement.bind(bound, at: 1)
+                statement.bind(Int64(limit), at: 2)
+                try statement.run()
+            }
         default: preconditionFailure("a change of the hot path")
         }
     }

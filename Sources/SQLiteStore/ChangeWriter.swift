@@ -73,8 +73,15 @@ struct ChangeWriter {
             try run(.removeSessionsOfPeer, device.value)
         case .pruneRequests(let time): try run(.pruneRequests, UInt64(bitPattern: time))
         case .forgetAccount(let account, let reason, let at): try forget(account.text, reason, at)
+        case .putContentKey(let row):
+            let statement = try statement(.putContentKey)
+            statement.bind(row.message.value, at: 1)
+            statement.bind(row.digest.bytes, at: 2)
+            statement.bind(row.expiresAt, at: 3)
+            try statement.run(bytes: row.sealedKey, at: 4)
+        case .spendRequestID(let id): highestRequest = max(highestRequest, id)
         case .putConversation, .removeConversation, .setPolicy, .addEvidence, .addObservation, .addTally, .audit,
-            .putRecord, .removeRecord:
+            .putRecord, .removeRecord, .pruneContentKeys:
             try applyRare(change)
         }
         return nil

@@ -1,7 +1,7 @@
 // What a process needs to start and the vault needs on its way. Read through the writer's connection: the vault is the
 // only one that writes all the time, and its cache holds the sessions.
 
-import Envelope
+package import Envelope
 import GRDB
 package import GatewayCore
 package import RequestQueue
@@ -91,6 +91,39 @@ extension SQLiteStore {
                 return try statement.rows { row in
                     DeliveryRow(sequence: row.identifier(0), account: account, sealedLine: row.bytes(1))
                 }
+            }
+        }
+    }
+
+    package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                // A list as one text, so that pages of all lengths share a statement.
+                let statement = try SQLStatement(
+                    database,
+                    """
+                    SELECT message, digest, expires_at, sealed_key FROM content_key
+                    WHERE message IN (SELECT value FROM json_each(?1))
+                    """)
+                let ids = messages.map { String(Int64(bitPattern: $0.value)) }
+                statement.bind("[\(ids.joined(separator: ","))]", at: 1)
+                return try statement.rows { row in
+                    guard let digest = EnvelopeDigest(row.bytes(1)) else { throw unreadable("content_key") }
+                    return ContentKeyRow(
+                        message: MessageID(row.identifier(0)), digest: digest, expiresAt: row.number(2),
+                        sealedKey: row.bytes(3))
+                }
+            }
+        }
+    }
+
+    package func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)? {
+        try translating {
+            try pool.writeWithoutTransaction { database in
+                try SQLStatement(
+                    database,
+                    "SELECT (SELECT min(expires_at) FROM content_key), (SELECT min(message) FROM content_key)"
+                ).rows { row in row.isNull(0) ? nil : (row.number(0), MessageID(row.identifier(1))) }.first ?? nil
             }
         }
     }

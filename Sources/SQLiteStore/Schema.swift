@@ -9,7 +9,7 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each brings a store from the version of its index to the next. One that has been released never changes.
-    private static let migrations = [version1, version2, version3]
+    private static let migrations = [version1, version2, version3, version4]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
@@ -160,5 +160,18 @@ enum Schema {
         UPDATE request SET state = 2, finished_at = unixepoch() * 1000,
             reason = 'sealed by an earlier version of Pawl that was stopped before it was delivered'
             WHERE state = 0;
+        """
+
+    private static let version4 = """
+        -- Keys of what was written to backends that keep it. Ids rise with time, so rows are written at the end, and
+        -- what was said together lies together.
+        CREATE TABLE content_key (
+            message INTEGER NOT NULL,
+            digest BLOB NOT NULL CHECK (length(digest) = 16),
+            expires_at INTEGER NOT NULL,
+            sealed_key BLOB NOT NULL,
+            PRIMARY KEY (message, digest)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
 }

@@ -44,7 +44,8 @@ enum Assembly {
         let opened = OpenedMessages()
         let requests = RequestDesk()
         var vault = try Vault(
-            network: configuration.upstream.network, sealer: StorageSealer(key: store.key.withBytes { $0 }),
+            network: configuration.upstream.network, carrier: .irc,
+            sealer: StorageSealer(key: store.key.withBytes { $0 }),
             store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
             requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },

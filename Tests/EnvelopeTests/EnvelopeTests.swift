@@ -17,7 +17,7 @@ import Testing
             #expect(throws: EnvelopeError.malformed) { try Envelope(sample.bytes.prefix(length)) }
         }
         #expect(throws: EnvelopeError.malformed) {
-            try Envelope(sample.bytes + [UInt8](repeating: 0, count: Envelope.maximumLength))
+            try Envelope(sample.bytes + [UInt8](repeating: 0, count: Carrier.irc.maximumLength))
         }
     }
 

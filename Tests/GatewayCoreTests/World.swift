@@ -83,7 +83,7 @@ final class World {
             directory: directory)
         var changes: [StoreChange] = []
         vault = try Vault(
-            network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, rooms: environment.rooms, openedMessages: environment.opened, desk: environment.requests,
             requestAge: 300_000,
             now: now, random: SeededSource(seed: seed), peers: peers, directory: directory,

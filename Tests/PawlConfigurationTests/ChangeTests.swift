@@ -32,7 +32,8 @@ struct ChangeTests {
     @Test func onlyTheListedKeysNeedARestart() {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
-                "listen", "upstream.url", "upstream.network", "data", "storage_key.file", "storage_key.environment",
+                "listen", "upstream.url", "upstream.network", "queue.credentials", "data", "storage_key.file",
+                "storage_key.environment",
                 "limits.pending_requests_per_account", "limits.request_age", "limits.evidence_rows", "metrics.listen",
                 "admin.socket", "log.level",
             ])

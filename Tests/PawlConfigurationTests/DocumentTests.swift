@@ -77,6 +77,10 @@ struct DocumentTests {
         let key = try #require(ConfigurationKey.named(name))
         var environment = ["PAWL_TLS_CERTIFICATE": "/c", "PAWL_TLS_KEY": "/k"]
         environment[key.variable] = key.example.joined
+        if name == "mapping" {
+            environment["PAWL_LISTEN"] = "http://127.0.0.1:8008"
+            environment["PAWL_UPSTREAM_URL"] = "http://127.0.0.1:8009"
+        }
         guard !name.hasSuffix("password_file") else { return }
         let configuration = try load(nil, environment)
         #expect(key.current(configuration)?.joinedForTest == key.example.joined)

@@ -62,7 +62,8 @@ struct RefusalTests {
             "listen: irc://127.0.0.1",
             "`listen` in FILE line 1 is `irc://127.0.0.1`; expected a list of URLs `irc://HOST:PORT`, "
                 + "`ircs://HOST:PORT` or "
-                + "`irc+insecure://HOST:PORT`, for example `listen: [ircs://irc.example.org:6697]`"),
+                + "`irc+insecure://HOST:PORT`, or of such URLs with http, for example `listen: [ircs://irc.example.org:6697]`"
+        ),
         Case(
             "bots:\n  - [a]",
             "`bots` in FILE line 2 is a list with a list in it; expected a list of patterns `NICKMASK server=MASK` or "
@@ -151,7 +152,7 @@ struct RefusalTests {
 
     @Test(arguments: [
         Case("127.0.0.1:6667", "without a scheme"),
-        Case("http://127.0.0.1", "whose scheme is not known"),
+        Case("ftp://127.0.0.1", "whose scheme is not known"),
         Case("irc://", "without a host"),
         Case("irc://:6667", "without a host"),
         Case("irc://me@localhost", "with a user, which has no place here"),
@@ -179,7 +180,9 @@ struct RefusalTests {
                 + "is meant"),
     ])
     func wrongURLs(_ one: Case) throws {
-        let rest = "; expected a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, for example "
+        let rest =
+            "; expected a URL `irc://HOST:PORT`, `ircs://HOST:PORT` or `irc+insecure://HOST:PORT`, or such a URL with http, "
+            + "for example "
         #expect(
             try messages(nil, ["PAWL_UPSTREAM_URL": one.yaml]) == [
                 "`PAWL_UPSTREAM_URL` in the environment is `\(one.yaml)`, \(one.message)\(rest)"

@@ -103,12 +103,20 @@ import Testing
             PRIMARY KEY (kind, name)) STRICT, WITHOUT ROWID;
         """
 
+    /// What version 4 added; version 3 changed rows only.
+    private static let fourth = """
+        PRAGMA user_version = 4;
+        CREATE TABLE content_key (message INTEGER NOT NULL, digest BLOB NOT NULL CHECK (length(digest) = 16),
+            expires_at INTEGER NOT NULL, sealed_key BLOB NOT NULL, PRIMARY KEY (message, digest)) STRICT, WITHOUT ROWID;
+        CREATE INDEX content_key_expiry ON content_key (expires_at);
+        """
+
     /// The texts above are what this program makes, so that a changed version fails here.
     @Test func versionsAreWhatTheyWere() throws {
         try scratch.with { _ in }
         let other = Scratch()
         run("mkdir", "-p", other.data)
-        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second)
+        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth)
         #expect(schema(scratch.store) == schema(other.store))
         #expect(schema(scratch.store).count > 20)
     }

@@ -50,6 +50,43 @@ extension StoreConformance {
         #expect(try store.record(.preKey, name: "a") != nil)
     }
 
+    @Sendable static func contentKeys(_ make: Make) throws {
+        let store = try make()
+        #expect(try store.oldestContentKeys() == nil)
+        #expect(try store.contentKeys(of: [MessageID(1)]).isEmpty)
+        func row(_ message: UInt64, _ envelope: UInt8, expires: Int64) -> ContentKeyRow {
+            ContentKeyRow(
+                message: MessageID(message), digest: EnvelopeDigest(of: [envelope]), expiresAt: expires,
+                sealedKey: [envelope, 1])
+        }
+        // Two gateways may have used the same number.
+        let rows = [
+            row(1, 1, expires: 50), row(2, 2, expires: 10), row(2, 3, expires: 40),
+            row(UInt64(Int64.max), 4, expires: 60),
+        ]
+        try commit(store, rows.map { .putContentKey($0) }, [.putContentKey(rows[0])])
+        func kept(_ messages: [UInt64]) throws -> Set<[UInt8]> {
+            Set(try store.contentKeys(of: messages.map { MessageID($0) }).map(\.sealedKey))
+        }
+        #expect(try kept([1, 2, 7, UInt64(Int64.max)]) == Set(rows.map(\.sealedKey)))
+        #expect(try store.contentKeys(of: [MessageID(1), MessageID(1)]) == [rows[0]])
+        #expect(try store.contentKeys(of: []).isEmpty)
+        #expect(try kept([2]) == [rows[1].sealedKey, rows[2].sealedKey])
+        #expect(try store.oldestContentKeys()! == (10, MessageID(1)))
+        let before = MessageID(0)
+        try commit(store, [.pruneContentKeys(expiredBy: 9, before: before, limit: 9)])
+        #expect(try kept([1, 2, UInt64(Int64.max)]).count == 4)
+        try commit(store, [.pruneContentKeys(expiredBy: 50, before: before, limit: 2)])
+        #expect(try kept([1, 2, UInt64(Int64.max)]) == [rows[0].sealedKey, rows[3].sealedKey])
+        #expect(try store.oldestContentKeys()! == (50, MessageID(1)))
+        try commit(store, [.pruneContentKeys(expiredBy: 0, before: MessageID(1), limit: 9)])
+        try commit(store, [.pruneContentKeys(expiredBy: 0, before: MessageID(2), limit: 9)])
+        #expect(try kept([1, UInt64(Int64.max)]) == [rows[3].sealedKey])
+        // Ids that no row holds are not used again.
+        try commit(store, [.spendRequestID(900)], [.spendRequestID(800)])
+        #expect(try store.load().highestRequest == 900)
+    }
+
     @Sendable static func highestIDs(_ make: Make) throws {
         let store = try make()
         try commit(store, [.insertRequest(request(41)), .insertDelivery(delivery(17))])

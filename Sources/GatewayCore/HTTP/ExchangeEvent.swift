@@ -1,5 +1,6 @@
 // What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
 
+package import JSONCodec
 package import NIOCore
 
 /// What happens to an exchange.
@@ -23,6 +24,10 @@ package enum ExchangeEvent: Sendable {
     case notFound(Lookup.ID)
     /// An answer of the vault.
     case vault(VaultReply)
+    /// The write that came before under this key, after ``ExchangeAction/recall(_:key:)``.
+    ///
+    /// - Parameter creates: the local id that its client was told, where it was told one.
+    case recalled(WriteToken?, creates: String?)
     /// A write is in the queue and committed, or is not.
     case enqueued(Result<WriteToken, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
@@ -53,6 +58,8 @@ package enum ExchangeAction: Sendable {
     /// A request of the gateway's own, with the client's credential.
     case look(Lookup)
     case submit(VaultJob)
+    /// Whether this account has said a write under this key before.
+    case recall(AccountID, key: String)
     /// A write for the queue.
     case enqueue(QueuedWrite)
     /// How this write ends is to be heard of.
@@ -90,21 +97,24 @@ package struct WriteToken: Hashable, Sendable {
 package struct QueuedWrite: Sendable, Equatable {
     /// Whose it is; it is sent with the credential that this account showed last.
     package var account: AccountID
-    /// The credential's fields, as the client showed them. In memory only.
-    package var credential: HeaderFields
+    /// As the client showed it. In memory only.
+    package var credential: Credential
     /// Writes with the same lane keep their order: the conversation.
     package var lane: String
     /// The same write said twice has the same key: the client's transaction id, within its account.
     package var idempotencyKey: String?
     package var head: RequestHead
     package var body: ByteBuffer
-    /// The local id of the message that it makes, and those that it names: replaced by remote ids when it is sent.
+    /// The local id of the message that it makes, where its client was told one.
     package var creates: String?
+    /// Where the backend's id of that message stands in its answer.
+    package var remoteID: JSONPath?
+    /// Local ids that it names: replaced by the backend's when it is sent.
     package var references: [String]
 
     package init(
-        account: AccountID, credential: HeaderFields, lane: String, idempotencyKey: String?, head: RequestHead,
-        body: ByteBuffer, creates: String? = nil, references: [String] = []
+        account: AccountID, credential: Credential, lane: String, idempotencyKey: String?, head: RequestHead,
+        body: ByteBuffer, creates: String? = nil, remoteID: JSONPath? = nil, references: [String] = []
     ) {
         self.account = account
         self.credential = credential
@@ -113,6 +123,7 @@ package struct QueuedWrite: Sendable, Equatable {
         self.head = head
         self.body = body
         self.creates = creates
+        self.remoteID = remoteID
         self.references = references
     }
 }
@@ -121,8 +132,8 @@ package struct QueuedWrite: Sendable, Equatable {
 package enum WriteRefusal: Error, Sendable, Equatable {
     /// Too many wait, of this account or of all.
     case full
-    /// The same key came before with another body.
-    case otherContent
+    /// It names a message that the queue does not know.
+    case unknownReference
     /// It could not be stored.
     case unavailable
 }

@@ -1,17 +1,252 @@
 // One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
 
+import Envelope
 package import NIOCore
 
 /// The machine of one exchange. Events go in, actions come out.
+///
+///     passthrough, off     request ──────────────────────────────────────────────────────────────▶ pass
+///     content              request ▶ whose? ▶ body ▶ said before? ▶ for whom? ▶ seal ▶ queue ▶ answer
+///     history, sync        request ▶ whose? ▶ backend's answer ▶ its body ▶ open ▶ answer
 package struct HTTPExchange: Sendable {
-    let environment: JSONEnvironment
+    /// Ours: bytes of a request whose text is sealed. What an envelope can hold is a part of it.
+    package static let requestLimit = 256 << 10
+    /// Ours: how long a client is kept waiting for a write that waits in the queue. It may say the same again: it
+    /// is found by its id. In nanoseconds.
+    package static let patience: Int64 = 60_000_000_000
 
-    package init(environment: JSONEnvironment) { self.environment = environment }
+    /// What is being waited for.
+    enum Stage: Sendable {
+        case beginning
+        case account
+        case requestBody
+        case recall
+        case members
+        case sealing
+        case queue
+        case outcome
+        case response
+        case responseBody
+        case opening
+        case done
+    }
+
+    let environment: JSONEnvironment
+    let connection: ConnectionID
+    var stage = Stage.beginning
+    var mapping: Mapping
+    var policies: PolicySnapshot
+    var head = RequestHead("", "")
+    var match: RouteMatch?
+    var credential: Credential?
+    var account: AccountID?
+    var isUpgrade = false
+    /// Whether the answer's messages are looked at.
+    var readsAnswer = false
+    /// What the client writes, once its body is there.
+    var outgoing: OutgoingMessage?
+    var body = ByteBuffer()
+    var ticket: UInt64 = 0
+    var responseHead = ResponseHead(0)
+    var incoming: IncomingMessages?
+    /// The local id that the client is told where it is answered at once.
+    var localID: String?
+
+    package init(environment: JSONEnvironment, connection: ConnectionID) {
+        self.environment = environment
+        self.connection = connection
+        mapping = environment.mapping
+        policies = environment.policies.snapshot
+    }
+
+    /// Whether anything may have to be sealed or opened.
+    var protects: Bool { policies.strictest >= .opportunistic || !environment.latches.isEmpty }
 
     /// Takes what has happened.
     ///
     /// - Parameter actions: gets what is to be done, in order.
     package mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
-        if case .request(let head) = event { actions.append(.pass(head)) }
+        switch (stage, event) {
+        case (.beginning, .request(let head)): begin(head, now, &actions)
+        case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
+        case (.account, .notFound(.account)): unidentified(nil, now, &actions)
+        case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
+        case (.requestBody, .requestTooLong): refuse(.tooLong, &actions)
+        case (.recall, .recalled(let token, let creates)): recalled(token, creates, now, &actions)
+        case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
+        case (.members, .notFound(.members)): judge(nil, now, &actions)
+        case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:
+            sealed(envelope, message, now, &actions)
+        case (.sealing, .vault(.writeFailed(let ticket, let failure))) where ticket == self.ticket:
+            refuse(ExchangeRefusal(failure), &actions)
+        case (.queue, .enqueued(let result)): enqueued(result, now, &actions)
+        case (.outcome, .written(let outcome)): written(outcome, now, &actions)
+        case (.outcome, .woken): refuse(.stillWaiting, &actions)
+        case (.response, .response(let head)): answered(head, now, &actions)
+        case (.responseBody, .responseBody(let body)): answered(body, now, &actions)
+        case (.responseBody, .responseTooLong): refuse(.answerTooLong, &actions)
+        case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, now, &actions)
+        case (.done, _): break
+        case (_, .upstreamFailed): refuse(.backendGone, &actions)
+        default: break
+        }
+    }
+
+    // MARK: The request's head
+
+    private mutating func begin(_ head: RequestHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        self.head = head
+        isUpgrade = head.isWebSocketUpgrade
+        // Under `off` bytes are bytes. A preflight carries nothing.
+        guard policies.strictest > .off || !environment.latches.isEmpty, head.method != "OPTIONS" else {
+            return pass(&actions)
+        }
+        match = RouteMatch(head, mapping)
+        let demands = policies.strictest >= .hosted
+        switch match?.route.label {
+        case .passthrough: pass(&actions)
+        case .control where protects || !conversationOfHead.isEmpty: controlled(now, &actions)
+        case .control: pass(&actions)
+        case nil:
+            environment.tally.add(.unlabelled)
+            if demands { identify(now, &actions) } else { pass(&actions) }
+        case .media, .refused: if demands { identify(now, &actions) } else { pass(&actions) }
+        case .content: identify(now, &actions)
+        case .history, .sync: if protects { identify(now, &actions) } else { pass(&actions) }
+        }
+    }
+
+    /// Request and answer go through untouched.
+    mutating func pass(_ actions: inout [ExchangeAction]) {
+        guard isUpgrade else {
+            stage = .done
+            return actions.append(.pass(head))
+        }
+        stage = .response
+        actions.append(.passRequest(head))
+    }
+
+    /// The conversation that the route's head names; empty where it names none.
+    var conversationOfHead: String {
+        guard let match, let source = match.route.conversation ?? match.route.request?.conversation else { return "" }
+        return match.value(source) ?? ""
+    }
+
+    /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
+    /// backend does not know yet; else it goes at once, and what was known of the conversation counts no more.
+    private mutating func controlled(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard namesLocalID else {
+            stage = .response
+            return actions.append(.passRequest(head))
+        }
+        identify(now, &actions)
+    }
+
+    /// Ids in the head that this gateway has given out.
+    var localReferences: [String] {
+        guard let match else { return [] }
+        return match.route.references.compactMap { match.value($0) }.filter(LocalMessageID.isOne)
+    }
+
+    private var namesLocalID: Bool { !localReferences.isEmpty }
+
+    // MARK: Whose it is
+
+    private mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        credential = Credential(of: head, at: mapping.account.credentials)
+        guard let credential else { return unidentified(nil, now, &actions) }
+        if let known = environment.credentials.account(of: credential.digest, now: now.monotonic) {
+            account = known
+            return proceed(now, &actions)
+        }
+        stage = .account
+        let question = credential.question(mapping.account.target, host: head.headers.first("Host"))
+        actions.append(.look(Lookup(.account, question)))
+    }
+
+    private mutating func identified(
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let credential, (200..<300).contains(answer.status),
+            let name = mapping.account.account(in: body)
+        else { return unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions) }
+        environment.credentials.remember(name, of: credential.digest, now: now.monotonic)
+        account = name
+        proceed(now, &actions)
+    }
+
+    /// - Parameter refusal: what the backend says to this credential.
+    private mutating func unidentified(
+        _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        switch match?.route.label {
+        case .history, .sync, .control: return pass(&actions)
+        case _ where policies.strictest < .hosted && environment.latches.isEmpty: return pass(&actions)
+        default: break
+        }
+        guard let refusal else { return refuse(credential == nil ? .notLoggedIn : .backendGone, &actions) }
+        respond(refusal.0, refusal.1, &actions)
+    }
+
+    private mutating func proceed(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let account else { return }
+        let software = head.headers.first("User-Agent")
+        if let row = environment.accounts.note(account, software: software, now: now) {
+            actions.append(.submit(.record([row])))
+        }
+        let policy = policies.policy(of: account)
+        switch match?.route.label {
+        case .content: write(now, &actions)
+        case .history, .sync:
+            readsAnswer = true
+            stage = .response
+            var head = head
+            // What is looked at comes as it is.
+            head.headers.set("Accept-Encoding", to: "identity")
+            if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
+            actions.append(.passRequest(head))
+        case .control:
+            stage = .requestBody
+            actions.append(.collectRequest(limit: Self.requestLimit))
+        case .media where policy >= .hosted: refuse(.refused(.media), &actions)
+        case .refused where policy >= .hosted, nil where policy >= .hosted: refuse(.refused(.verb), &actions)
+        default: pass(&actions)
+        }
+    }
+}
+
+/// The route that a request fits.
+struct RouteMatch: Sendable {
+    let route: Mapping.Route
+    let captures: Captures
+    let query: RequestQuery
+
+    init?(_ head: RequestHead, _ mapping: Mapping) {
+        guard let found = mapping.route(for: head) else { return nil }
+        (route, captures) = found
+        query = RequestQuery(head.query)
+    }
+
+    /// What a source says that stands in the request's target; nothing for other sources.
+    func value(_ source: ValueSource) -> String? { captures.value(source, query) }
+}
+
+extension RequestHead {
+    /// RFC 6455 section 4.1.
+    var isWebSocketUpgrade: Bool {
+        method == "GET" && headers.tokens("Connection").contains("upgrade")
+            && headers.tokens("Upgrade").contains("websocket")
+    }
+
+    /// What of a head is kept with a write that waits: what says how the body is to be read, and nothing that says who the
+    /// client is.
+    func stored(without credential: Credential) -> RequestHead {
+        var head = self
+        let kept = ["content-type", "accept", "accept-language", "user-agent", "host"]
+        head.headers.fields = headers.fields.filter { kept.contains($0.name.lowercased()) }
+        guard let query = credential.query, let all = self.query else { return head }
+        let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")
+        head.target = path + (rest.isEmpty ? "" : "?" + rest)
+        return head
     }
 }

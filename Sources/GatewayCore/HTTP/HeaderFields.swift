@@ -15,8 +15,6 @@ package struct HeaderFields: Equatable, Sendable {
 
     package init(_ fields: [Field] = []) { self.fields = fields }
 
-    package init(_ fields: KeyValuePairs<String, String>) { self.fields = fields.map { Field($0.key, $0.value) } }
-
     /// The values of all lines with this name, case ignored.
     package subscript(_ name: String) -> [String] {
         fields.compactMap { Self.areAlike($0.name, name) ? $0.value : nil }
@@ -54,6 +52,12 @@ package struct HeaderFields: Equatable, Sendable {
     private static func areAlike(_ left: String, _ right: String) -> Bool {
         left.utf8.count == right.utf8.count
             && zip(left.utf8, right.utf8).allSatisfy { $0 == $1 || ($0 | 0x20 == $1 | 0x20 && ($0 | 0x20) >= 0x61) }
+    }
+}
+
+extension HeaderFields: ExpressibleByDictionaryLiteral {
+    package init(dictionaryLiteral elements: (String, String)...) {
+        fields = elements.map { Field($0.0, $0.1) }
     }
 }
 

@@ -1,5 +1,9 @@
-// One WebSocket connection whose messages are looked at.
+// One WebSocket connection whose messages are looked at. Nothing overtakes: what has to wait for the vault holds back what
+// comes behind it, in each direction for itself.
 
+import DequeModule
+import Envelope
+import JSONCodec
 package import NIOCore
 
 /// What is to be done with messages of a WebSocket, in order.
@@ -27,15 +31,267 @@ package enum WebSocketEvent: Sendable {
 package struct WebSocketSession: Sendable {
     /// Ours: a longer message closes the connection, code 1009. In bytes.
     package static let messageLimit = 16 << 20
+    /// Ours: messages of one direction that may wait for the vault; with more the connection is closed, code 1008.
+    package static let waitingLimit = 1024
 
-    package init() {}
+    /// A place in the order of one direction.
+    private struct Slot: Sendable {
+        var ticket: UInt64
+        var message: (bytes: ByteBuffer, isText: Bool)?
+        /// What becomes of it is known; without a message it goes nowhere.
+        var isReady = false
+    }
+
+    /// A text of the client on its way to the backend.
+    private struct Sending: Sendable {
+        var outgoing: OutgoingMessage
+        var room: AccountID
+    }
+
+    let environment: JSONEnvironment
+    let connection: ConnectionID
+    let account: AccountID
+    private let credential: Credential?
+    private let host: String?
+    private var toBackend = Deque<Slot>()
+    private var toClient = Deque<Slot>()
+    private var sending: [UInt64: Sending] = [:]
+    /// Messages of the backend, by their place, whose envelopes are being opened.
+    private var opening: [(slot: UInt64, messages: IncomingMessages)] = []
+    /// Texts whose conversation's members are being asked for, one question at a time.
+    private var asking = Deque<UInt64>()
+
+    package init(
+        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?,
+        host: String?
+    ) {
+        self.environment = environment
+        self.connection = connection
+        self.account = account
+        self.credential = credential
+        self.host = host
+    }
 
     /// Takes what has happened.
     package mutating func take(_ event: WebSocketEvent, at now: Moment, _ actions: inout [WebSocketAction]) {
         switch event {
-        case .fromClient(let bytes, let isText): actions.append(.toBackend(bytes, isText: isText))
-        case .fromBackend(let bytes, let isText): actions.append(.toClient(bytes, isText: isText))
-        default: break
+        case .fromClient(let bytes, let isText): said(bytes, isText, now, &actions)
+        case .fromBackend(let bytes, let isText): heard(bytes, isText, &actions)
+        case .found(.members, let head, let body):
+            let members = (200..<300).contains(head.status) ? environment.mapping.members?.members(in: body) : nil
+            membersFound(members, now, &actions)
+        case .notFound(.members): membersFound(nil, now, &actions)
+        case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
+        case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
+        case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
+        case .found, .notFound, .vault, .woken: break
+        }
+        flush(&actions)
+    }
+
+    private var protects: Bool {
+        environment.policies.snapshot.strictest >= .opportunistic || !environment.latches.isEmpty
+    }
+
+    // MARK: From the client
+
+    private mutating func said(_ bytes: ByteBuffer, _ isText: Bool, _ now: Moment, _ actions: inout [WebSocketAction]) {
+        guard toBackend.count < Self.waitingLimit else {
+            return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
+        }
+        let ticket = environment.nextTicket()
+        let demands = environment.policies.snapshot.policy(of: account) >= .hosted
+        guard isText, let document = try? JSONDocument(bytes),
+            let frame = environment.mapping.frame(for: document, .fromClient)
+        else {
+            // Nobody can tell what it says.
+            environment.tally.add(.unlabelled)
+            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
+            if demands { tell(.refused(.verb), nil, &actions) }
+            return
+        }
+        switch frame.label {
+        case .passthrough, .control, .history, .sync:
+            toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
+        case .media, .refused:
+            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
+            if demands { tell(.refused(frame.label == .media ? .media : .verb), nil, &actions) }
+        case .content:
+            toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
+            content(document, frame, ticket, now, &actions)
+        }
+    }
+
+    private mutating func content(
+        _ document: JSONDocument, _ frame: FrameRoute, _ ticket: UInt64, _ now: Moment,
+        _ actions: inout [WebSocketAction]
+    ) {
+        let outgoing: OutgoingMessage
+        do {
+            outgoing = try OutgoingMessage(document, frame.shapes)
+        } catch {
+            guard environment.policies.snapshot.strictest >= .hosted || !environment.latches.isEmpty else {
+                return ready(ticket)
+            }
+            return refuse(ticket, .unreadable(error), &actions)
+        }
+        sending[ticket] = Sending(outgoing: outgoing, room: .room(outgoing.conversation))
+        if !outgoing.recipients.isEmpty {
+            return judge(ticket, outgoing.recipients.map { .services($0) }, now, &actions)
+        }
+        if let known = environment.conversations.members(of: outgoing.conversation, now: now.monotonic) {
+            return judge(ticket, known, now, &actions)
+        }
+        guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, now, &actions) }
+        asking.append(ticket)
+        if asking.count == 1 { ask(&actions) }
+    }
+
+    private func ask(_ actions: inout [WebSocketAction]) {
+        guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
+            let credential
+        else { return }
+        let question = credential.question(
+            Mapping.target(source.target, conversation: sending.outgoing.conversation), host: host)
+        actions.append(.look(Lookup(.members, question, limit: 4 << 20)))
+    }
+
+    private mutating func membersFound(
+        _ members: [AccountID]?, _ now: Moment, _ actions: inout [WebSocketAction]
+    ) {
+        guard let ticket = asking.popFirst() else { return }
+        if let members, let sending = sending[ticket] {
+            environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
+        }
+        judge(ticket, members, now, &actions)
+        // Others may have been waiting for the same answer.
+        while let next = asking.first, let waiting = sending[next],
+            let known = environment.conversations.members(of: waiting.outgoing.conversation, now: now.monotonic)
+        {
+            asking.removeFirst()
+            judge(next, known, now, &actions)
+        }
+        ask(&actions)
+    }
+
+    private mutating func judge(
+        _ ticket: UInt64, _ members: [AccountID]?, _ now: Moment, _ actions: inout [WebSocketAction]
+    ) {
+        guard let text = sending[ticket] else { return }
+        switch environment.verdict(
+            on: text.room, by: account, members, environment.policies.snapshot)
+        {
+        case .plaintext:
+            environment.tally.add(.sentPlaintext)
+            sending[ticket] = nil
+            ready(ticket)
+        case .refuse(let refusal): refuse(ticket, .refused(refusal), &actions)
+        case .seal:
+            do {
+                let plaintext = try text.outgoing.plaintext()
+                actions.append(
+                    .submit(
+                        .write(
+                            WriteJob(
+                                connection: connection, ticket: ticket, sender: account, conversation: text.room,
+                                plaintext: plaintext))))
+            } catch {
+                refuse(ticket, .unreadable(error), &actions)
+            }
+        }
+    }
+
+    private mutating func sealed(_ ticket: UInt64, _ envelope: [UInt8], _ actions: inout [WebSocketAction]) {
+        guard let text = sending.removeValue(forKey: ticket) else { return }
+        do {
+            let bytes = try text.outgoing.sealed(envelope)
+            environment.tally.add(.sentGateway)
+            settle(ticket, in: \.toBackend, (bytes, true))
+        } catch {
+            refuse(ticket, .unreadable(error), &actions)
+        }
+    }
+
+    private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
+        let text = sending.removeValue(forKey: ticket)
+        settle(ticket, in: \.toBackend, nil)
+        tell(no, text?.outgoing, &actions)
+    }
+
+    /// Says no in the backend's own way, behind what the client is being told already.
+    private mutating func tell(
+        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, _ actions: inout [WebSocketAction]
+    ) {
+        if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
+        let words = no.words(target: outgoing?.conversation ?? "this conversation", environment.texts)
+        let text = environment.mapping.refusal.frame(no, words: words, localID: outgoing?.localID)
+        toClient.append(
+            Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
+    }
+
+    // MARK: From the backend
+
+    private mutating func heard(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {
+        guard toClient.count < Self.waitingLimit else {
+            return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
+        }
+        let ticket = environment.nextTicket()
+        guard isText, let document = try? JSONDocument(bytes),
+            let frame = environment.mapping.frame(for: document, .fromBackend), !frame.shapes.isEmpty
+        else {
+            toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
+            return
+        }
+        var incoming = IncomingMessages(document, frame.shapes, label: .sync, reader: account)
+        toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
+        for job in incoming.jobs(connection, environment) { actions.append(.submit(.read(job))) }
+        guard !incoming.isComplete else { return finish(ticket, incoming, &actions) }
+        opening.append((ticket, incoming))
+    }
+
+    private mutating func opened(_ ticket: UInt64, _ outcomes: [ReadOutcome], _ actions: inout [WebSocketAction]) {
+        for index in opening.indices where opening[index].messages.take(outcomes, for: ticket) {
+            guard opening[index].messages.isComplete else { return }
+            let (slot, incoming) = opening.remove(at: index)
+            return finish(slot, incoming, &actions)
+        }
+    }
+
+    private mutating func finish(
+        _ ticket: UInt64, _ incoming: IncomingMessages, _ actions: inout [WebSocketAction]
+    ) {
+        do {
+            settle(ticket, in: \.toClient, (try incoming.opened(environment), true))
+        } catch {
+            // What cannot be changed where it has to be is not shown.
+            settle(ticket, in: \.toClient, nil)
+            tell(.answerUnreadable, nil, &actions)
+        }
+    }
+
+    // MARK: Order
+
+    /// What stands in a place goes as it is.
+    private mutating func ready(_ ticket: UInt64) {
+        if let index = toBackend.firstIndex(where: { $0.ticket == ticket }) { toBackend[index].isReady = true }
+    }
+
+    private mutating func settle(
+        _ ticket: UInt64, in direction: WritableKeyPath<Self, Deque<Slot>>, _ message: (ByteBuffer, Bool)?
+    ) {
+        guard let index = self[keyPath: direction].firstIndex(where: { $0.ticket == ticket }) else { return }
+        self[keyPath: direction][index].message = message
+        self[keyPath: direction][index].isReady = true
+    }
+
+    private mutating func flush(_ actions: inout [WebSocketAction]) {
+        while let slot = toBackend.first, slot.isReady {
+            toBackend.removeFirst()
+            if let message = slot.message { actions.append(.toBackend(message.bytes, isText: message.isText)) }
+        }
+        while let slot = toClient.first, slot.isReady {
+            toClient.removeFirst()
+            if let message = slot.message { actions.append(.toClient(message.bytes, isText: message.isText)) }
         }
     }
 }

@@ -187,6 +187,8 @@ package final class IRCSession {
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
+        // For backends that keep what was said.
+        case .wrote, .writeFailed, .read: break
         }
         pump(now, out)
         flushInbound(now, out)

@@ -1,23 +1,114 @@
 // What all exchanges and WebSocket connections of a gateway share.
 
+import JSONCodec
+import NIOCore
 import Synchronization
 
-/// The surroundings of a JSON backend's sessions.
+/// The surroundings of a JSON backend's sessions. Everything in it may be used from any thread.
 package final class JSONEnvironment: Sendable {
+    private struct Settings {
+        var mapping: Mapping
+        var texts: RemarkTexts
+    }
+
     package let policies: PolicyTable
     package let latches: LatchTable
     package let tally: Tally
-    private let current: Mutex<Mapping>
+    package let credentials = CredentialBook()
+    package let accounts = AccountBook()
+    package let conversations = ConversationBook()
+    package let observations = SharedObservations()
+    private let current: Mutex<Settings>
+    private let tickets = Atomic<UInt64>(0)
 
-    package init(mapping: Mapping, policies: PolicyTable, latches: LatchTable = LatchTable(), tally: Tally = Tally()) {
-        current = Mutex(mapping)
+    package init(
+        mapping: Mapping, texts: RemarkTexts = RemarkTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
+        tally: Tally = Tally()
+    ) {
+        current = Mutex(Settings(mapping: mapping, texts: texts))
         self.policies = policies
         self.latches = latches
         self.tally = tally
     }
 
     /// The mapping now; a reload may replace it.
-    package var mapping: Mapping { current.withLock { $0 } }
+    package var mapping: Mapping { current.withLock { $0.mapping } }
+    package var texts: RemarkTexts { current.withLock { $0.texts } }
 
-    package func replace(_ mapping: Mapping) { current.withLock { $0 = mapping } }
+    package func replace(_ mapping: Mapping, texts: RemarkTexts) {
+        current.withLock { $0 = Settings(mapping: mapping, texts: texts) }
+        conversations.forgetAll()
+    }
+
+    /// Whether an account is behind this gateway and takes part.
+    func isBehind(_ account: AccountID, _ policies: PolicySnapshot) -> Bool {
+        accounts.contains(account) && policies.policy(of: account) > .off
+    }
+
+    /// A number for a job of the vault, which its answer bears.
+    func nextTicket() -> UInt64 { tickets.wrappingAdd(1, ordering: .relaxed).newValue }
+}
+
+/// Who would be affected by a stricter policy, since it was last written down.
+package final class SharedObservations: Sendable {
+    /// Ours: conversations and senders kept between two times of writing down; more are counted nowhere.
+    static let limit = 50_000
+
+    private struct Key: Hashable {
+        let sender: AccountID
+        let target: String
+        let recipient: ObservedRecipient
+    }
+
+    private let counts = Mutex<[Key: Int]>([:])
+
+    init() {}
+
+    func note(_ target: String, _ recipient: ObservedRecipient, by sender: AccountID) {
+        let key = Key(sender: sender, target: target, recipient: recipient)
+        counts.withLock { counts in
+            guard counts.count < Self.limit || counts[key] != nil else { return }
+            counts[key, default: 0] += 1
+        }
+    }
+
+    /// What was noted, as rows, and begins anew.
+    package func take(wall: Int64) -> [StoreChange] {
+        let noted = counts.withLock { counts in
+            defer { counts.removeAll() }
+            return counts
+        }
+        return noted.map { key, count in
+            .addObservation(
+                ObservationRow(
+                    sender: key.sender.text, target: key.target, recipient: key.recipient.rawValue, messages: count,
+                    lastSeen: wall))
+        }
+    }
+}
+
+extension AccountSource {
+    /// The account that the backend names in its answer.
+    func account(in body: ByteBuffer) -> AccountID? {
+        guard let document = try? JSONDocument(body), let place = try? document.one(name),
+            let text = try? document.identifier(place, name.text)
+        else { return nil }
+        return .services(text)
+    }
+}
+
+extension MembersSource {
+    /// The members that the backend names in its answer; nothing where it cannot be read.
+    func members(in body: ByteBuffer) -> [AccountID]? {
+        guard let document = try? JSONDocument(body),
+            let places = try? document.places(accounts, limit: ConversationBook.memberLimit)
+        else { return nil }
+        var members: [AccountID] = []
+        for place in places {
+            let text = areNames ? try? document.name(place) : try? document.identifier(place, accounts.text)
+            guard let text, FoundMessage.isUsable(text) else { return nil }
+            members.append(.services(text))
+        }
+        return members
+    }
 }

@@ -11,7 +11,8 @@ package struct Mapping: Sendable, Equatable {
     /// How the members of a conversation are asked for; nothing where messages name their recipients.
     package var members: MembersSource?
     /// The first route that fits counts.
-    package var routes: [Mapping.Route]
+    package var routes: [Mapping.Route] { didSet { index = RouteIndex(routes) } }
+    private(set) var index: RouteIndex
     /// Messages of WebSocket connections; the first that fits counts.
     package var frames: [FrameRoute]
     package var refusal: RefusalForm
@@ -24,6 +25,7 @@ package struct Mapping: Sendable, Equatable {
         self.account = account
         self.members = members
         self.routes = routes
+        index = RouteIndex(routes)
         self.frames = frames
         self.refusal = refusal
     }
@@ -186,7 +188,10 @@ package struct MessageShape: Sendable, Equatable {
     package var messages: JSONPath
     /// The conversation that a message belongs to.
     package var conversation: ValueSource
-    // In a message:
+    /// In a message: the object that text, flag and envelope stand in, whatever is around it; the message itself where
+    /// nothing is said. So what is sealed has the same names in the request and in all answers.
+    package var content: JSONPath?
+    // In that object:
     package var text: JSONPath
     /// What is sealed together with the text, and taken out of the message.
     package var also: [JSONPath]
@@ -196,6 +201,7 @@ package struct MessageShape: Sendable, Equatable {
     package var envelope: JSONPath?
     /// What stands in the place of the text then, for clients that read past the gateway.
     package var fallback: String
+    // In the message:
     /// Who wrote it. Nothing in a request: whoever sends it.
     package var sender: JSONPath?
     /// Whom it is for, where the message says so.
@@ -206,8 +212,9 @@ package struct MessageShape: Sendable, Equatable {
     package init(
         containers: JSONPath, messages: JSONPath, conversation: ValueSource, text: JSONPath, also: [JSONPath] = [],
         flag: JSONPath, envelope: JSONPath? = nil, fallback: String = "", sender: JSONPath? = nil,
-        recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil
+        recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil, content: JSONPath? = nil
     ) {
+        self.content = content
         self.containers = containers
         self.messages = messages
         self.conversation = conversation
@@ -229,11 +236,13 @@ package struct RefusalForm: Sendable, Equatable {
     package var contentType: String
     /// JSON, with `{reason}` inside a string for the words and `{code}` for the gateway's word for it.
     package var body: String
+    /// The same as a WebSocket message, with `{local_id}` besides; ``body`` where nothing is said.
+    package var frame: String?
 
     package init(
         status: Int = 403, contentType: String = "application/json",
-        body: String = #"{"error":"{code}","message":"{reason}"}"#
+        body: String = #"{"error":"{code}","message":"{reason}"}"#, frame: String? = nil
     ) {
-        (self.status, self.contentType, self.body) = (status, contentType, body)
+        (self.status, self.contentType, self.body, self.frame) = (status, contentType, body, frame)
     }
 }

@@ -79,6 +79,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case unsealed
     /// The recipient shows keys that are not the ones that were pinned.
     case changedKeys
+    /// A file would reach the backend as it is.
+    case media
 
     /// A stable word for counters and scripts.
     package var name: String {
@@ -92,6 +94,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .latched: "latched"
         case .unsealed: "unsealed"
         case .changedKeys: "changed_keys"
+        case .media: "media"
         }
     }
 }

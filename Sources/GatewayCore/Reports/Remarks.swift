@@ -43,6 +43,7 @@ package enum Remarks {
         case .changedKeys:
             "Not sent: \(target) shows keys that are not the ones you know. Ask \(target) by another way whether they "
                 + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
+        case .media: "Not sent: this file would be readable by the server, and messages are protected here."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message could not be. "
                 + "An operator can reset it."
@@ -79,6 +80,16 @@ package enum Remarks {
         case .store:
             "A message from \(source) could not be shown: the gateway's store did not take it. Ask the operator."
         }
+    }
+
+    /// What stands in the place of a message of a JSON backend that could not be opened.
+    static func notOpened(_ failure: OpenFailure, from sender: String?) -> String {
+        let source = sender ?? "somebody"
+        return "[" + (Self.failure(failure, from: source) ?? Self.notReadable(from: source)) + "]"
+    }
+
+    private static func notReadable(from source: String) -> String {
+        "An encrypted message from \(source) cannot be read any more: the gateway does not keep what opens it."
     }
 
     package static func withheld(from source: String) -> String {

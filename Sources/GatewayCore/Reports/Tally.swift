@@ -7,7 +7,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // What people behind the gateway said: the sum is all that they said.
     case sentPlaintext, sentGateway, sentDevice, sentExempt
     case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
-        refusedChangedKeys, refusedUnsealed
+        refusedChangedKeys, refusedUnsealed, refusedMedia
     case failed
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
@@ -16,7 +16,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
     // Facts about lines.
-    case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend
+    case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend, unlabelled
     // Connections.
     case connectionsAccepted, connectionsRefused, upstreamFailures
 
@@ -35,6 +35,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .refusedLatched: "refused_latched"
         case .refusedUnsealed: "refused_unsealed"
         case .refusedChangedKeys: "refused_changed_keys"
+        case .refusedMedia: "refused_media"
         case .failed: "failed"
         case .openedGateway: "opened_gateway"
         case .openedDevice: "opened_device"
@@ -62,6 +63,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .envelopeWithoutFlag: "envelope_without_flag"
         case .badLines: "bad_lines"
         case .unknownFromBackend: "unknown_from_backend"
+        case .unlabelled: "unlabelled"
         case .connectionsAccepted: "connections_accepted"
         case .connectionsRefused: "connections_refused"
         case .upstreamFailures: "upstream_failures"
@@ -79,6 +81,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .latched: .refusedLatched
             case .changedKeys: .refusedChangedKeys
             case .unsealed: .refusedUnsealed
+            case .media: .refusedMedia
             }
     }
 

@@ -1,6 +1,6 @@
 // The twin of the drivers, for tests: the same semantics, nothing on disk.
 
-import Envelope
+package import Envelope
 package import RequestQueue
 import Synchronization
 
@@ -21,6 +21,7 @@ package final class InMemoryStore: Store {
         var tallies: [String: TallyRow] = [:]
         var audit: [AuditRow] = []
         var records: [String: RecordRow] = [:]
+        var contentKeys: [MessageID: [ContentKeyRow]] = [:]
         var failNextCommit = false
     }
 
@@ -86,6 +87,19 @@ package final class InMemoryStore: Store {
 
     package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
         state.withLock { $0.records.values.filter { $0.kind == kind }.sorted { $0.name < $1.name } }
+    }
+
+    package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
+        state.withLock { state in Set(messages).flatMap { state.contentKeys[$0] ?? [] } }
+    }
+
+    package func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)? {
+        state.withLock { state in
+            guard let message = state.contentKeys.keys.min(),
+                let expiry = state.contentKeys.values.joined().map(\.expiresAt).min()
+            else { return nil }
+            return (expiry, message)
+        }
     }
 
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
@@ -176,6 +190,11 @@ extension InMemoryStore.State {
         case .audit(let row): audit.append(row)
         case .putRecord(let row): records["\(row.kind.rawValue) \(row.name)"] = row
         case .removeRecord(let kind, let name): records["\(kind.rawValue) \(name)"] = nil
+        case .putContentKey(let row):
+            contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
+            contentKeys[row.message, default: []].append(row)
+        case .pruneContentKeys(let time, let message, let limit): prune(time, message, limit)
+        case .spendRequestID(let id): highestRequest = max(highestRequest, id)
         case .pruneRequests(let time):
             for (id, at) in finishedAt where at < time {
                 requests[id] = nil
@@ -183,6 +202,17 @@ extension InMemoryStore.State {
             }
         }
         return nil
+    }
+
+    private mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) {
+        let expired = contentKeys.values.joined().filter { $0.expiresAt <= time }
+            .sorted { $0.expiresAt < $1.expiresAt }.prefix(limit)
+        for row in expired { contentKeys[row.message]?.removeAll { $0 == row } }
+        contentKeys = contentKeys.filter { !$0.value.isEmpty }
+        let early = contentKeys.values.joined().filter { $0.message < message }
+            .sorted { $0.message < $1.message }.prefix(limit)
+        for row in early { contentKeys[row.message]?.removeAll { $0 == row } }
+        contentKeys = contentKeys.filter { !$0.value.isEmpty }
     }
 
     private mutating func finish(_ id: UInt64, _ at: Int64) {

@@ -31,6 +31,12 @@ package enum StoreChange: Equatable, Sendable {
     case pruneRequests(finishedBefore: Int64)
     case putRecord(RecordRow)
     case removeRecord(RecordKind, name: String)
+    /// Keeps the key of a message for as long as the row says.
+    case putContentKey(ContentKeyRow)
+    /// Removes keys that have expired by a time or belong to messages before one: up to so many for each reason.
+    case pruneContentKeys(expiredBy: Int64, before: MessageID, limit: Int)
+    /// An id of a request that no row holds: it is not used again.
+    case spendRequestID(UInt64)
 }
 
 /// Why a store refuses to be opened, or to do something. Each has its own repair.
@@ -99,6 +105,11 @@ package protocol Store: Sendable {
     func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?
     /// All records of a kind, by name.
     func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow]
+
+    /// The keys of messages that are kept, in one read and in any order. Expired ones may be among them.
+    func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow]
+    /// When the next key expires, and the first message that has one; nothing where none is kept.
+    func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)?
 
     // Reports.
     func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request]

@@ -51,6 +51,22 @@ package struct DeliveryRow: Equatable, Sendable {
     }
 }
 
+/// The content key of one message, for as long as it is to be read again.
+package struct ContentKeyRow: Equatable, Sendable {
+    package var message: MessageID
+    /// Of the whole envelope.
+    package var digest: EnvelopeDigest
+    /// In milliseconds since 1970; from then on the key is not used any more.
+    package var expiresAt: Int64
+    /// Sealed under the storage key, for this message, digest, expiry and the conversation, which the row does not name.
+    package var sealedKey: [UInt8]
+
+    package init(message: MessageID, digest: EnvelopeDigest, expiresAt: Int64, sealedKey: [UInt8]) {
+        (self.message, self.digest) = (message, digest)
+        (self.expiresAt, self.sealedKey) = (expiresAt, sealedKey)
+    }
+}
+
 /// A conversation that has been protected.
 package struct ConversationRow: Equatable, Sendable {
     package var id: ConversationID

@@ -35,7 +35,8 @@ extension Vault {
         from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
     ) -> [UInt8] {
         AssociatedData(
-            protocolName: "irc", network: "", sender: "", senderDevice: sender, recipient: room?.text ?? "",
+            protocolName: carrier.protocolName, network: "", sender: "", senderDevice: sender,
+            recipient: room?.text ?? "",
             recipientDevice: recipient, messageID: message, protection: .device
         ).bytes
     }
@@ -109,7 +110,7 @@ extension Vault {
         return found
     }
 
-    private func overhead(_ box: SessionBox) -> Int {
+    func overhead(_ box: SessionBox) -> Int {
         Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Self.preKeyPart)
     }
 

@@ -53,10 +53,16 @@ extension Vault {
             for request in step.requests { untrack(request) }
             step.requests = []
             step.counts = RequestCounts()
-            keeper.drop(step.sessions)
-            for account in step.madeDevices { keeper.drop(device: account) }
-            step.madeDevices = []
+            abandonDevices(&step)
         }
+    }
+
+    /// Takes back the devices of a step that fails, with their sessions. Other sessions stay: an earlier step of the batch may
+    /// have gone on in them, and they must not go back.
+    mutating func abandonDevices(_ step: inout VaultBatch.Step) {
+        for account in step.madeDevices { keeper.forget(account) }
+        step.madeDevices = []
+        step.sessions = []
     }
 
     /// Makes an envelope a request.
@@ -107,7 +113,7 @@ extension Vault {
     private mutating func latch(
         _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Bool {
-        if let name = job.recipient.roomName { return latch(room: .room(name), job, now, &changes, &step) }
+        if let name = job.recipient.roomName { return latch(.room(name), now, &changes, &step) }
         let conversation = ConversationID(job.sender, job.recipient)
         guard conversations.insert(conversation).inserted else { return false }
         let latched = VaultBatch.Latched(
@@ -132,8 +138,8 @@ extension Vault {
     }
 
     /// A room has one latch, whoever speaks in it.
-    private mutating func latch(
-        room: AccountID, _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func latch(
+        _ room: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Bool {
         let conversation = ConversationID(room, room)
         guard conversations.insert(conversation).inserted else { return false }
@@ -144,7 +150,7 @@ extension Vault {
         return true
     }
 
-    private mutating func device(
+    mutating func device(
         _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) throws -> HostedDevice {
         if let device = keeper.device(of: account) { return device }
@@ -166,7 +172,7 @@ extension Vault {
         _ message: MessageID
     ) -> [UInt8] {
         AssociatedData(
-            protocolName: "irc", network: network, sender: sender.text, senderDevice: senderDevice,
+            protocolName: carrier.protocolName, network: network, sender: sender.text, senderDevice: senderDevice,
             recipient: recipient.text, recipientDevice: recipientDevice, messageID: message, protection: .gateway
         ).bytes
     }

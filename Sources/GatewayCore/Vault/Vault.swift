@@ -2,7 +2,7 @@
 // changes of the store and answers that hold after the commit. It knows no thread, no clock and no socket.
 
 package import DoubleRatchet
-import Envelope
+package import Envelope
 import RequestQueue
 
 /// The changes of some jobs, and what to answer when they are committed.
@@ -27,6 +27,8 @@ package struct VaultBatch: Sendable {
         var message: OpenedMessage?
         /// What the step adds to the ledger.
         var counts = RequestCounts()
+        /// The key of the message that the step has written.
+        var contentKey: ContentKey?
         /// The request that the step has found opened.
         var opened: UInt64?
         /// An operator's act, why it is not done, and whether a hold stood there before it.
@@ -90,6 +92,8 @@ package struct Vault<Random: RandomSource> {
     }
 
     let network: String
+    /// How the chat protocol carries envelopes; its name is bound to each of them.
+    let carrier: Carrier
     let store: any Store
     let latches: LatchTable
     let rooms: RoomTable
@@ -99,10 +103,17 @@ package struct Vault<Random: RandomSource> {
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are refused.
     package var pendingLimit = 256
+    /// How long the keys of what was written are kept, in milliseconds; at zero they are kept in memory only.
+    package var historyRetention: Int64 = 365 * 86_400_000
+    /// Keys of messages that were written or read last.
+    var contentKeys = RememberedKeys()
+    /// When the store is to be asked next for keys that are due, in monotonic nanoseconds.
+    var prunesKeysAt: Int64 = 0
     /// Requests in flight, by account.
     var pendingCounts: [AccountID: Int] = [:]
     /// Whether a delivery of before this start is known to have been written to a client's socket.
     let wasDelivered: @Sendable (UInt64) -> Bool
+    let sealer: StorageSealer
     var keeper: SessionKeeper<Random>
     var conversations: Set<ConversationID> = []
     var inFlight: [UInt64: InFlight] = [:]
@@ -136,7 +147,8 @@ package struct Vault<Random: RandomSource> {
     ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
-        network: String, sealer: StorageSealer, store: any Store, latches: LatchTable, rooms: RoomTable,
+        network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
+        rooms: RoomTable,
         openedMessages: OpenedMessages, desk: RequestDesk = RequestDesk(), requestAge: Int64,
         now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
@@ -144,6 +156,8 @@ package struct Vault<Random: RandomSource> {
         peerTable = peers ?? PeerTable()
         directoryTable = directory ?? DirectoryTable()
         self.network = network
+        self.carrier = carrier
+        self.sealer = sealer
         self.store = store
         self.latches = latches
         self.rooms = rooms
@@ -206,6 +220,8 @@ package struct Vault<Random: RandomSource> {
             switch job {
             case .seal(let job): seal(job, now, &changes, &step)
             case .open(let job): open(job, now, &changes, &step)
+            case .write(let job): write(job, now, &changes, &step)
+            case .read(let job): read(job, now, &step)
             case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes, &step)
             case .failed(let id, let reason):
                 if let entry = inFlight[id] {
@@ -238,6 +254,7 @@ package struct Vault<Random: RandomSource> {
             case .record(let records): changes = records
             case .tick:
                 openedMessages.expire(now: now.monotonic)
+                pruneKeys(now, &changes)
                 for (connection, reply) in expire(now, &changes, &step) {
                     batch.steps.append(.init(reply: (connection, reply)))
                     stepGroups.append([])
@@ -262,6 +279,7 @@ package struct Vault<Random: RandomSource> {
             for step in batch.steps.indices {
                 batch.steps[step].reply = batch.steps[step].failure
                 batch.steps[step].message = nil
+                batch.steps[step].contentKey = nil
             }
             stepGroups = stepGroups.map { _ in [] }
         }
@@ -298,6 +316,7 @@ package struct Vault<Random: RandomSource> {
                 latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
             }
             note(step, now)
+            if let key = step.contentKey { contentKeys.remember(key) }
             if let act = step.act { replies += finish(act, step, isCommitted: true) }
             for account in step.published { directoryTable.put(account, directory?.accounts[account]) }
             for name in step.peers { peerTable[name] = devices?.peers[name] }

@@ -131,6 +131,9 @@ package struct FoundJob: Sendable {
 package enum VaultJob: Sendable {
     case seal(SealJob)
     case open(OpenJob)
+    /// A message for a backend that keeps what was said, and envelopes that such a backend hands out.
+    case write(WriteJob)
+    case read(ReadJob)
     /// The backend has the message; it may have given it a name.
     case acknowledged(id: UInt64, remoteID: String?)
     /// The backend has refused the message, or it cannot be sent any more.
@@ -295,6 +298,10 @@ package enum VaultReply: Sendable {
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
+    case wrote(ticket: UInt64, envelope: [UInt8], message: MessageID, firstOfConversation: Bool)
+    case writeFailed(ticket: UInt64, WriteFailure)
+    /// - Parameter outcomes: in the order of ``ReadJob/items``.
+    case read(ticket: UInt64, [ReadOutcome])
     /// What another connection asked for and this one waits for; without a message it has to ask itself.
     case copied(ticket: UInt64, OpenedMessage?)
     /// Requests that wait to be sent again, and lines that were opened and perhaps never shown; often none.

@@ -1,0 +1,183 @@
+// What a client writes: judged, sealed, put into the queue, and acknowledged when it is stored or done.
+
+import Envelope
+import JSONCodec
+import NIOCore
+
+extension HTTPExchange {
+    /// A request with a text. Where nothing can become of it but plain text, only its conversation is of interest.
+    mutating func write(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if !protects, !conversationOfHead.isEmpty { return askMembers(now, &actions) }
+        stage = .requestBody
+        actions.append(.collectRequest(limit: Self.requestLimit))
+    }
+
+    mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        self.body = body
+        guard let match, let account else { return }
+        if match.route.label == .control { return enqueueControl(now, &actions) }
+        do throws(MessageFault) {
+            guard let shape = match.route.request else { throw MessageFault.noMessage }
+            guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
+            outgoing = try OutgoingMessage(document, [shape], captures: match.captures, query: match.query)
+        } catch {
+            // Nobody can tell what stands in it: it goes where everything may, and nowhere else.
+            guard policies.strictest >= .hosted || !environment.latches.isEmpty else { return passCollected(&actions) }
+            return refuse(.unreadable(error), &actions)
+        }
+        guard protects, let key = writeKey else { return askMembers(now, &actions) }
+        stage = .recall
+        actions.append(.recall(account, key: key))
+    }
+
+    /// What tells a repeated request from a new one: what the client calls its message, within the conversation.
+    private var writeKey: String? {
+        guard let match, let id = outgoing?.localID ?? match.route.localID.flatMap(match.value)
+        else { return nil }
+        return "\(head.method) \(outgoing?.conversation ?? conversationOfHead) \(id)"
+    }
+
+    mutating func recalled(
+        _ token: WriteToken?, _ creates: String?, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let token else { return askMembers(now, &actions) }
+        localID = creates
+        accepted(token, now, &actions)
+    }
+
+    // MARK: For whom it is
+
+    private mutating func askMembers(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if let recipients = outgoing?.recipients, !recipients.isEmpty {
+            return judge(recipients.map { .services($0) }, now, &actions)
+        }
+        let conversation = outgoing?.conversation ?? conversationOfHead
+        if let known = environment.conversations.members(of: conversation, now: now.monotonic) {
+            return judge(known, now, &actions)
+        }
+        guard let source = mapping.members, let credential else { return judge(nil, now, &actions) }
+        stage = .members
+        let question = credential.question(
+            Mapping.target(source.target, conversation: conversation), host: head.headers.first("Host"))
+        actions.append(.look(Lookup(.members, question, limit: 4 << 20)))
+    }
+
+    mutating func membersFound(
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard (200..<300).contains(answer.status), let members = mapping.members?.members(in: body) else {
+            return judge(nil, now, &actions)
+        }
+        let conversation = outgoing?.conversation ?? conversationOfHead
+        environment.conversations.remember(members, of: conversation, now: now.monotonic)
+        judge(members, now, &actions)
+    }
+
+    /// Decides what becomes of the text.
+    ///
+    /// - Parameter members: of the conversation; nothing where the backend does not say.
+    mutating func judge(_ members: [AccountID]?, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let account else { return }
+        let name = outgoing?.conversation ?? conversationOfHead
+        let room = AccountID.room(name)
+        switch environment.verdict(on: room, by: account, members, policies) {
+        case .plaintext:
+            environment.tally.add(.sentPlaintext)
+            if outgoing == nil { pass(&actions) } else { passCollected(&actions) }
+        case .refuse(let refusal): refuse(.refused(refusal), &actions)
+        case .seal: seal(for: room, now, &actions)
+        }
+    }
+
+    /// The request as it came, its body included.
+    private mutating func passCollected(_ actions: inout [ExchangeAction]) {
+        stage = .response
+        actions.append(.send(head, body))
+    }
+
+    // MARK: Sealed
+
+    private mutating func seal(for room: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let outgoing, let account else { return }
+        let plaintext: [UInt8]
+        do throws(MessageFault) {
+            plaintext = try outgoing.plaintext()
+        } catch {
+            return refuse(.unreadable(error), &actions)
+        }
+        ticket = environment.nextTicket()
+        stage = .sealing
+        actions.append(
+            .submit(
+                .write(
+                    WriteJob(
+                        connection: connection, ticket: ticket, sender: account, conversation: room,
+                        plaintext: plaintext))))
+    }
+
+    mutating func sealed(
+        _ envelope: [UInt8], _ message: MessageID, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let outgoing else { return }
+        environment.tally.add(.sentGateway)
+        do throws(MessageFault) {
+            body = try outgoing.sealed(envelope)
+        } catch {
+            return refuse(.unreadable(error), &actions)
+        }
+        if case .atOnce = match?.route.answer { localID = LocalMessageID.text(of: message) }
+        enqueue(references: localReferences + outgoing.localReferences, &actions)
+    }
+
+    private mutating func enqueueControl(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        enqueue(references: localReferences, &actions)
+    }
+
+    private mutating func enqueue(references: [String], _ actions: inout [ExchangeAction]) {
+        guard let account, let credential else { return }
+        let conversation = outgoing?.conversation ?? conversationOfHead
+        stage = .queue
+        actions.append(
+            .enqueue(
+                QueuedWrite(
+                    account: account, credential: credential, lane: conversation, idempotencyKey: writeKey,
+                    head: head.stored(without: credential), body: body, creates: localID,
+                    remoteID: match?.route.remoteID, references: references)))
+    }
+
+    mutating func enqueued(
+        _ result: Result<WriteToken, WriteRefusal>, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        switch result {
+        case .success(let token): accepted(token, now, &actions)
+        case .failure(let refusal): refuse(.notQueued(refusal), &actions)
+        }
+    }
+
+    /// The write is stored, now or by an earlier request.
+    private mutating func accepted(_ token: WriteToken, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        if case .atOnce(let status, let body) = match?.route.answer, let localID {
+            let text = RefusalForm.filled(
+                body, ["local_id": localID, "client_id": outgoing?.localID ?? ""])
+            let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
+            return respond(head, ByteBuffer(string: text), &actions)
+        }
+        stage = .outcome
+        actions.append(.await(token))
+        actions.append(.wake(at: now.monotonic + Self.patience))
+    }
+
+    mutating func written(_ outcome: WriteOutcome, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        switch outcome {
+        case .answered(let head, let body):
+            responseHead = head
+            readsAnswer = true
+            guard wantsToRead(head) else { return respond(head, body, &actions) }
+            answered(body, now, &actions)
+        case .dropped: refuse(.dropped, &actions)
+        case .failed(let reason):
+            environment.tally.add(.failed)
+            refuse(.failed(reason), &actions)
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// Who is behind this gateway: accounts that have shown it a credential, in this process or before.
+
+import Synchronization
+
+/// The accounts behind the gateway.
+package final class AccountBook: Sendable {
+    /// Ours: how often the same account is written down again with the same software. In nanoseconds.
+    static let interval: Int64 = 600_000_000_000
+    /// Ours: bytes of a `User-Agent` that are kept.
+    static let softwareLimit = 96
+
+    private struct State {
+        var known: Set<AccountID> = []
+        var noted: [AccountID: (software: String, until: Int64)] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Takes over what a process before this one has written down.
+    package func adopt(_ rows: [EvidenceRow]) {
+        state.withLock { state in
+            for row in rows where row.verified { state.known.insert(AccountID(text: row.name)) }
+        }
+    }
+
+    package func contains(_ account: AccountID) -> Bool { state.withLock { $0.known.contains(account) } }
+
+    package var count: Int { state.withLock { $0.known.count } }
+
+    /// Notes that an account is here, and with what.
+    ///
+    /// - Returns: what is to be written down; often nothing.
+    func note(_ account: AccountID, software: String?, now: Moment) -> StoreChange? {
+        let software = Self.product(software ?? "")
+        let isNew = state.withLock { state in
+            let isFirst = state.known.insert(account).inserted
+            if let noted = state.noted[account], noted.software == software, noted.until > now.monotonic {
+                return isFirst
+            }
+            if state.noted.count >= CredentialBook.limit { state.noted.removeAll() }
+            state.noted[account] = (software, now.monotonic + Self.interval)
+            return true
+        }
+        guard isNew else { return nil }
+        return .addEvidence(
+            EvidenceRow(
+                name: account.text, verified: true, software: software, asked: false, firstSeen: now.wall,
+                lastSeen: now.wall, registrations: 1))
+    }
+
+    /// The products of a `User-Agent` without comments, RFC 9110 section 10.1.5: what is in brackets names machines, not
+    /// programs.
+    static func product(_ agent: String) -> String {
+        var depth = 0
+        var text = ""
+        for scalar in agent.unicodeScalars {
+            switch scalar {
+            case "(": depth += 1
+            case ")": depth = max(0, depth - 1)
+            default:
+                guard depth == 0, scalar.value >= 0x20, scalar.value != 0x7F else { continue }
+                text.unicodeScalars.append(scalar)
+            }
+            if text.utf8.count >= softwareLimit { break }
+        }
+        return text.split(separator: " ").joined(separator: " ")
+    }
+}

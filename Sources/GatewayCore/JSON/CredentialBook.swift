@@ -1,0 +1,102 @@
+// Whose a credential is. The backend says so, in answer to a question of the gateway's own; what a client claims counts
+// for nothing. Remembered by a digest, so that no credential lies in memory longer than its request.
+
+import Crypto
+import NIOCore
+import Synchronization
+
+/// The accounts of credentials that the backend has vouched for.
+package final class CredentialBook: Sendable {
+    /// Ours: how long an answer counts. A credential that ends meanwhile is still refused by the backend itself, for whatever
+    /// is done with it. In nanoseconds.
+    package static let memory: Int64 = 600_000_000_000
+    /// Ours: credentials remembered; with more, all of them are asked for again.
+    package static let limit = 100_000
+
+    /// What stands for a credential here.
+    package struct Digest: Hashable, Sendable {
+        fileprivate let value: SHA256.Digest
+    }
+
+    private let accounts = Mutex<[Digest: (account: AccountID, until: Int64)]>([:])
+
+    package init() {}
+
+    /// The account of a credential; nothing where it has to be asked for.
+    package func account(of credential: Digest, now: Int64) -> AccountID? {
+        accounts.withLock { accounts in
+            guard let entry = accounts[credential], entry.until > now else { return nil }
+            return entry.account
+        }
+    }
+
+    package func remember(_ account: AccountID, of credential: Digest, now: Int64) {
+        accounts.withLock { accounts in
+            if accounts.count >= Self.limit { accounts.removeAll() }
+            accounts[credential] = (account, now + Self.memory)
+        }
+    }
+
+    /// The backend does not accept it any more.
+    package func forget(_ credential: Digest) {
+        accounts.withLock { $0[credential] = nil }
+    }
+}
+
+/// What a client shows to be let in, found in the head of a request.
+package struct Credential: Sendable, Equatable {
+    /// The fields that carry it; none where it stands in the query.
+    package var fields = HeaderFields()
+    /// The part of the query that carries it, percent-encoded, as it came: `access_token=...`.
+    package var query: String?
+
+    /// Finds the credential of a request; nothing where it shows none. Two of them are none: nobody could say which one the
+    /// backend believes.
+    package init?(of head: RequestHead, at places: [AccountSource.Credential]) {
+        var count = 0
+        for place in places {
+            switch place {
+            case .header(let name):
+                for value in head.headers[name] {
+                    fields.add(name, value)
+                    count += 1
+                }
+            case .query(let name):
+                for part in (head.query ?? "").split(separator: "&") where part.hasPrefix(name + "=") {
+                    query = String(part)
+                    count += 1
+                }
+            case .cookie(let name):
+                for cookie in head.headers["Cookie"].flatMap({ $0.split(separator: ";") }) {
+                    let cookie = cookie.drop { $0 == " " }
+                    guard cookie.hasPrefix(name + "=") else { continue }
+                    fields.add("Cookie", String(cookie))
+                    count += 1
+                }
+            }
+        }
+        guard count == 1 else { return nil }
+    }
+
+    package var digest: CredentialBook.Digest {
+        var hash = SHA256()
+        for field in fields.fields {
+            hash.update(data: Array("\(field.name.lowercased())\u{0}\(field.value)\u{0}".utf8))
+        }
+        hash.update(data: Array((query ?? "").utf8))
+        return CredentialBook.Digest(value: hash.finalize())
+    }
+
+    /// A question to the backend in the client's name.
+    ///
+    /// - Parameter host: the `Host` that the client has sent.
+    func question(_ target: String, host: String?) -> RequestHead {
+        var target = target
+        if let query { target += (target.contains("?") ? "&" : "?") + query }
+        var headers = HeaderFields()
+        if let host { headers.add("Host", host) }
+        headers.add("Accept", "application/json")
+        headers.fields += fields.fields
+        return RequestHead("GET", target, headers: headers)
+    }
+}

@@ -1,0 +1,84 @@
+// One message of a document: where its parts stand, and what is said about it around the text.
+
+package import JSONCodec
+
+/// A message that a mapping's shape has found.
+package struct FoundMessage: Sendable {
+    /// Ours: bytes of the name of an account or conversation, or of an id. The longest we know of have 255.
+    package static let nameLimit = 512
+
+    package let shape: MessageShape
+    /// The value that holds the messages of one conversation.
+    package let container: JSONPlace
+    package let place: JSONPlace
+    /// The object that text, flag and envelope stand in.
+    package let content: JSONPlace
+    package let conversation: String
+    /// The text; nothing in a message that has none, which is one because of its other parts.
+    package let text: JSONPlace?
+    /// What is sealed together with the text, as far as it is there, by its number in ``MessageShape/also``.
+    package let also: [(index: Int, place: JSONPlace)]
+    package let flag: JSONPlace?
+    /// Whether the flag says so, which proves nothing.
+    package let isFlagged: Bool
+    /// The envelope's own field, where it has one.
+    package let envelopePlace: JSONPlace?
+    /// Bytes that may be an envelope: what stands there in Base64, or, without a field of its own, in the place of the
+    /// text. Many a word is Base64 by chance.
+    package let envelope: [UInt8]?
+    package let sender: String?
+    /// Whom it is for, where the message says so.
+    package let recipients: [String]?
+    package let remoteID: String?
+    package let localID: String?
+}
+
+/// Why a message cannot be read or changed. The fault of whoever wrote it, or of the mapping.
+package enum MessageFault: Error, Equatable, Sendable {
+    /// There is no message where one has to be.
+    case noMessage
+    /// It has no text.
+    case noText(at: Int)
+    /// Nothing says what conversation it belongs to.
+    case noConversation(at: Int)
+    /// Something else stands where this path leads: a number in the place of a text, and the like.
+    case wrongKind(path: String, found: JSONKind, at: Int)
+    /// A path that is for one thing finds several.
+    case severalValues(path: String)
+    /// An object on the way names two of its members alike.
+    case duplicateNames(at: Int)
+    /// A text with half a surrogate pair in it.
+    case loneSurrogate(at: Int)
+    /// The name of an account or conversation, or an id, that is empty, longer than ``FoundMessage/nameLimit``, or holds
+    /// white space or control characters.
+    case unusableName(path: String, at: Int)
+    /// More than ``MessageReading/messageLimit``.
+    case tooManyMessages
+    /// What was sealed is not what the gateway seals.
+    case malformedContent
+    /// Something that is no object stands where a value has to be put back.
+    case blocked(path: String)
+    /// Edits that stand in each other's way: paths of the mapping that lead into one another.
+    case conflict
+}
+
+extension MessageFault: CustomStringConvertible {
+    /// In words, with places and paths and nothing of what people have said.
+    package var description: String {
+        switch self {
+        case .noMessage: "there is no message where the mapping says that there is one"
+        case .noText(let at): "the message at byte \(at) has no text"
+        case .noConversation(let at): "nothing says what conversation the message at byte \(at) belongs to"
+        case .wrongKind(let path, let found, let at): "\(path) finds \(found.words) at byte \(at)"
+        case .severalValues(let path): "\(path) finds several values, and there can be one only"
+        case .duplicateNames(let at): "the object at byte \(at) names two of its members alike"
+        case .loneSurrogate(let at): "the string at byte \(at) escapes half a character"
+        case .unusableName(let path, let at):
+            "\(path) finds a name at byte \(at) that is empty, too long, or has white space in it"
+        case .tooManyMessages: "there are more than \(MessageReading.messageLimit) messages"
+        case .malformedContent: "what was sealed is not what a gateway seals"
+        case .blocked(let path): "nothing can be put at \(path): something that is no object stands in its way"
+        case .conflict: "two paths of the mapping lead into one another"
+        }
+    }
+}

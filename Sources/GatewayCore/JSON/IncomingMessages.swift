@@ -1,0 +1,141 @@
+// The messages of an answer, or of a WebSocket message, on their way to a client that cannot read envelopes.
+
+import Envelope
+import JSONCodec
+import NIOCore
+
+/// What a backend hands out, and what is to become of it.
+struct IncomingMessages: Sendable {
+    private let document: JSONDocument
+    private let messages: [FoundMessage]
+    /// Whether something in it cannot be read as a message, and so may be anything.
+    private let hasFaults: Bool
+    private let label: Mapping.Label
+    private let reader: AccountID
+    /// For the vault: the envelopes, in order.
+    private let items: [ReadJob.Item]
+    /// What has been asked of the vault: its ticket, and how many answers it has, in the order of ``items``.
+    private var asked: [(ticket: UInt64, count: Int, outcomes: [ReadOutcome]?)] = []
+    /// By message, the number of its envelope in ``items``.
+    private let itemNumbers: [Int?]
+
+    init(
+        _ document: JSONDocument, _ shapes: [MessageShape], label: Mapping.Label, reader: AccountID,
+        captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil)
+    ) {
+        self.document = document
+        self.label = label
+        self.reader = reader
+        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: false)
+        messages = reading.messages
+        hasFaults = !reading.faults.isEmpty
+        var items: [ReadJob.Item] = []
+        var numbers: [Int?] = []
+        for message in messages {
+            guard let envelope = message.envelope, Self.maybeEnvelope(envelope) else {
+                numbers.append(nil)
+                continue
+            }
+            numbers.append(items.count)
+            items.append(
+                ReadJob.Item(
+                    envelope: envelope, sender: message.sender.map { .services($0) },
+                    conversation: .room(message.conversation)))
+        }
+        self.items = items
+        itemNumbers = numbers
+    }
+
+    /// Many a word is Base64 by chance; an envelope says so in its first byte and is longer than most of them.
+    private static func maybeEnvelope(_ bytes: [UInt8]) -> Bool {
+        bytes.count > Envelope.headerLength && Envelope.claim(of: bytes) != nil
+    }
+
+    /// What is to be asked of the vault; often nothing.
+    mutating func jobs(_ connection: ConnectionID, _ environment: JSONEnvironment) -> [ReadJob] {
+        ReadJob.runs(items).map { items in
+            let ticket = environment.nextTicket()
+            asked.append((ticket, items.count, nil))
+            return ReadJob(connection: connection, ticket: ticket, reader: reader, items: items)
+        }
+    }
+
+    /// Takes an answer.
+    ///
+    /// - Returns: whether it is one to a question of these messages.
+    mutating func take(_ outcomes: [ReadOutcome], for ticket: UInt64) -> Bool {
+        guard let index = asked.firstIndex(where: { $0.ticket == ticket }) else { return false }
+        asked[index].outcomes = outcomes
+        return true
+    }
+
+    /// Whether all answers are there.
+    var isComplete: Bool { asked.allSatisfy { $0.outcomes != nil } }
+
+    /// The document with opened texts in it, or with words about what could not be opened.
+    ///
+    /// - Throws: ``MessageFault`` where the document cannot be changed so that nothing unmarked is left in it.
+    func opened(_ environment: JSONEnvironment) throws(MessageFault) -> ByteBuffer {
+        let outcomes = asked.flatMap { asked in
+            (asked.outcomes ?? [])
+                + Array(repeating: .failed(.store), count: max(0, asked.count - (asked.outcomes?.count ?? 0)))
+        }
+        let policies = environment.policies.snapshot
+        let policy = policies.policy(of: reader)
+        if hasFaults, policy >= .hosted { throw .noMessage }
+        var edits = MessageEdits(document)
+        for (message, number) in zip(messages, itemNumbers) {
+            if let number, outcomes.indices.contains(number) {
+                if try put(outcomes[number], message, &edits, environment) { continue }
+            } else if message.isFlagged {
+                environment.tally.add(.flagWithoutEnvelope)
+            }
+            try plaintext(message, policy, &edits, environment)
+        }
+        return try edits.apply()
+    }
+
+    /// What the vault says to an envelope.
+    ///
+    /// - Returns: whether it was one; else it is a text that looked like one.
+    private func put(
+        _ outcome: ReadOutcome, _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+    ) throws(MessageFault) -> Bool {
+        switch outcome {
+        case .text(let plaintext, _, let protection, _):
+            if !message.isFlagged { environment.tally.add(.envelopeWithoutFlag) }
+            environment.tally.add(protection == .device ? .openedDevice : .openedGateway)
+            try edits.open(message, SealedContent(plaintext))
+        case .failed(let failure):
+            if failure == .malformed, !message.isFlagged { return false }
+            environment.tally.add(TallyKind(failure))
+            try edits.replace(message, with: Remarks.notOpened(failure, from: message.sender))
+        }
+        return true
+    }
+
+    /// Plain text from whomever.
+    private func plaintext(
+        _ message: FoundMessage, _ policy: Policy, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+    ) throws(MessageFault) {
+        let room = AccountID.room(message.conversation)
+        let latch = environment.latches.latch(of: ConversationID(room, room))
+        let conversationPolicy = max(policy, environment.policies.snapshot.accounts[room] ?? .off)
+        switch conversationPolicy.inbound(fromExempt: false, latch: latch) {
+        case .deliver: environment.tally.add(.deliveredPlaintext)
+        case .mark:
+            environment.tally.add(.deliveredMarked)
+            try edits.mark(message, with: Remarks.notEncrypted + " ")
+        case .withhold where label == .history:
+            // What was said before the conversation was protected is shown as what it is.
+            environment.tally.add(.deliveredMarked)
+            try edits.mark(message, with: Remarks.notEncrypted + " ")
+        case .withhold:
+            environment.tally.add(.withheld)
+            let source = message.sender ?? "somebody"
+            try edits.replace(
+                message,
+                with: latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
+        }
+    }
+}

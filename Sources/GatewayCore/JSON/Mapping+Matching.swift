@@ -1,0 +1,89 @@
+package import JSONCodec
+
+/// What the names in a route's braces stand for in one request, percent-decoded.
+package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
+    private var pairs: [(name: String, value: String)] = []
+
+    package init() {}
+
+    package init(dictionaryLiteral pairs: (String, String)...) { self.pairs = pairs.map { ($0.0, $0.1) } }
+
+    init(_ pattern: PathPattern, _ segments: [String]) {
+        for (index, segment) in pattern.segments.enumerated() {
+            if case .capture(let name) = segment { pairs.append((name, segments[index])) }
+        }
+    }
+
+    package subscript(_ name: String) -> String? { pairs.first { $0.name == name }?.value }
+
+    /// In the order of the path.
+    package var all: [(name: String, value: String)] { pairs }
+
+    package static func == (left: Self, right: Self) -> Bool {
+        left.pairs.elementsEqual(right.pairs) { $0 == $1 }
+    }
+}
+
+extension Mapping {
+    /// The first route that a request fits, and what its captures stand for.
+    ///
+    /// - Returns: nothing where none fits, or where the request can be read in more than one way; see ``RequestPath``.
+    package func route(for head: RequestHead) -> (route: Mapping.Route, captures: Captures)? {
+        guard !Self.isRewritten(head.headers), let path = RequestPath(head.path) else { return nil }
+        let query = head.query
+        var parsed: RequestQuery?
+        let found = index.first(path.segments) { number in
+            let route = routes[number]
+            guard route.takes(head.method) else { return false }
+            guard !route.query.isEmpty else { return true }
+            let conditions = parsed ?? RequestQuery(query)
+            parsed = conditions
+            return route.query.allSatisfy(conditions.satisfies)
+        }
+        guard let found else { return nil }
+        return (routes[found], Captures(routes[found].path, path.segments))
+    }
+
+    /// The first kind of frame that a WebSocket message is.
+    ///
+    /// - Returns: nothing where it is none, or where two names in it are alike, so that nobody can say what it is.
+    package func frame(for document: JSONDocument, _ direction: FrameRoute.Direction) -> FrameRoute? {
+        for frame in frames where frame.direction == direction {
+            guard let when = frame.when else {
+                return document.hasDuplicateNames(document.root) ? nil : frame
+            }
+            do throws(JSONMatchError) {
+                if try !document.places(when).isEmpty { return frame }
+            } catch {
+                return nil
+            }
+        }
+        return nil
+    }
+
+    /// The target of a question of the gateway's own, with the conversation put in its place.
+    package static func target(_ template: String, conversation: String) -> String {
+        guard let range = template.firstRange(of: "{conversation}") else { return template }
+        return template[..<range.lowerBound] + PercentCoding.segment(conversation) + template[range.upperBound...]
+    }
+
+    /// Whether fields ask the backend to take the request for another one. Some do what these say.
+    private static func isRewritten(_ headers: HeaderFields) -> Bool {
+        headers.fields.contains { field in
+            guard let first = field.name.utf8.first, first | 0x20 == UInt8(ascii: "x"), field.name.utf8.count >= 13
+            else { return false }
+            return rewritingFields.contains(field.name.lowercased())
+        }
+    }
+
+    private static let rewritingFields: Set<String> = [
+        "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url",
+    ]
+}
+
+extension Mapping.Route {
+    /// HEAD is what GET is: its answer is the same without the body. RFC 9110 section 9.3.2.
+    package func takes(_ method: String) -> Bool {
+        methods.isEmpty || methods.contains(method) || method == "HEAD" && methods.contains("GET")
+    }
+}

@@ -1,0 +1,242 @@
+// The messages of a request, an answer or a WebSocket message, by the shapes of the mapping.
+
+import Envelope
+package import JSONCodec
+
+/// What a document says, and what in it cannot be read.
+package struct MessageReading: Sendable {
+    /// Ours: messages of one document. A first synchronisation has some dozens a room.
+    package static let messageLimit = 1 << 14
+
+    /// In the order of the shapes, and of the document.
+    package private(set) var messages: [FoundMessage] = []
+    /// What is wrong, a fault for each message that is not in ``messages``. Where there is one in a request, nothing of
+    /// the request is known to be protected.
+    package private(set) var faults: [MessageFault] = []
+
+    private let document: JSONDocument
+    private let captures: Captures
+    private let query: RequestQuery
+    private let isRequest: Bool
+    /// Where messages have been found: what two shapes find is one message.
+    private var seen: Set<JSONPlace> = []
+
+    /// Finds the messages.
+    ///
+    /// - Parameters:
+    ///   - shapes: the shapes of a request have to find a message each with a text; in an answer nothing need be there.
+    ///   - captures: of the request's path.
+    ///   - query: of the request.
+    package init(
+        _ document: JSONDocument, _ shapes: [MessageShape], captures: Captures = Captures(),
+        query: RequestQuery = RequestQuery(nil), isRequest: Bool
+    ) {
+        self.document = document
+        self.captures = captures
+        self.query = query
+        self.isRequest = isRequest
+        for shape in shapes {
+            do throws(MessageFault) {
+                try read(shape)
+            } catch {
+                faults.append(error)
+                if error == .tooManyMessages { return }
+            }
+        }
+    }
+
+    private mutating func read(_ shape: MessageShape) throws(MessageFault) {
+        var count = 0
+        for container in try places(shape.containers, from: document.root) {
+            for place in try places(shape.messages, from: container) {
+                count += 1
+                do throws(MessageFault) {
+                    guard let message = try message(shape, container, place) else { continue }
+                    guard seen.insert(message.text ?? message.content).inserted else { continue }
+                    guard messages.count < Self.messageLimit else { throw .tooManyMessages }
+                    messages.append(message)
+                } catch {
+                    guard error != .tooManyMessages, faults.count < Self.messageLimit else { throw .tooManyMessages }
+                    faults.append(error)
+                }
+            }
+        }
+        if isRequest, count == 0 { throw .noMessage }
+    }
+
+    /// One message; nothing where an answer holds something there that carries none.
+    private func message(
+        _ shape: MessageShape, _ container: JSONPlace, _ place: JSONPlace
+    ) throws(MessageFault) -> FoundMessage? {
+        let offset = document.range(place).lowerBound
+        guard let content = try shape.content.map({ path throws(MessageFault) in try one(path, from: place) }) ?? place,
+            document.kind(content) == .object
+        else {
+            if isRequest { throw .noText(at: offset) }
+            return nil
+        }
+        let text = try string(shape.text, in: content)
+        var also: [(index: Int, place: JSONPlace)] = []
+        for (index, path) in shape.also.enumerated() {
+            if let place = try one(path, from: content) { also.append((index, place)) }
+        }
+        let flag = try one(shape.flag, from: content)
+        let envelopePlace = try shape.envelope.flatMap { path throws(MessageFault) in try string(path, in: content) }
+        if isRequest, text == nil { throw .noText(at: offset) }
+        guard text != nil || envelopePlace != nil || !also.isEmpty else { return nil }
+        let written = shape.envelope == nil ? text : envelopePlace
+        return FoundMessage(
+            shape: shape, container: container, place: place, content: content,
+            conversation: try conversation(shape.conversation, container, place), text: text, also: also, flag: flag,
+            isFlagged: flag.flatMap(document.boolean) ?? false, envelopePlace: envelopePlace,
+            envelope: written.flatMap(envelope),
+            sender: try shape.sender.flatMap { path throws(MessageFault) in try name(path, in: place) },
+            recipients: try shape.recipients.map { path throws(MessageFault) in try names(path, in: place) },
+            remoteID: try shape.remoteID.flatMap { path throws(MessageFault) in try name(path, in: place) },
+            localID: try shape.localID.flatMap { path throws(MessageFault) in try name(path, in: place) })
+    }
+
+    // MARK: Parts
+
+    /// A string that can be read; nothing where there is none, or null.
+    private func string(_ path: JSONPath, in place: JSONPlace) throws(MessageFault) -> JSONPlace? {
+        guard let found = try one(path, from: place), !document.isNull(found) else { return nil }
+        let offset = document.range(found).lowerBound
+        guard document.kind(found) == .string else {
+            throw .wrongKind(path: path.text, found: document.kind(found), at: offset)
+        }
+        guard document.isText(found) else { throw .loneSurrogate(at: offset) }
+        return found
+    }
+
+    private func envelope(_ place: JSONPlace) -> [UInt8]? {
+        guard document.range(place).count > 2, let text = try? document.utf8(place) else { return nil }
+        return Base64.decode(text)
+    }
+
+    private func conversation(
+        _ source: ValueSource, _ container: JSONPlace, _ place: JSONPlace
+    ) throws(MessageFault) -> String {
+        guard let name = try value(source, container, place) else {
+            throw .noConversation(at: document.range(place).lowerBound)
+        }
+        return name
+    }
+
+    private func value(
+        _ source: ValueSource, _ container: JSONPlace, _ place: JSONPlace
+    ) throws(MessageFault) -> String? {
+        switch source {
+        case .message(let path): return try name(path, in: place)
+        case .container(let path): return try name(path, in: container)
+        case .containerName:
+            let text: String?
+            do throws(JSONReadError) {
+                text = try document.name(container)
+            } catch {
+                throw .loneSurrogate(at: document.range(container).lowerBound)
+            }
+            return try text.map { text throws(MessageFault) in try usable(text, "the container's name", container) }
+        case .capture, .query:
+            return try captures.value(source, query).map { text throws(MessageFault) in
+                try usable(text, "the request's target", place)
+            }
+        }
+    }
+
+    /// A name or id: a string, or a whole number.
+    private func name(_ path: JSONPath, in place: JSONPlace) throws(MessageFault) -> String? {
+        try one(path, from: place).flatMap { found throws(MessageFault) in try name(path, at: found) }
+    }
+
+    private func names(_ path: JSONPath, in place: JSONPlace) throws(MessageFault) -> [String] {
+        var names: [String] = []
+        for found in try places(path, from: place) {
+            if let name = try name(path, at: found) { names.append(name) }
+        }
+        return names
+    }
+
+    private func name(_ path: JSONPath, at place: JSONPlace) throws(MessageFault) -> String? {
+        try document.identifier(place, path.text)
+    }
+
+    private func usable(_ text: String, _ path: String, _ place: JSONPlace) throws(MessageFault) -> String {
+        guard FoundMessage.isUsable(text) else {
+            throw .unusableName(path: path, at: document.range(place).lowerBound)
+        }
+        return text
+    }
+
+    private func one(_ path: JSONPath, from place: JSONPlace) throws(MessageFault) -> JSONPlace? {
+        try document.one(path, from: place)
+    }
+
+    private func places(_ path: JSONPath, from place: JSONPlace) throws(MessageFault) -> [JSONPlace] {
+        do throws(JSONMatchError) {
+            return try document.places(path, from: place)
+        } catch {
+            switch error {
+            case .duplicateNames(let offset): throw .duplicateNames(at: offset)
+            case .tooManyPlaces: throw .tooManyMessages
+            }
+        }
+    }
+}
+
+extension JSONDocument {
+    /// The one place that a path leads to.
+    package func one(_ path: JSONPath, from place: JSONPlace? = nil) throws(MessageFault) -> JSONPlace? {
+        do throws(JSONMatchError) {
+            return try self.place(path, from: place)
+        } catch {
+            switch error {
+            case .duplicateNames(let offset): throw .duplicateNames(at: offset)
+            case .tooManyPlaces: throw .severalValues(path: path.text)
+            }
+        }
+    }
+
+    /// A name or an id as a text: a string, or a whole number; nothing for null.
+    ///
+    /// - Parameter path: how it was found, for the error.
+    package func identifier(_ place: JSONPlace, _ path: String) throws(MessageFault) -> String? {
+        let offset = range(place).lowerBound
+        switch kind(place) {
+        case .null: return nil
+        case .string:
+            guard let text = try? text(place) else { throw .loneSurrogate(at: offset) }
+            guard FoundMessage.isUsable(text) else { throw .unusableName(path: path, at: offset) }
+            return text
+        case .number:
+            guard let number = integer(place) else { throw .wrongKind(path: path, found: .number, at: offset) }
+            return String(number)
+        case let kind: throw .wrongKind(path: path, found: kind, at: offset)
+        }
+    }
+}
+
+extension FoundMessage {
+    /// Whether a text can be the name of something; see ``MessageFault/unusableName(path:at:)``.
+    package static func isUsable(_ name: String) -> Bool {
+        !name.isEmpty && name.utf8.count <= nameLimit
+            && name.unicodeScalars.allSatisfy {
+                $0.isASCII
+                    ? 0x21..<0x7F ~= $0.value
+                    : !$0.properties.isWhitespace && $0.properties.generalCategory != .control
+            }
+    }
+}
+
+extension Captures {
+    /// What a source says that stands in the request's target; nothing for other sources.
+    package func value(_ source: ValueSource, _ query: RequestQuery) -> String? {
+        switch source {
+        case .capture(let name): return self[name]
+        case .query(let name):
+            guard case .says(let text) = query[name] else { return nil }
+            return text
+        case .message, .container, .containerName: return nil
+        }
+    }
+}

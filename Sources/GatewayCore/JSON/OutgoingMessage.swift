@@ -1,0 +1,49 @@
+// A text that a client sends to a JSON backend: found, turned into what is sealed, and replaced by its envelope.
+
+import JSONCodec
+import NIOCore
+
+/// The one message of a request or of a WebSocket message.
+struct OutgoingMessage: Sendable {
+    let document: JSONDocument
+    let found: FoundMessage
+
+    var conversation: String { found.conversation }
+    /// What the client calls it, where it says so in the message.
+    var localID: String? { found.localID }
+    /// Whom it is for, where the message says so.
+    var recipients: [String] { found.recipients ?? [] }
+
+    /// Finds it.
+    ///
+    /// - Parameters:
+    ///   - captures: of the request's path.
+    ///   - query: of the request.
+    /// - Throws: ``MessageFault`` where there is not one message that can be read, and nothing else that somebody says.
+    init(
+        _ document: JSONDocument, _ shapes: [MessageShape], captures: Captures = Captures(),
+        query: RequestQuery = RequestQuery(nil)
+    ) throws(MessageFault) {
+        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: true)
+        if let fault = reading.faults.first { throw fault }
+        guard let found = reading.messages.first else { throw .noMessage }
+        guard reading.messages.count == 1 else { throw .tooManyMessages }
+        self.document = document
+        self.found = found
+    }
+
+    /// What is sealed of it.
+    func plaintext() throws(MessageFault) -> [UInt8] { try SealedContent(document, found).bytes }
+
+    /// The document with the envelope in it.
+    func sealed(_ envelope: [UInt8]) throws(MessageFault) -> ByteBuffer {
+        var edits = MessageEdits(document)
+        try edits.seal(found, envelope: envelope)
+        return try edits.apply()
+    }
+
+    /// Strings anywhere in the document that are local ids of this gateway: what an edit says that it edits.
+    var localReferences: [String] {
+        document.strings(of: LocalMessageID.length).filter(LocalMessageID.isOne)
+    }
+}

@@ -1,0 +1,43 @@
+import Envelope
+import Testing
+
+@testable import GatewayCore
+
+@Suite struct ContentKeyTests {
+    private func key(_ number: Int) -> ContentKey {
+        ContentKey(
+            message: MessageID(UInt64(number)), digest: EnvelopeDigest(of: [UInt8(number & 0xFF)]), expiresAt: 1,
+            bytes: [1])
+    }
+
+    @Test func memoryIsBoundedAndKeepsWhatIsUsed() {
+        var keys = RememberedKeys()
+        let limit = RememberedKeys.limit
+        for number in 0..<3 * limit {
+            keys.remember(key(number))
+            // One that is asked for all the time.
+            let used = keys.key(of: MessageID(7))
+            guard (used != nil) == (number >= 7), keys.count <= limit else {
+                Issue.record("after \(number)")
+                return
+            }
+        }
+        #expect(keys.count <= limit && keys.count > limit / 2)
+        #expect(keys.key(of: MessageID(8)) == nil)
+        #expect(keys.key(of: MessageID(UInt64(3 * limit - limit / 2))) != nil)
+        for _ in 0..<limit { keys.remember(key(5)) }
+        #expect(keys.key(of: MessageID(UInt64(3 * limit - 1))) != nil)
+    }
+
+    @Test func aDigestIsTheFirstHalf() {
+        // SHA-256 of "abc" (FIPS 180-4).
+        let digest = EnvelopeDigest(of: Array("abc".utf8))
+        #expect(
+            digest.bytes == [
+                0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
+            ])
+        #expect(EnvelopeDigest(digest.bytes) == digest)
+        #expect(EnvelopeDigest([1]) == nil)
+        #expect(EnvelopeDigest(digest.bytes + [0]) == nil)
+    }
+}

@@ -1,0 +1,166 @@
+import Envelope
+import Foundation
+import GatewayCore
+import NIOCore
+import Testing
+
+/// One request through the gateway, before a backend in memory.
+@Suite struct ExchangeTests {
+    let secret = "the canary sings"
+
+    @Test func hostedIsReadByMembersAndNotByTheBackend() throws {
+        let world = try JSONWorld(.hosted)
+        world.send("GET", "/me", as: "t-bob")
+        world.send("GET", "/c/pair", as: "t-bob")
+        let sent = try #require(
+            world.send(
+                "POST", "/c/pair", as: "t-alice",
+                #"{"id": "1", "text": "\#(secret)", "html":"<b>\#(secret)</b>", "n": 1.50}"#))
+        #expect(sent.status == 201)
+        #expect(sent["message_id"] == "m1")
+        #expect(!world.backend.hasHeard(secret))
+        let stored = try #require(world.backend.messages["pair"]?.first)
+        #expect(stored.body.contains(#""encrypted":true"#))
+        #expect(stored.body.contains(#""n": 1.50"#), "what is not about the message stays as it was")
+        #expect(!stored.body.contains("html"))
+        for _ in 0..<3 {
+            let read = try #require(world.send("GET", "/c/pair", as: "t-bob"))
+            #expect(read["messages[0].data.text"] == secret)
+            #expect(read["messages[0].data.html"] == "<b>\(secret)</b>")
+            #expect(read["messages[0].data.encrypted"] == nil)
+        }
+        #expect(world.environment.tally[.sentGateway] == 1)
+        #expect(world.environment.tally[.openedGateway] == 3)
+    }
+
+    @Test func observeChangesNoByteAndCounts() throws {
+        let world = try JSONWorld(.observe)
+        let body = #"{ "id":"1","text" : "\#(secret)","text2":1}"#
+        world.send("POST", "/c/pair", as: "t-alice", body)
+        #expect(world.backend.messages["pair"]?.first?.body == body)
+        let through = world.send("GET", "/c/pair", as: "t-bob")
+        #expect(through?.text == world.direct("GET", "/c/pair", as: "t-bob").text)
+        #expect(world.environment.tally[.sentPlaintext] == 1)
+        let rows = world.environment.observations.take(wall: 0)
+        #expect(rows.count == 1)
+    }
+
+    @Test func anOutsiderOfTwoIsRefusedAndNothingLeaves() throws {
+        let world = try JSONWorld(.hosted)
+        let sent = world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        #expect(sent?.status == 403)
+        #expect(sent?["error"] == "pawl_outsider")
+        #expect(!world.backend.hasHeard(secret))
+        #expect(world.backend.messages.isEmpty)
+    }
+
+    @Test func aRoomGoesOnWithOutsidersInIt() throws {
+        let world = try JSONWorld(.hosted)
+        let sent = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        #expect(sent?.status == 201)
+        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.direct("GET", "/c/all", as: "t-eve").text.contains(secret))
+    }
+
+    @Test(arguments: [
+        #"{"id":"1","txt":"the canary sings"}"#, #"{"id":"1","text":"a","text":"the canary sings"}"#,
+        "the canary sings",
+        #"["the canary sings"]"#, #"{"text":{"x":"the canary sings"}}"#, #"{"text":"\ud800 the canary sings"}"#,
+    ])
+    func whatCannotBeReadIsRefused(body: String) throws {
+        let world = try JSONWorld(.hosted)
+        let sent = world.send("POST", "/c/all", as: "t-alice", body)
+        #expect(sent?.status == 400)
+        #expect(!world.backend.hasHeard(secret))
+    }
+
+    @Test func unlabelledAndFilesAreRefusedUnderHostedAndPassUnderObserve() throws {
+        let hosted = try JSONWorld(.hosted)
+        #expect(hosted.send("POST", "/other", as: "t-alice", #"{"text":"x"}"#)?.status == 403)
+        #expect(hosted.send("POST", "/files", as: "t-alice", "x")?["error"] == "pawl_media")
+        #expect(hosted.send("POST", "/c/%61ll/../all", as: "t-alice", #"{"text":"x"}"#)?.status == 403)
+        let observe = try JSONWorld(.observe)
+        #expect(observe.send("POST", "/other", as: "t-alice", #"{"text":"x"}"#)?.status == 404)
+        #expect(observe.environment.tally[.unlabelled] == 1)
+    }
+
+    @Test func nobodyIsBelievedWhoHasNoCredential() throws {
+        let world = try JSONWorld(.hosted)
+        #expect(world.send("POST", "/c/all", #"{"text":"x"}"#)?.status == 401)
+        #expect(world.send("POST", "/c/all", as: "t-mallory", #"{"text":"x"}"#)?.status == 401)
+        #expect(world.backend.messages.isEmpty)
+    }
+
+    @Test func theSameRequestTwiceIsOneMessage() throws {
+        let world = try JSONWorld(.hosted)
+        world.backend.losesNextAnswer = true
+        let body = #"{"id":"1","text":"\#(secret)"}"#
+        #expect(world.send("POST", "/c/all", as: "t-alice", body) == nil, "it waits")
+        world.flushQueue()
+        let again = world.send("POST", "/c/all", as: "t-alice", body)
+        #expect(again?["message_id"] == "m1")
+        #expect(world.backend.messages["all"]?.count == 1)
+    }
+
+    @Test func plainTextIsMarkedThenWithheld() throws {
+        let world = try JSONWorld(.hosted)
+        _ = world.direct("POST", "/c/all", as: "t-eve", #"{"text":"from outside"}"#)
+        let before = world.send("GET", "/c/all?since=1", as: "t-bob")
+        #expect(before?["messages[0].data.text"] == "[not encrypted] from outside")
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        _ = world.direct("POST", "/c/all", as: "t-eve", #"{"text":"forged"}"#)
+        let live = world.send("GET", "/c/all?since=1", as: "t-bob")
+        #expect(live?["messages[1].data.text"] == secret)
+        #expect(live?.text.contains("forged") == false)
+        let history = world.send("GET", "/c/all", as: "t-bob")
+        #expect(history?["messages[2].data.text"] == "[not encrypted] forged")
+    }
+
+    @Test func anEnvelopeInAnotherPlaceOrUnderAnotherNameIsNotOpened() throws {
+        let world = try JSONWorld(.hosted)
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        let body = try #require(world.backend.messages["all"]?.first?.body)
+        world.backend.messages["pair"] = [.init(id: "x1", sender: "alice", body: body)]
+        world.backend.messages["all"]?.append(.init(id: "x2", sender: "eve", body: body))
+        let moved = world.send("GET", "/c/pair", as: "t-bob")
+        #expect(moved?.text.contains(secret) == false)
+        let renamed = world.send("GET", "/c/all", as: "t-bob")
+        #expect(renamed?["messages[0].data.text"] == secret)
+        #expect(renamed?["messages[1].data.text"]?.hasPrefix("[An encrypted message was withheld") == true)
+    }
+
+    @Test func aLatchedConversationStaysSealedUnderALowerPolicy() throws {
+        let world = try JSONWorld(.hosted)
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        world.environment.policies.update { $0.everyone = .observe }
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"2","text":"\#(secret) again"}"#)
+        #expect(!world.backend.hasHeard(secret))
+        #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[1].data.text"] == "\(secret) again")
+    }
+
+    @Test func requiredRefusesWhoCannotEncrypt() throws {
+        let world = try JSONWorld(.required)
+        world.send("GET", "/c/pair", as: "t-bob")
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"text":"\#(secret)"}"#)?["error"] == "pawl_required")
+        #expect(world.send("POST", "/c/all", as: "t-alice", #"{"text":"\#(secret)"}"#)?["error"] == "pawl_room")
+        #expect(!world.backend.hasHeard(secret))
+    }
+
+    @Test func answeredAtOnceAndDeletedBeforeItIsSent() throws {
+        var mapping = Mapping.lab
+        mapping.routes[0].answer = .atOnce(status: 202, body: #"{"message_id":"{local_id}","id":"{client_id}"}"#)
+        let world = try JSONWorld(.hosted, mapping: mapping)
+        world.queueIsOpen = false
+        let sent = try #require(world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#))
+        #expect(sent.status == 202)
+        #expect(sent["id"] == "1")
+        let local = try #require(sent["message_id"])
+        #expect(LocalMessageID.isOne(local))
+        #expect(world.send("DELETE", "/c/all/\(local)", as: "t-alice") == nil, "it waits behind the message")
+        #expect(world.waiting.count == 2)
+        #expect(world.writes[world.waiting[1]]?.references == [local])
+        #expect(world.writes[world.waiting[0]]?.creates == local)
+        let again = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        #expect(again?["message_id"] == local)
+    }
+}

@@ -1,0 +1,284 @@
+import DoubleRatchet
+import Envelope
+import Foundation
+import GatewayCore
+import JSONCodec
+import NIOCore
+import RequestQueue
+
+/// A gateway in memory before a simulated JSON backend: exchanges, vault and store, with a clock of its own.
+final class JSONWorld {
+    /// What a client gets.
+    struct Answer {
+        var status: Int
+        var text: String
+
+        /// A value in it, by a path.
+        subscript(_ path: String) -> String? {
+            guard let document = try? JSONDocument(ByteBuffer(string: text)),
+                let place = try? document.place(JSONPath(path))
+            else { return nil }
+            return (try? document.text(place)) ?? document.boolean(place).map { "\($0)" } ?? document.numberText(place)
+        }
+    }
+
+    let environment: JSONEnvironment
+    let backend: JSONBackend
+    let store: InMemoryStore
+    var vault: Vault<SeededSource>
+    var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    /// Writes that the queue has taken, by key, and those that wait for the backend.
+    var writes: [WriteToken: QueuedWrite] = [:]
+    var outcomes: [WriteToken: WriteOutcome] = [:]
+    private var keys: [String: WriteToken] = [:]
+    var waiting: [WriteToken] = []
+    /// Whether the queue sends at once what it takes.
+    var queueIsOpen = true
+    private var nextToken: UInt64 = 1
+    private let connection = ConnectionID(1)
+
+    init(
+        _ policy: Policy, mapping: Mapping = .lab, backend: JSONBackend = JSONBackend(),
+        store: InMemoryStore = InMemoryStore(), accounts: [String: Policy] = [:], retention: Int64? = nil
+    ) throws {
+        self.backend = backend
+        self.store = store
+        var snapshot = PolicySnapshot(everyone: policy)
+        for (name, policy) in accounts { snapshot.accounts[.services(name)] = policy }
+        let latches = LatchTable()
+        environment = JSONEnvironment(mapping: mapping, policies: PolicyTable(snapshot), latches: latches)
+        environment.accounts.adopt(try store.evidence(limit: 1000))
+        var changes: [StoreChange] = []
+        vault = try Vault(
+            network: "lab", carrier: .json, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: latches,
+            rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
+            random: SeededSource(seed: 1), wasDelivered: { _ in false }, changes: &changes)
+        if let retention { vault.historyRetention = retention }
+        _ = try store.commit([changes])
+    }
+
+    /// One request through the gateway; it ends when nothing is left to be done for it.
+    @discardableResult
+    func send(
+        _ method: String, _ target: String, as token: String? = nil, _ json: String = "",
+        fields: [(String, String)] = []
+    ) -> Answer? {
+        var headers = HeaderFields(fields.map { HeaderFields.Field($0.0, $0.1) })
+        headers.add("Host", "chat.example")
+        headers.add("User-Agent", "LabClient/1.0 (test)")
+        if let token { headers.add("Authorization", "Bearer \(token)") }
+        if !json.isEmpty { headers.add("Content-Type", "application/json") }
+        let exchange = RunningExchange(self, connection)
+        return exchange.run(RequestHead(method, target, headers: headers), ByteBuffer(string: json))
+    }
+
+    /// The same without the gateway.
+    func direct(_ method: String, _ target: String, as token: String? = nil, _ json: String = "") -> Answer {
+        var headers = HeaderFields()
+        if let token { headers.add("Authorization", "Bearer \(token)") }
+        guard let (head, body) = backend.answer(RequestHead(method, target, headers: headers), ByteBuffer(string: json))
+        else { return Answer(status: 0, text: "") }
+        return Answer(status: head.status, text: String(buffer: body))
+    }
+
+    // MARK: What exchanges ask for
+
+    func perform(_ job: VaultJob) -> [VaultReply] {
+        let batch = vault.perform([job], now: now)
+        let committed = try? store.commit(batch.groups)
+        return vault.settle(batch, committed: committed, now: now).map(\.reply)
+    }
+
+    func token(forKey key: String, of account: AccountID) -> WriteToken? { keys["\(account.text) \(key)"] }
+
+    func enqueue(_ write: QueuedWrite) -> WriteToken {
+        let key = write.idempotencyKey.map { "\(write.account.text) \($0)" }
+        if let key, let known = keys[key] { return known }
+        let token = WriteToken(high: 0, low: nextToken)
+        nextToken += 1
+        if let key { keys[key] = token }
+        writes[token] = write
+        waiting.append(token)
+        if queueIsOpen { flushQueue() }
+        return token
+    }
+
+    /// The queue sends what waits, in order, until the backend does not answer.
+    func flushQueue() {
+        while let token = waiting.first, let write = writes[token] {
+            var head = write.head
+            head.headers.fields += write.credential.fields.fields
+            guard let (answer, body) = backend.answer(head, write.body) else { return }
+            waiting.removeFirst()
+            outcomes[token] = .answered(answer, body)
+        }
+    }
+}
+
+/// One exchange and what it asks for.
+private final class RunningExchange {
+    private let world: JSONWorld
+    private var exchange: HTTPExchange
+    private var events: [ExchangeEvent] = []
+
+    init(_ world: JSONWorld, _ connection: ConnectionID) {
+        self.world = world
+        exchange = HTTPExchange(environment: world.environment, connection: connection)
+    }
+
+    func run(_ head: RequestHead, _ body: ByteBuffer) -> JSONWorld.Answer? {
+        var passed: (ResponseHead, ByteBuffer)?
+        events = [.request(head)]
+        while !events.isEmpty {
+            var actions: [ExchangeAction] = []
+            exchange.take(events.removeFirst(), at: world.now, &actions)
+            for action in actions {
+                switch action {
+                case .pass(let head):
+                    guard let (answer, body) = world.backend.answer(head, body) else {
+                        events.append(.upstreamFailed)
+                        continue
+                    }
+                    return JSONWorld.Answer(status: answer.status, text: String(buffer: body))
+                case .passRequest(let head): ask(head, body, &passed)
+                case .send(let head, let body): ask(head, body, &passed)
+                case .collectRequest(let limit):
+                    events.append(body.readableBytes > limit ? .requestTooLong : .requestBody(body))
+                case .passResponse(let head):
+                    return JSONWorld.Answer(status: head.status, text: String(buffer: passed?.1 ?? ByteBuffer()))
+                case .collectResponse(let limit):
+                    let body = passed?.1 ?? ByteBuffer()
+                    events.append(body.readableBytes > limit ? .responseTooLong : .responseBody(body))
+                case .respond(let head, let body):
+                    return JSONWorld.Answer(status: head.status, text: String(buffer: body))
+                case .look(let lookup):
+                    if let (head, body) = world.backend.answer(lookup.head, ByteBuffer()) {
+                        events.append(.found(lookup.id, head, body))
+                    } else {
+                        events.append(.notFound(lookup.id))
+                    }
+                case .submit(let job): events += world.perform(job).map { .vault($0) }
+                case .recall(let account, let key):
+                    let token = world.token(forKey: key, of: account)
+                    events.append(.recalled(token, creates: token.flatMap { world.writes[$0]?.creates }))
+                case .enqueue(let write): events.append(.enqueued(.success(world.enqueue(write))))
+                case .await(let token):
+                    if let outcome = world.outcomes[token] { events.append(.written(outcome)) }
+                case .wake: break
+                case .upgrade: return JSONWorld.Answer(status: 101, text: "")
+                }
+            }
+        }
+        return nil
+    }
+
+    private func ask(_ head: RequestHead, _ body: ByteBuffer, _ passed: inout (ResponseHead, ByteBuffer)?) {
+        passed = world.backend.answer(head, body)
+        events.append(passed.map { .response($0.0) } ?? .upstreamFailed)
+    }
+}
+
+/// A small chat: `POST /c/ROOM` with `{"id","text"}`, `GET /c/ROOM`, `GET /c/ROOM/members`, `GET /me`, and more that says nothing.
+final class JSONBackend {
+    struct Message {
+        var id: String
+        var sender: String
+        var body: String
+    }
+
+    /// Who is in which room.
+    var rooms: [String: [String]] = ["pair": ["alice", "bob"], "all": ["alice", "bob", "carol", "eve"]]
+    /// Tokens of people are their names behind `t-`.
+    var people: Set<String> = ["alice", "bob", "carol", "eve"]
+    var messages: [String: [Message]] = [:]
+    /// Everything that it has ever read.
+    var heard: [String] = []
+    var isUp = true
+    /// Takes the next write and breaks the connection before it answers.
+    var losesNextAnswer = false
+    private var known: [String: String] = [:]
+
+    func answer(_ head: RequestHead, _ body: ByteBuffer) -> (ResponseHead, ByteBuffer)? {
+        guard isUp else { return nil }
+        heard.append("\(head.method) \(head.target) \(String(buffer: body))")
+        let token = head.headers.first("Authorization") ?? ""
+        let name = String(token.dropFirst("Bearer t-".count))
+        guard token.hasPrefix("Bearer t-"), people.contains(name) else { return said(401, #"{"error":"who"}"#) }
+        let parts = head.path.split(separator: "/").map(String.init)
+        switch (head.method, parts.first, parts.count) {
+        case ("GET", "me", 1): return said(200, #"{"id":"\#(name)"}"#)
+        case ("GET", "c", 3) where parts[2] == "members":
+            let members = (rooms[parts[1]] ?? []).map { "\"\($0)\"" }.joined(separator: ",")
+            return said(200, #"{"members":[\#(members)]}"#)
+        case ("GET", "c", 2):
+            let list = (messages[parts[1]] ?? []).map { message in
+                #"{"message_id":"\#(message.id)","sender":"\#(message.sender)","data":\#(message.body)}"#
+            }
+            return said(200, #"{"messages":[\#(list.joined(separator: ", "))]}"#)
+        case ("POST", "c", 2):
+            let key = JSONWorld.Answer(status: 0, text: String(buffer: body))["id"].map { "\(name) \($0)" }
+            if let key, let id = known[key] { return said(200, #"{"message_id":"\#(id)"}"#) }
+            let id = "m\(messages.values.reduce(0) { $0 + $1.count } + 1)"
+            messages[parts[1], default: []].append(Message(id: id, sender: name, body: String(buffer: body)))
+            if let key { known[key] = id }
+            if losesNextAnswer {
+                losesNextAnswer = false
+                return nil
+            }
+            return said(201, #"{"message_id":"\#(id)"}"#)
+        case ("DELETE", "c", 3):
+            messages[parts[1]]?.removeAll { $0.id == parts[2] }
+            return said(204, "")
+        default: return said(404, #"{"error":"no such thing"}"#)
+        }
+    }
+
+    private func said(_ status: Int, _ text: String) -> (ResponseHead, ByteBuffer) {
+        (ResponseHead(status, headers: ["Content-Type": "application/json"]), ByteBuffer(string: text))
+    }
+
+    /// Whether it has ever seen these words.
+    func hasHeard(_ words: String) -> Bool { heard.contains { $0.contains(words) } }
+}
+
+extension Mapping {
+    /// For ``JSONBackend``.
+    static let lab: Mapping = {
+        func path(_ text: String) -> JSONPath {
+            guard let path = try? JSONPath(text) else { preconditionFailure("\(text) is no path") }
+            return path
+        }
+        func pattern(_ text: String) -> PathPattern {
+            guard let pattern = try? PathPattern(text) else { preconditionFailure("\(text) is no pattern") }
+            return pattern
+        }
+        let text = MessageShape(
+            containers: path("$"), messages: path("$"), conversation: .capture("conversation"), text: path("text"),
+            also: [path("html"), path("extra.note")], flag: path("encrypted"), localID: path("id"))
+        let list = MessageShape(
+            containers: path("$"), messages: path("messages[*]"), conversation: .capture("conversation"),
+            text: path("text"), also: [path("html"), path("extra.note")], flag: path("encrypted"),
+            sender: path("sender"),
+            remoteID: path("message_id"), content: path("data"))
+        return Mapping(
+            name: "lab",
+            account: AccountSource(credentials: [.header("Authorization")], target: "/me", name: path("id")),
+            members: MembersSource(target: "/c/{conversation}/members", accounts: path("members[*]"), areNames: false),
+            routes: [
+                Route(
+                    methods: ["POST"], path: pattern("/c/{conversation}"), label: .content, request: text,
+                    remoteID: path("message_id")),
+                Route(
+                    methods: ["GET"], path: pattern("/c/{conversation}"), query: [QueryCondition("since", .present)],
+                    label: .sync, response: [list]),
+                Route(methods: ["GET"], path: pattern("/c/{conversation}"), label: .history, response: [list]),
+                Route(
+                    methods: ["DELETE"], path: pattern("/c/{conversation}/{message}"), label: .control,
+                    conversation: .capture("conversation"), references: [.capture("message")]),
+                Route(methods: ["POST"], path: pattern("/files"), label: .media),
+                Route(methods: ["GET"], path: pattern("/me"), label: .passthrough),
+                Route(methods: ["GET"], path: pattern("/c/{conversation}/members"), label: .passthrough),
+            ])
+    }()
+}

@@ -1,0 +1,162 @@
+import Envelope
+import Foundation
+import GatewayCore
+import JSONCodec
+import NIOCore
+import Testing
+
+/// Messages of a WebSocket connection through the gateway, before a backend in memory.
+@Suite struct WebSocketTests {
+    /// One person's socket.
+    private final class Socket {
+        let world: JSONWorld
+        let name: String
+        private var session: WebSocketSession
+        var toBackend: [String] = []
+        var toClient: [String] = []
+        var closed: UInt16?
+        /// Answers of the vault that have not come yet.
+        var held: [VaultReply] = []
+        var holdsVault = false
+
+        init(_ world: JSONWorld, _ name: String) {
+            self.world = world
+            self.name = name
+            let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer t-\(name)"])
+            session = WebSocketSession(
+                environment: world.environment, connection: ConnectionID(9), account: .services(name),
+                credential: Credential(of: head, at: [.header("Authorization")]), host: "chat.example")
+        }
+
+        func say(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
+        func hear(_ text: String) { run(.fromBackend(ByteBuffer(string: text), isText: true)) }
+
+        func release() {
+            let replies = held
+            held = []
+            for reply in replies.reversed() { run(.vault(reply)) }
+        }
+
+        private func run(_ event: WebSocketEvent) {
+            var events = [event]
+            while !events.isEmpty {
+                var actions: [WebSocketAction] = []
+                session.take(events.removeFirst(), at: world.now, &actions)
+                for action in actions {
+                    switch action {
+                    case .toBackend(let bytes, _): toBackend.append(String(buffer: bytes))
+                    case .toClient(let bytes, _): toClient.append(String(buffer: bytes))
+                    case .look(let lookup):
+                        let answer = world.backend.answer(lookup.head, ByteBuffer())
+                        events.append(answer.map { .found(lookup.id, $0.0, $0.1) } ?? .notFound(lookup.id))
+                    case .submit(let job):
+                        let replies = world.perform(job)
+                        if holdsVault { held += replies } else { events += replies.map { .vault($0) } }
+                    case .wake: break
+                    case .close(let code, _): closed = code
+                    }
+                }
+            }
+        }
+    }
+
+    private static let mapping: Mapping = {
+        var mapping = Mapping.lab
+        func path(_ text: String) -> JSONPath {
+            guard let path = try? JSONPath(text) else { preconditionFailure("\(text) is no path") }
+            return path
+        }
+        let said = MessageShape(
+            containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
+            also: [path("html")], flag: path("encrypted"), localID: path("id"))
+        let heard = MessageShape(
+            containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
+            also: [path("html")], flag: path("encrypted"), sender: path("sender"), remoteID: path("message_id"))
+        mapping.frames = [
+            FrameRoute(direction: .fromClient, when: path(#"$[?type == "send"]"#), label: .content, shapes: [said]),
+            FrameRoute(direction: .fromClient, when: path(#"$[?type == "ping"]"#), label: .passthrough),
+            FrameRoute(direction: .fromBackend, when: path(#"$[?type == "message"]"#), label: .sync, shapes: [heard]),
+        ]
+        mapping.refusal.frame = #"{"type":"error","id":"{local_id}","error":"{code}","message":"{reason}"}"#
+        return mapping
+    }()
+
+    private func sent(_ text: String, room: String = "all") -> String {
+        #"{"type":"send","room":"\#(room)","id":"7","text":"\#(text)"}"#
+    }
+
+    /// As the backend gives it to the others.
+    private func relayed(_ frame: String, from name: String) -> String {
+        frame.replacingOccurrences(of: #""type":"send""#, with: #""type":"message","sender":"\#(name)""#)
+    }
+
+    @Test func saidByOneAndReadByAnother() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let (alice, bob) = (Socket(world, "alice"), Socket(world, "bob"))
+        alice.say(sent("the canary sings"))
+        let frame = try #require(alice.toBackend.first)
+        #expect(!frame.contains("canary"))
+        #expect(frame.contains(#""encrypted":true"#))
+        bob.hear(relayed(frame, from: "alice"))
+        #expect(bob.toClient == [relayed(sent("the canary sings"), from: "alice")])
+        bob.hear(relayed(frame, from: "eve"))
+        #expect(bob.toClient[1].contains("withheld"))
+    }
+
+    @Test func nothingOvertakesWhatWaitsForTheVault() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        alice.holdsVault = true
+        alice.say(sent("one"))
+        alice.say(sent("two"))
+        alice.say(#"{"type":"ping"}"#)
+        #expect(alice.toBackend.isEmpty)
+        alice.release()
+        #expect(alice.toBackend.count == 3)
+        #expect(alice.toBackend[2] == #"{"type":"ping"}"#)
+        let bob = Socket(world, "bob")
+        bob.holdsVault = true
+        for frame in alice.toBackend.prefix(2) { bob.hear(relayed(frame, from: "alice")) }
+        bob.hear(#"{"type":"pong"}"#)
+        #expect(bob.toClient.isEmpty)
+        bob.release()
+        #expect(bob.toClient.map { $0.contains("one") } == [true, false, false])
+        #expect(bob.toClient[1].contains("two"))
+    }
+
+    @Test(arguments: [
+        #"{"type":"other","text":"the canary sings"}"#, "the canary sings",
+        #"{"type":"send","room":"all","txt":"the canary sings"}"#,
+        #"{"type":"send","room":"all","text":"x","text":"the canary sings"}"#,
+        #"{"type":"send","text":"the canary sings"}"#,
+    ])
+    func whatNobodyCanReadIsRefusedAndTheRestGoesOn(frame: String) throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        alice.say(frame)
+        #expect(alice.toBackend.isEmpty)
+        #expect(alice.toClient.first?.contains(#""type":"error""#) == true)
+        alice.say(#"{"type":"ping"}"#)
+        #expect(alice.toBackend == [#"{"type":"ping"}"#])
+        let observe = try JSONWorld(.observe, mapping: Self.mapping)
+        let carol = Socket(observe, "carol")
+        carol.say(frame)
+        #expect(carol.toBackend == [frame])
+    }
+
+    @Test func anOutsiderOfTwoIsRefusedInTheBackendsWords() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        alice.say(sent("the canary sings", room: "pair"))
+        #expect(alice.toBackend.isEmpty)
+        #expect(alice.toClient.first?.contains(#""id":"7","error":"pawl_outsider""#) == true)
+    }
+
+    @Test func tooManyThatWaitCloseTheConnection() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        alice.holdsVault = true
+        for _ in 0...WebSocketSession.waitingLimit { alice.say(sent("x")) }
+        #expect(alice.closed == 1008)
+    }
+}

@@ -1,0 +1,134 @@
+// A vault over a store, with a clock of its own, for a backend that keeps what was said.
+
+import DoubleRatchet
+package import Envelope
+package import GatewayCore
+import Testing
+
+/// What was written, as a backend has it.
+package struct WrittenMessage: Sendable, Equatable {
+    package var text: [UInt8]
+    package var envelope: [UInt8]
+    package var id: MessageID
+    package var sender: AccountID
+    package var conversation: AccountID
+    package var isFirst: Bool
+
+    /// Nothing where the reply says that it was not written.
+    package init?(_ job: WriteJob, _ reply: VaultReply?) {
+        guard case .wrote(job.ticket, let envelope, let id, let isFirst)? = reply else { return nil }
+        (self.text, self.envelope, self.id, self.isFirst) = (job.plaintext, envelope, id, isFirst)
+        (sender, conversation) = (job.sender, job.conversation)
+    }
+
+    package var item: ReadJob.Item {
+        ReadJob.Item(envelope: envelope, sender: sender, conversation: conversation)
+    }
+
+    package var outcome: ReadOutcome { .text(text, sender: sender, protection: .gateway, message: id) }
+}
+
+/// The vault, and the steps that a test makes it do.
+package final class HistoryWorld {
+    package static let day: Int64 = 86_400_000
+
+    private let open: () throws -> any Store
+    private let carrier: Carrier
+    package private(set) var store: WatchedStore
+    private var vault: Vault<SystemRandomSource>!
+    package private(set) var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    package var retention: Int64 { didSet { vault.historyRetention = retention } }
+    private var ticket: UInt64 = 0
+    package let connection = ConnectionID(7)
+
+    /// - Parameter open: opens the same store each time.
+    package init(
+        retention: Int64 = 30 * HistoryWorld.day, carrier: Carrier = .json, _ open: @escaping () throws -> any Store
+    ) throws {
+        (self.open, self.retention, self.carrier) = (open, retention, carrier)
+        store = WatchedStore(InMemoryStore())
+        try restart()
+    }
+
+    /// The process ends and another begins.
+    package func restart(carrier: Carrier? = nil) throws {
+        vault = nil
+        store = WatchedStore(InMemoryStore())
+        store = WatchedStore(try open())
+        var changes: [StoreChange] = []
+        let latches = LatchTable()
+        vault = try Vault(
+            network: "lab", carrier: carrier ?? self.carrier,
+            sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
+            rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
+            random: SystemRandomSource(), wasDelivered: { _ in false }, changes: &changes)
+        vault.historyRetention = retention
+        _ = try store.commit([changes])
+    }
+
+    package func pass(_ milliseconds: Int64) {
+        now = Moment(monotonic: now.monotonic + milliseconds * 1_000_000, wall: now.wall + milliseconds)
+    }
+
+    // MARK: Jobs
+
+    /// Does jobs as one batch, as the vault's thread does.
+    @discardableResult
+    package func run(_ jobs: [VaultJob]) throws -> [VaultReply] {
+        let batch = perform(jobs)
+        guard !batch.groups.allSatisfy(\.isEmpty) else { return settle(batch, batch.groups.map { _ in nil }) }
+        return settle(batch, try? store.commit(batch.groups))
+    }
+
+    /// The first half of ``run(_:)``, and the other one.
+    package func perform(_ jobs: [VaultJob]) -> VaultBatch { vault.perform(jobs, now: now) }
+
+    package func settle(_ batch: VaultBatch, _ committed: [StoreError?]?) -> [VaultReply] {
+        vault.settle(batch, committed: committed, now: now).map(\.reply)
+    }
+
+    package func job(
+        _ text: [UInt8], by sender: AccountID, in conversation: AccountID, readers: [WriteJob.Reader] = []
+    ) -> WriteJob {
+        ticket += 1
+        return WriteJob(
+            connection: connection, ticket: ticket, sender: sender, conversation: conversation, plaintext: text,
+            readers: readers)
+    }
+
+    /// Writes messages as one batch.
+    ///
+    /// - Returns: what became of each, in order.
+    package func write(_ jobs: [WriteJob]) throws -> [Result<WrittenMessage, WriteFailure>] {
+        let replies = try run(jobs.map { .write($0) })
+        try #require(replies.count == jobs.count)
+        return try zip(jobs, replies).map { job, reply in
+            if let message = WrittenMessage(job, reply) { return .success(message) }
+            guard case .writeFailed(job.ticket, let reason) = reply else {
+                throw StoreError.corrupt("Another answer: \(reply)")
+            }
+            return .failure(reason)
+        }
+    }
+
+    package func write(
+        _ text: String, by sender: String = "alice", in room: String = "!room", readers: [WriteJob.Reader] = []
+    ) throws -> WrittenMessage {
+        let job = job(Array(text.utf8), by: AccountID(text: sender), in: .room(room), readers: readers)
+        return try write([job])[0].get()
+    }
+
+    package func read(_ items: [ReadJob.Item], by reader: String = "bob") throws -> [ReadOutcome] {
+        ticket += 1
+        let job = ReadJob(
+            connection: connection, ticket: ticket, reader: AccountID(text: reader), items: items)
+        guard case .read(ticket, let outcomes)? = try run([.read(job)]).first else {
+            throw StoreError.corrupt("No answer.")
+        }
+        return outcomes
+    }
+
+    package func read(_ messages: [WrittenMessage], by reader: String = "bob") throws -> [ReadOutcome] {
+        try read(messages.map(\.item), by: reader)
+    }
+}
