@@ -18,6 +18,7 @@ func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
+let nioWebSocket: Target.Dependency = .product(name: "NIOWebSocket", package: "swift-nio")
 let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
@@ -96,7 +97,11 @@ let package = Package(
             ],
             swiftSettings: settings),
         // What tests and benchmarks use.
-        .target(name: "PeerKit", path: "Tests/PeerKit", swiftSettings: settings),
+        .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
+        .executableTarget(
+            name: "ChatBackend",
+            dependencies: ["PeerKit", nioCore, nioPosix, nioHTTP1, nioWebSocket, argumentParser],
+            path: "Tests/ChatBackend", swiftSettings: settings),
         .target(
             name: "StoreConformance", dependencies: ["GatewayCore", "DoubleRatchet", "Envelope", "RequestQueue"],
             path: "Tests/StoreConformance", swiftSettings: settings),
@@ -133,8 +138,8 @@ let package = Package(
             "GatewayCoreTests",
             ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
-        tests("PeerKitTests", ["PeerKit"]),
-        tests("PeerTests", ["PeerKit", "pawl"], exclude: ["Golden/schema2.tar.gz"]),
+        tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
+        tests("PeerTests", ["PeerKit", "ChatBackend", "pawl"], exclude: ["Golden/schema2.tar.gz"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
         tests(

@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// A program that answers each line on its standard input with one line on its standard output.
+/// A program that takes lines on its standard input and says lines on its standard output.
 ///
 /// Both are one socket. Its standard error is this process's, so that what it complains of stands beside the failed test.
 package final class LinePeer {
@@ -9,6 +9,8 @@ package final class LinePeer {
     private let pid: Int32
     private let socket: Int32
     private var received: [UInt8] = []
+    /// So many bytes of them hold no end of a line.
+    private var searched = 0
 
     package init(_ program: String, _ arguments: [String] = []) throws {
         var ends: [Int32] = [0, 0]
@@ -29,9 +31,6 @@ package final class LinePeer {
             close(ends[0])
             throw PeerError("cannot start \(program): \(String(cString: strerror(result)))")
         }
-        // A peer that hangs fails its test and not the whole run.
-        var limit = timeval(tv_sec: 60, tv_usec: 0)
-        setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
         name = URL(fileURLWithPath: program).lastPathComponent
         self.pid = pid
         socket = ends[0]
@@ -44,13 +43,16 @@ package final class LinePeer {
         waitpid(pid, &status, 0)
     }
 
-    /// Says one line and answers with the words of the next one.
+    /// Says one line and answers with the words of the next one. A peer that hangs fails its test and not the whole run.
     package func ask(_ words: String...) throws -> [String] {
-        try send(Array((words.joined(separator: " ") + "\n").utf8))
-        return try line().split(separator: " ").map(String.init)
+        try say(words.joined(separator: " "))
+        guard let line = try line(within: .seconds(60)) else { throw PeerError("\(name) does not answer") }
+        return line.split(separator: " ").map(String.init)
     }
 
-    private func send(_ bytes: [UInt8]) throws {
+    /// Says one line.
+    package func say(_ line: String) throws {
+        let bytes = Array((line + "\n").utf8)
         var sent = 0
         while sent < bytes.count {
             let count = bytes[sent...].withUnsafeBytes {
@@ -61,16 +63,25 @@ package final class LinePeer {
         }
     }
 
-    private func line() throws -> String {
+    /// The next line; nothing where none comes in that time.
+    package func line(within timeout: Duration) throws -> String? {
+        let deadline = Deadline(timeout)
         while true {
-            if let end = received.firstIndex(of: UInt8(ascii: "\n")) {
+            if let end = received[searched...].firstIndex(of: UInt8(ascii: "\n")) {
                 let line = String(decoding: received[..<end], as: UTF8.self)
                 received.removeFirst(end + 1)
+                searched = 0
                 return line
+            }
+            searched = received.count
+            var entry = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+            guard poll(&entry, 1, deadline.milliseconds) > 0 else {
+                if deadline.hasPassed { return nil }
+                continue
             }
             var buffer = [UInt8](repeating: 0, count: 65536)
             let count = recv(socket, &buffer, buffer.count, 0)
-            guard count > 0 else { throw PeerError(count == 0 ? "\(name) ended" : "\(name) does not answer") }
+            guard count > 0 else { throw PeerError("\(name) ended") }
             received += buffer[..<count]
         }
     }

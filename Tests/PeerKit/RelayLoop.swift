@@ -9,6 +9,8 @@ final class RelayLoop: Sendable {
         var stallsServer = false
         var clientLimit: Int?
         var serverLimit: Int?
+        /// Answers that are lost, by what stands in the requests.
+        var losses: (mark: [UInt8], count: Int)?
         var tearsAll = false
         var refuses = false
         var clientRewriter: WireTap.Rewriter?
@@ -71,7 +73,7 @@ final class RelayLoop: Sendable {
             if now.stops || now.tearsAll { links.forEach { $0.tear() } }
             if now.stops { break }
             for link in links { link.inject(now.injections, isNewest: link === links.last) }
-            for link in links { link.relay(now, highWater: Self.highWater, record: record) }
+            for link in links { link.relay(now, highWater: Self.highWater, record: record, loses: loses) }
             forget(&links)
             accept(&links)
         }
@@ -107,6 +109,17 @@ final class RelayLoop: Sendable {
                 return state.recordings.count - 1
             }
             links.append(Link(id: id, client: client, server: server))
+        }
+    }
+
+    /// Whether the answer to this request is one of those to be lost.
+    private func loses(_ request: [UInt8]) -> Bool {
+        state.withLock { state in
+            guard let losses = state.losses, losses.count > 0, request.firstRange(of: losses.mark) != nil else {
+                return false
+            }
+            state.losses?.count -= 1
+            return true
         }
     }
 
@@ -148,6 +161,8 @@ private final class Link {
     }
 
     let id: Int
+    /// What the client has said since the server spoke last, while answers are to be lost.
+    private var request: [UInt8] = []
     private var client: Side
     private var server: Side
     private(set) var isOver = false
@@ -190,14 +205,25 @@ private final class Link {
 
     func relay(
         _ now: RelayLoop.State, highWater: Int,
-        record: (Int, WireTap.Direction, ArraySlice<UInt8>) -> Void
+        record: (Int, WireTap.Direction, ArraySlice<UInt8>) -> Void, loses: ([UInt8]) -> Bool
     ) {
         guard !isOver else { return }
+        var hears = false
         if !now.stallsClient, client.queue.count < highWater {
-            read(&client, limit: now.clientLimit, now.clientRewriter) { record(id, .fromClient, $0) }
+            read(&client, limit: now.clientLimit, now.clientRewriter) {
+                record(id, .fromClient, $0)
+                if now.losses != nil { request += $0 }
+            }
         }
         if !now.stallsServer, server.queue.count < highWater {
-            read(&server, limit: now.serverLimit, now.serverRewriter) { record(id, .fromServer, $0) }
+            read(&server, limit: now.serverLimit, now.serverRewriter) {
+                record(id, .fromServer, $0)
+                hears = true
+            }
+        }
+        if hears {
+            if loses(request) { return tear() }
+            request = []
         }
         write(&client, to: server.socket)
         write(&server, to: client.socket)

@@ -87,13 +87,8 @@ package final class WireTap: Sendable {
 
     /// True when the text went through in either direction, as it is or in Base64 or hexadecimal, at any alignment.
     package func shows(_ text: String) -> Bool {
-        let forms = Self.forms(of: Array(text.utf8))
-        return recordings.contains { recording in
-            [recording.fromClient, recording.fromServer].contains { bytes in
-                let haystack = Data(bytes)
-                return forms.contains { haystack.range(of: $0) != nil }
-            }
-        }
+        let search = PlaintextSearch(text)
+        return recordings.contains { search.finds(in: Data($0.fromClient)) || search.finds(in: Data($0.fromServer)) }
     }
 
     // MARK: Misbehaving
@@ -122,6 +117,17 @@ package final class WireTap: Sendable {
         loop.change { $0.refuses = refuses }
     }
 
+    /// The next so many answers to requests whose bytes show `mark` are lost, with their connection: the backend has done what it
+    /// was asked for, and nobody hears of it.
+    package func loseAnswers(_ count: Int = 1, to mark: String) {
+        loop.change { $0.losses = (Array(mark.utf8), count) }
+    }
+
+    /// How many more answers are to be lost.
+    package var answersToLose: Int {
+        loop.state.withLock { $0.losses?.count ?? 0 }
+    }
+
     /// Passes every line of that direction through `rewriter`; nil passes bytes on as they come.
     package func rewrite(_ direction: Direction, _ rewriter: Rewriter?) {
         loop.change { state in
@@ -132,18 +138,5 @@ package final class WireTap: Sendable {
     /// Says a line in the name of one side, between two lines of that side; on the newest connection if none is named.
     package func inject(_ line: String, _ direction: Direction, connection: Int? = nil) {
         loop.change { $0.injections.append((connection, direction, Array(line.utf8) + [13, 10])) }
-    }
-
-    private static func forms(of bytes: [UInt8]) -> [Data] {
-        var forms = [Data(bytes), Data(bytes.map { String(format: "%02x", Int($0)) }.joined().utf8)]
-        // in Base64 the characters at the edges also depend on the neighbours, so they are left out
-        for shift in 0..<3 where bytes.count >= 6 {
-            let encoded = Data([UInt8](repeating: 0, count: shift) + bytes).base64EncodedString()
-            let whole = (shift + bytes.count) / 3 * 4
-            // Four characters stand somewhere in any megabyte of envelopes, and prove nothing.
-            guard whole - (shift == 0 ? 0 : 4) >= 8 else { continue }
-            forms.append(Data(encoded.utf8.prefix(whole).dropFirst(shift == 0 ? 0 : 4)))
-        }
-        return forms
     }
 }

@@ -1,0 +1,58 @@
+import Glibc
+
+/// nginx as a reverse proxy on loopback, as people who compare it with the gateway would set it up.
+package final class Nginx {
+    private let scratch: ScratchDirectory
+    private let reservation: FreePort
+    private let process: ChildProcess
+
+    package var port: UInt16 { reservation.number }
+
+    /// Starts it in front of `backend`; ready when this returns. Connections to the backend are kept and used again.
+    package init(backend: UInt16, workers: Int = 1) throws {
+        scratch = try ScratchDirectory()
+        reservation = try FreePort()
+        let path = try scratch.write("nginx.conf", Self.configuration(reservation.number, backend, workers))
+        process = try ChildProcess("nginx", ["-p", scratch.path, "-c", path, "-e", "stderr", "-g", "daemon off;"])
+        try process.waitUntilListening(reservation.number)
+    }
+
+    deinit {
+        process.stop()
+    }
+
+    /// All paths are below the prefix, so that nobody has to be root, and nothing of the distribution's own is used.
+    private static func configuration(_ port: UInt16, _ backend: UInt16, _ workers: Int) -> String {
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \($0);" }
+        return """
+            \(getuid() == 0 ? "user root;" : "")
+            worker_processes \(workers);
+            pid nginx.pid;
+            events { worker_connections 8192; }
+            http {
+                access_log off;
+                \(temporary.joined(separator: "\n    "))
+                client_max_body_size 64m;
+                keepalive_requests 1000000;
+                map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
+                upstream backend {
+                    server 127.0.0.1:\(backend);
+                    keepalive 64;
+                    keepalive_requests 1000000;
+                }
+                server {
+                    listen 127.0.0.1:\(port);
+                    location / {
+                        proxy_pass http://backend;
+                        proxy_http_version 1.1;
+                        proxy_set_header Host $http_host;
+                        proxy_set_header Upgrade $http_upgrade;
+                        proxy_set_header Connection $connection_upgrade;
+                        proxy_read_timeout 1h;
+                    }
+                }
+            }
+
+            """
+    }
+}
