@@ -3,12 +3,19 @@ package struct ConfigurationError: Error, Sendable, Equatable {
     /// What is wrong; never empty.
     package let problems: [Problem]
 
+    /// - Parameter problems: at least one.
+    package init(problems: [Problem]) { self.problems = problems }
+
+    init(_ code: Code, _ message: String) { self.init(problems: [Problem(code: code, message: message)]) }
+
     /// One thing that is wrong, in words for the operator. It never repeats a secret.
     package struct Problem: Sendable, Equatable {
         /// What to switch on.
         package let code: Code
         /// What was found where, what is expected, and an example.
         package let message: String
+
+        package init(code: Code, message: String) { (self.code, self.message) = (code, message) }
     }
 
     /// The kinds of problems.
@@ -90,7 +97,7 @@ extension ConfigurationError.Problem {
 }
 
 /// A text as it may stand in a message: in quotes, without control characters, and not endless.
-func quoted(_ text: String) -> String {
+package func quoted(_ text: String) -> String {
     let limit = 100
     var shown = ""
     for scalar in text.unicodeScalars.prefix(limit) {

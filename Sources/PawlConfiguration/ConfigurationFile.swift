@@ -20,41 +20,16 @@ struct ConfigurationFile {
 
     init(path: String) throws(ConfigurationError) {
         self.path = path
-        let content: ConfigurationBytes
-        do throws(ConfigurationBytes.Failure) {
-            content = try ConfigurationBytes(path: path, limit: ConfigurationBytes.configurationLimit)
-        } catch {
-            switch error {
-            case .unreadable(let reason):
-                throw Self.error(.unreadable, "the configuration \(path) cannot be read: \(reason)")
-            case .tooLarge:
-                throw Self.error(
-                    .tooLarge, "\(path) is larger than 1 MiB, the limit of a configuration; is it the right file?")
-            }
-        }
-        guard let yaml = String(validating: content.bytes, as: UTF8.self) else {
-            throw Self.error(.syntax, "\(path) is not UTF-8 text; is it the right file?")
-        }
-        let root: Node?
-        do {
-            root = try Parser(yaml: yaml, encoding: .utf8).singleRoot()
-        } catch {
-            throw ConfigurationError(problems: [Self.problem(error, path: path)])
-        }
-        switch root {
+        switch try YAMLFile.root(path: path, called: "configuration") {
         case .none: break
         case .mapping(let mapping)?: self.walk(mapping, below: "")
         case .some(let node) where Self.isNull(node): break
         case .some(let node):
-            throw Self.error(
+            throw ConfigurationError(
                 .syntax,
                 "\(path) holds \(Self.shape(of: node)) at its top; expected keys, for example `policy: "
                     + "observe`")
         }
-    }
-
-    private static func error(_ code: ConfigurationError.Code, _ message: String) -> ConfigurationError {
-        ConfigurationError(problems: [.init(code: code, message: message)])
     }
 }
 
@@ -152,10 +127,7 @@ extension ConfigurationFile {
         self.problems.append(.init(code: code, message: message))
     }
 
-    private static func isNull(_ node: Node) -> Bool {
-        guard let scalar = node.scalar, scalar.style == .plain else { return false }
-        return ["", "~", "null", "Null", "NULL"].contains(scalar.string)
-    }
+    private static func isNull(_ node: Node) -> Bool { YAMLFile.isNull(node) }
 
     private static func words(for node: Node) -> String {
         switch node {
@@ -171,38 +143,6 @@ extension ConfigurationFile {
         case .sequence: "a list"
         case .scalar: Self.isNull(node) ? "without a value" : "a text"
         case .alias: "an alias"
-        }
-    }
-}
-
-// MARK: - What the parser says
-
-extension ConfigurationFile {
-    /// Puts the parser's words into a sentence, without the lines of the file that it would quote: one may hold a
-    /// password.
-    private static func problem(_ error: any Error, path: String) -> ConfigurationError.Problem {
-        func syntax(_ line: Int, _ column: Int?, _ what: String) -> ConfigurationError.Problem {
-            let column = column.map { " column \($0)" } ?? ""
-            return .init(code: .syntax, message: "\(path) line \(line)\(column) is not YAML: \(what)")
-        }
-        switch error as? YamlError {
-        case .scanner(let context, let problem, let mark, _), .parser(let context, let problem, let mark, _):
-            // What is not closed begins elsewhere, and that is where to look.
-            let begin = context.map { $0.mark.line == mark.line ? $0.text : "\($0.text) of line \($0.mark.line)" }
-            return syntax(mark.line, mark.column, [begin, problem].compactMap(\.self).joined(separator: ", "))
-        case .composer(let context, let problem, let mark, _):
-            return syntax(mark.line, mark.column, [context?.text, problem].compactMap(\.self).joined(separator: ", "))
-        case .reader(let problem, let offset, _, let yaml):
-            let line = yaml.prefix(offset ?? 0).count { $0.isNewline } + 1
-            return syntax(line, nil, problem)
-        case .duplicatedKeysInMapping(let duplicates, let context):
-            let names = duplicates.map(quoted).joined(separator: " and ")
-            return .init(
-                code: .duplicateKey,
-                message: "\(names) is written more than once in \(path), for the first time in line "
-                    + "\(context.mark.line); keep one")
-        default:
-            return .init(code: .syntax, message: "\(path) is not YAML")
         }
     }
 }

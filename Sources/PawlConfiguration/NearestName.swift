@@ -1,5 +1,5 @@
 /// Finds the name that was probably meant.
-enum NearestName {
+package enum NearestName {
     /// Longer words are not compared: no name is so long, and the comparison takes time.
     static let wordLimit = 64
 
@@ -7,7 +7,7 @@ enum NearestName {
     ///
     /// A word of one part is compared with the last part of each name too, so that `burst` finds
     /// `upstream.flood.burst`; a whole name wins where both are equally close.
-    static func of(_ word: String, among names: some Sequence<String>) -> String? {
+    package static func of(_ word: String, among names: some Sequence<String>) -> String? {
         guard word.utf8.count <= self.wordLimit else { return nil }
         let word = word.lowercased()
         var best: (name: String, rank: (Int, Int))?

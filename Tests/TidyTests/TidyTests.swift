@@ -38,6 +38,7 @@ import Testing
             "RequestQueue", "AsyncHTTPClient", "NIOCore", "NIOPosix", "NIOHTTP1", "NIOSSL", "Foundation", "Dispatch",
             "Synchronization",
         ],
+        "MappingFile": ["GatewayCore", "JSONCodec", "PawlConfiguration", "NIOCore"],
         "PawlConfiguration": ["Configuration", "Yams", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
     ]
 

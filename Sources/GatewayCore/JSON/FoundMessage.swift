@@ -16,8 +16,8 @@ package struct FoundMessage: Sendable {
     package let conversation: String
     /// The text; nothing in a message that has none, which is one because of its other parts.
     package let text: JSONPlace?
-    /// What is sealed together with the text, as far as it is there, by its number in ``MessageShape/also``.
-    package let also: [(index: Int, place: JSONPlace)]
+    /// What is sealed together with the text, as far as it is there, by its path.
+    package let also: [SealedPart]
     package let flag: JSONPlace?
     /// Whether the flag says so, which proves nothing.
     package let isFlagged: Bool
@@ -31,6 +31,48 @@ package struct FoundMessage: Sendable {
     package let recipients: [String]?
     package let remoteID: String?
     package let localID: String?
+}
+
+/// Something that is sealed together with a text.
+package struct SealedPart: Equatable, Sendable {
+    /// As it is written in the mapping; of a member that is sealed because all are, the path to it.
+    package let path: String
+    package let place: JSONPlace
+}
+
+extension MessageShape {
+    /// What is sealed of an object besides its text.
+    package func parts(of object: JSONPlace, in document: JSONDocument) throws(MessageFault) -> [SealedPart] {
+        var parts: [SealedPart] = []
+        for path in also {
+            if let place = try document.one(path, from: object) {
+                parts.append(SealedPart(path: path.text, place: place))
+            }
+        }
+        guard kept != nil else { return parts }
+        let offset = document.range(object).lowerBound
+        guard !document.hasDuplicateNames(object) else { throw .duplicateNames(at: offset) }
+        for place in document.children(object) {
+            guard let name = try? document.name(place) else { throw .loneSurrogate(at: offset) }
+            if takesMember(name) { parts.append(SealedPart(path: JSONPath.text(ofMember: name), place: place)) }
+        }
+        return parts
+    }
+
+    /// Where something that was sealed belongs; nothing where the mapping names no such place.
+    func path(ofSealed text: String) -> JSONPath? {
+        if let path = also.first(where: { $0.text == text }) { return path }
+        guard let path = try? JSONPath(text), let names = path.memberNames, names.count == 1, takesMember(names[0])
+        else { return nil }
+        return path
+    }
+
+    /// Whether a member is sealed because all are.
+    private func takesMember(_ name: String) -> Bool {
+        guard let kept, !kept.contains(name) else { return false }
+        return name != text.firstMember && name != flag.firstMember && name != envelope?.firstMember
+            && !also.contains { $0.firstMember == name }
+    }
 }
 
 /// Why a message cannot be read or changed. The fault of whoever wrote it, or of the mapping.

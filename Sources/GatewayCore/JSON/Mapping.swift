@@ -195,6 +195,8 @@ package struct MessageShape: Sendable, Equatable {
     package var text: JSONPath
     /// What is sealed together with the text, and taken out of the message.
     package var also: [JSONPath]
+    /// Where this is said, every member of the object is sealed but these and those that the paths here lead into.
+    package var kept: Set<String>?
     /// The mark that the message is encrypted.
     package var flag: JSONPath
     /// Where the envelope goes; in the place of the text where nothing is said.
@@ -212,9 +214,11 @@ package struct MessageShape: Sendable, Equatable {
     package init(
         containers: JSONPath, messages: JSONPath, conversation: ValueSource, text: JSONPath, also: [JSONPath] = [],
         flag: JSONPath, envelope: JSONPath? = nil, fallback: String = "", sender: JSONPath? = nil,
-        recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil, content: JSONPath? = nil
+        recipients: JSONPath? = nil, remoteID: JSONPath? = nil, localID: JSONPath? = nil, content: JSONPath? = nil,
+        kept: Set<String>? = nil
     ) {
         self.content = content
+        self.kept = kept
         self.containers = containers
         self.messages = messages
         self.conversation = conversation

@@ -22,7 +22,7 @@ package struct MessageEdits: Sendable {
         var base64: [UInt8] = []
         base64.reserveCapacity(Base64.encodedLength(envelope.count))
         Base64.encode(envelope[...], into: &base64)
-        for (_, place) in message.also { edits.remove(place) }
+        for part in message.also { edits.remove(part.place) }
         try set(message.shape.flag, message.flag, to: .boolean(true), in: message)
         if let path = message.shape.envelope {
             edits.replace(text, with: .string(message.shape.fallback))
@@ -37,13 +37,11 @@ package struct MessageEdits: Sendable {
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
         guard let text = content.values.first?.value else { throw .malformedContent }
         try set(message.shape.text, message.text, to: text, in: message)
-        for (index, path) in message.shape.also.enumerated() {
-            let place = message.also.first { $0.index == index }?.place
-            if let value = content.values.dropFirst().first(where: { $0.path == path.text })?.value {
-                try set(path, place, to: value, in: message)
-            } else if let place {
-                edits.remove(place)
-            }
+        let values = content.values.dropFirst()
+        for part in message.also where !values.contains(where: { $0.path == part.path }) { edits.remove(part.place) }
+        for (name, value) in values {
+            guard let path = message.shape.path(ofSealed: name) else { continue }
+            try set(path, message.also.first { $0.path == name }?.place, to: value, in: message)
         }
         takeEnvelope(message)
     }
@@ -51,7 +49,7 @@ package struct MessageEdits: Sendable {
     /// Puts words of the gateway in the place of the message.
     package mutating func replace(_ message: FoundMessage, with words: String) throws(MessageFault) {
         try set(message.shape.text, message.text, to: .string(words), in: message)
-        for (_, place) in message.also {
+        for place in message.also.map(\.place) {
             // a whole content in the message, as that of an edit, says the same words; anything else goes
             if let inner = try innerText(message, place) {
                 edits.replace(inner, with: .string(words))
@@ -66,7 +64,7 @@ package struct MessageEdits: Sendable {
     /// Puts words of the gateway in front of the text, and of every other form of it.
     package mutating func mark(_ message: FoundMessage, with words: String) throws(MessageFault) {
         if let text = message.text { try mark(text, words) }
-        for (_, place) in message.also {
+        for place in message.also.map(\.place) {
             if document.kind(place) == .string {
                 try mark(place, words)
             } else if document.kind(place) == .object {
@@ -138,11 +136,7 @@ package struct MessageEdits: Sendable {
     }
 
     private func innerAlso(_ message: FoundMessage, _ object: JSONPlace) throws(MessageFault) -> [JSONPlace] {
-        var places: [JSONPlace] = []
-        for path in message.shape.also {
-            if let place = try document.one(path, from: object) { places.append(place) }
-        }
-        return places
+        try message.shape.parts(of: object, in: document).map(\.place)
     }
 }
 

@@ -76,10 +76,7 @@ package struct MessageReading: Sendable {
             return nil
         }
         let text = try string(shape.text, in: content)
-        var also: [(index: Int, place: JSONPlace)] = []
-        for (index, path) in shape.also.enumerated() {
-            if let place = try one(path, from: content) { also.append((index, place)) }
-        }
+        let also = try shape.parts(of: content, in: document)
         let flag = try one(shape.flag, from: content)
         let envelopePlace = try shape.envelope.flatMap { path throws(MessageFault) in try string(path, in: content) }
         if isRequest, text == nil { throw .noText(at: offset) }

@@ -18,7 +18,7 @@ package struct SealedContent: Equatable, Sendable {
         guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
         values =
             [(message.shape.text.text, JSONFragment(document, text))]
-            + message.also.map { (message.shape.also[$0.index].text, JSONFragment(document, $0.place)) }
+            + message.also.map { ($0.path, JSONFragment(document, $0.place)) }
     }
 
     /// Reads what was sealed. It comes from one of our own, so anything else is a fault.

@@ -49,13 +49,15 @@ extension Mapping {
 func shape(
     _ messages: String = "$", containers: String = "$", conversation: ValueSource = .capture("c"),
     content: String? = nil, envelope: String? = nil, sender: String? = nil, recipients: String? = nil,
-    flag: String = "encrypted", also: [String] = ["html", "\"m.new\""]
+    flag: String = "encrypted", also: [String] = ["html", "\"m.new\""],
+    kept: Set<String>? = nil
 ) throws -> MessageShape {
     MessageShape(
         containers: try path(containers), messages: try path(messages), conversation: conversation,
         text: try path("body"), also: try also.map(path), flag: try path(flag), envelope: try envelope.map(path),
         fallback: "Encrypted message.", sender: try sender.map(path), recipients: try recipients.map(path),
-        remoteID: try path("id"), localID: try path("txn"), content: try content.map(path))
+        remoteID: try path("id"), localID: try path("txn"), content: try content.map(path),
+        kept: kept)
 }
 
 /// Why a text is no mapping's path; nothing where it is one.

@@ -117,6 +117,40 @@ import Testing
         }
     }
 
+    /// Where the mapping says what stays instead of what goes, nothing that it does not know reaches the backend, and
+    /// nothing that the backend puts there reaches the reader.
+    @Test func everythingButWhatIsKeptIsSealed() throws {
+        let strict = try shape(envelope: "p.envelope", flag: "p.flag", also: ["deep.html"], kept: ["kind", "a.b"])
+        let (output, content) = try Self.sealed(
+            #"{"kind":"t","body":"hi","new":{"x":1},"a.b":1,"we.ird \"":2,"deep":{"html":"h","k":1},"p":{"o":1}}"#,
+            strict)
+        #expect(
+            output == #"{"kind":"t","body":"Encrypted message.","a.b":1,"deep":{"k":1},"#
+                + #""p":{"o":1,"flag":true,"envelope":"AQID+g"}}"#)
+        #expect(content.values.map(\.path) == ["body", "deep.html", "new", #""we.ird \"""#])
+        let bytes = String(decoding: content.bytes, as: UTF8.self)
+        #expect(
+            try Self.opened(
+                #"{"kind":"t","body":"","evil":"x","new":2,"p":{"envelope":"AQID+g"}}"#, strict, bytes)
+                == #"{"kind":"t","body":"hi","we.ird \"":2,"new":{"x":1},"p":{},"deep":{"html":"h"}}"#)
+        // a name that the mapping keeps, or that leads elsewhere, comes from no client's text
+        #expect(
+            try Self.opened(
+                #"{"kind":"t","body":"AQ","p":{"envelope":"AQID"}}"#, strict,
+                #"{"body":"x","kind":"evil","p":1,"deep":1,"new.x":1,"$":1}"#)
+                == #"{"kind":"t","body":"x","p":{}}"#)
+        #expect(throws: MessageFault.loneSurrogate(at: 0)) {
+            let source = try document(#"{"body":"x","\ud800":1}"#)
+            let reading = MessageReading(source, [strict], captures: ["c": "r"], isRequest: true)
+            if let fault = reading.faults.first { throw fault }
+        }
+        #expect(
+            try Self.edited(#"{"kind":"t","body":"* x","new":{"body":"x","z":"y","kind":"u"},"z":1}"#, strict) {
+                try $0.replace($1, with: "words")
+                _ = $2
+            } == #"{"kind":"t","body":"words","new":{"body":"words","kind":"u"}}"#)
+    }
+
     @Test func aTextThatTheBackendDroppedComesBack() throws {
         let own = try shape(envelope: "envelope")
         #expect(

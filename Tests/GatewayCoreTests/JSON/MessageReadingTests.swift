@@ -27,7 +27,7 @@ import Testing
         #expect(message.localID == "7")
         #expect(message.remoteID == nil && message.sender == nil && message.recipients == nil)
         #expect(message.flag != nil && !message.isFlagged)
-        #expect(message.also.map(\.index) == [0, 1])
+        #expect(message.also.map(\.path) == ["html", "\"m.new\""])
         let content = try SealedContent(source, message)
         #expect(
             String(decoding: content.bytes, as: UTF8.self)

@@ -1,0 +1,165 @@
+// A mapping as an operator writes it. The grammar is told in config/mappings/README.md; in short:
+//
+//     name: NAME
+//     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH}
+//     members: {ask: GET TARGET, accounts: [names of] PATH}
+//     content: {text: PATH, also: [PATH, ...] | everything but [NAME, ...], flag: PATH, envelope: PATH, fallback: WORDS}
+//     messages: {SHAPE: {...}, ...}
+//     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
+//     frames: {from client: {CONDITION: LABEL [SHAPES], ...}, from backend: {...}}
+//     refusal: {status: NUMBER, content_type: TYPE, body: JSON}
+
+package import GatewayCore
+package import PawlConfiguration
+
+/// Reading a mapping from its file.
+package enum MappingFile {
+    /// Reads a mapping.
+    ///
+    /// - Throws: everything that is wrong with it, not only the first thing.
+    package static func read(path: String) throws(ConfigurationError) -> Mapping {
+        let tree = try self.tree(path)
+        var reader = MappingReader(path: path)
+        let mapping = reader.mapping(tree)
+        guard let mapping, reader.problems.isEmpty else {
+            throw ConfigurationError(problems: reader.problems)
+        }
+        return mapping
+    }
+
+    /// What YAML takes for something else is what people stumble over first.
+    private static func tree(_ path: String) throws(ConfigurationError) -> ConfigurationTree {
+        do throws(ConfigurationError) {
+            return try ConfigurationTree(path: path, called: "mapping")
+        } catch {
+            let hint = "; a path that begins with * or [, or stands in a list and has them in it, is put in quotes"
+            throw ConfigurationError(
+                problems: error.problems.map { problem in
+                    guard problem.code == .syntax else { return problem }
+                    return .init(code: problem.code, message: problem.message + hint)
+                })
+        }
+    }
+}
+
+/// Reads the tree of a mapping, and gathers what is wrong with it.
+struct MappingReader {
+    /// Ours: routes of a mapping, those counted that alternatives in a path stand for. Matrix has some hundreds.
+    static let routeLimit = 2048
+    /// Ours: shapes of a mapping, those counted that lists of paths stand for.
+    static let shapeLimit = 1024
+    /// Ours: kinds of frames.
+    static let frameLimit = 1024
+    /// Ours: characters of words for people.
+    static let textLimit = 4096
+
+    let path: String
+    private(set) var problems: [ConfigurationError.Problem] = []
+    /// What the messages' parts are called, where nothing else is said.
+    var content: ContentKeys?
+    /// The shapes by their name, each with its line.
+    var shapes: [String: [MessageShape]] = [:]
+    var shapeLines: [String: Int] = [:]
+    var usedShapes: Set<String> = []
+
+    init(path: String) { self.path = path }
+
+    /// Keys at the top, in the order in which they are written in examples.
+    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal"]
+
+    mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
+        guard let keys = map(tree, "the mapping", Self.keys, needs: ["name", "account", "routes"]) else { return nil }
+        let name = keys["name"].flatMap { word($0, "name", "a name without spaces: name: matrix", limit: 64) }
+        let account = keys["account"].flatMap { self.account($0) }
+        let members = keys["members"].flatMap { self.members($0) }
+        content = keys["content"].flatMap { self.content($0, "content") }
+        if let tree = keys["messages"] { messages(tree) }
+        let routes = keys["routes"].map { self.routes($0) } ?? []
+        let frames = keys["frames"].map { self.frames($0) } ?? []
+        let refusal = keys["refusal"].flatMap { self.refusal($0) } ?? RefusalForm()
+        for (name, line) in shapeLines.sorted(by: { $0.value < $1.value }) where !usedShapes.contains(name) {
+            wrong("`messages.\(name)`", line, "is named by no route and no frame; name it there, or take it out")
+        }
+        guard let name, let account else { return nil }
+        return Mapping(
+            name: name, account: account, members: members, routes: routes, frames: frames, refusal: refusal)
+    }
+
+    // MARK: Problems
+
+    /// Says that something in a line is wrong: "`KEY` in FILE line 3 is ...; expected ...".
+    mutating func wrong(
+        _ what: String, _ line: Int, _ words: String, code: ConfigurationError.Code = .wrongValue
+    ) {
+        problems.append(
+            .init(code: code, message: "\(what) in \(path) line \(line)\(words.hasPrefix(";") ? "" : " ")\(words)"))
+    }
+
+    // MARK: Shapes of YAML
+
+    /// The keys of a map, those that are known; what is unknown or missing is a problem.
+    mutating func map(
+        _ tree: ConfigurationTree, _ place: String, _ known: [String], needs: [String] = []
+    ) -> [String: ConfigurationTree]? {
+        guard case .map(let members) = tree.value else {
+            let words = known.map { "`\($0):`" }.joined(separator: ", ")
+            wrong(place, tree.line, "is \(tree.words); expected keys below it: \(words)", code: .wrongType)
+            return nil
+        }
+        var found: [String: ConfigurationTree] = [:]
+        for (key, value) in members {
+            if known.contains(key) {
+                found[key] = value
+            } else {
+                let hint = NearestName.of(key, among: known).map { "did you mean `\($0)`?" }
+                let all = "there are " + known.map { "`\($0)`" }.joined(separator: ", ")
+                wrong("unknown key \(quoted(key)) of \(place)", value.line, "; \(hint ?? all)", code: .unknownKey)
+            }
+        }
+        for key in needs where found[key] == nil {
+            wrong(place, tree.line, "has no `\(key)`; write `\(key):`", code: .conflict)
+        }
+        return found
+    }
+
+    /// The members of a map whose keys are the operator's own.
+    mutating func entries(
+        _ tree: ConfigurationTree, _ place: String, _ example: String
+    ) -> [(key: String, value: ConfigurationTree)] {
+        if case .map(let members) = tree.value { return members }
+        wrong(place, tree.line, "is \(tree.words); expected lines below it, for example `\(example)`", code: .wrongType)
+        return []
+    }
+
+    mutating func text(_ tree: ConfigurationTree, _ place: String, _ expected: String) -> String? {
+        guard case .text(let text) = tree.value else {
+            wrong("`\(place)`", tree.line, "is \(tree.words); expected \(expected)", code: .wrongType)
+            return nil
+        }
+        guard text.unicodeScalars.count <= Self.textLimit else {
+            wrong("`\(place)`", tree.line, "is longer than \(Self.textLimit) characters")
+            return nil
+        }
+        return text
+    }
+
+    /// A text without spaces.
+    mutating func word(_ tree: ConfigurationTree, _ place: String, _ expected: String, limit: Int = 256) -> String? {
+        guard let text = text(tree, place, expected) else { return nil }
+        guard (1...limit).contains(text.utf8.count), text.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
+            wrong("`\(place)`", tree.line, "is \(tree.words); expected \(expected)")
+            return nil
+        }
+        return text
+    }
+
+    /// A list of texts, or one text.
+    mutating func texts(
+        _ tree: ConfigurationTree, _ place: String, _ expected: String
+    ) -> [(text: String, line: Int)] {
+        guard case .list(let items) = tree.value else {
+            return text(tree, place, expected).map { [($0, tree.line)] } ?? []
+        }
+        return items.compactMap { item in text(item, place, expected).map { ($0, item.line) } }
+    }
+}

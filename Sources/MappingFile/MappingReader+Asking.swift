@@ -1,0 +1,119 @@
+import GatewayCore
+import JSONCodec
+import NIOCore
+import PawlConfiguration
+
+/// What the gateway asks the backend itself, and how it says no.
+extension MappingReader {
+    static let accountKeys = ["credential", "ask", "name"]
+
+    mutating func account(_ tree: ConfigurationTree) -> AccountSource? {
+        guard let keys = map(tree, "`account`", Self.accountKeys, needs: Self.accountKeys) else { return nil }
+        let credentials = keys["credential"].map { self.credentials($0) } ?? []
+        let target = keys["ask"].flatMap { self.target($0, "account.ask", "GET /me") }
+        let name = keys["name"].flatMap { single($0, "account.name") }
+        if let target, target.contains("{"), let line = keys["ask"]?.line {
+            wrong("`account.ask`", line, "holds braces; whose a credential is does not depend on a conversation")
+        }
+        guard !credentials.isEmpty, let target, let name else { return nil }
+        return AccountSource(credentials: credentials, target: target, name: name)
+    }
+
+    private mutating func credentials(_ tree: ConfigurationTree) -> [AccountSource.Credential] {
+        let expected = "`header NAME`, `query NAME` or `cookie NAME`, for example `header Authorization`"
+        return texts(tree, "account.credential", expected).compactMap { text, line in
+            let words = text.split(separator: " ").map(String.init)
+            if words.count == 2, words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && !":;,=".utf8.contains($0) }) {
+                switch words[0] {
+                case "header": return .header(words[1])
+                case "query": return .query(words[1])
+                case "cookie": return .cookie(words[1])
+                default: break
+                }
+            }
+            wrong("`account.credential`", line, "is \(quoted(text)); expected \(expected)")
+            return nil
+        }
+    }
+
+    private mutating func target(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
+        guard let text = text(tree, place, "a request, for example `\(example)`") else { return nil }
+        let words = text.split(separator: " ")
+        guard words.count == 2, words[0] == "GET", words[1].hasPrefix("/"),
+            words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "#") })
+        else {
+            wrong("`\(place)`", tree.line, "is \(quoted(text)); expected GET and a target, for example `\(example)`")
+            return nil
+        }
+        return String(words[1])
+    }
+
+    static let memberKeys = ["ask", "accounts"]
+
+    mutating func members(_ tree: ConfigurationTree) -> MembersSource? {
+        guard let keys = map(tree, "`members`", Self.memberKeys, needs: Self.memberKeys) else { return nil }
+        let example = "GET /conversations/{conversation}"
+        let target = keys["ask"].flatMap { self.target($0, "members.ask", example) }
+        if let target,
+            target.split(separator: "{conversation}", omittingEmptySubsequences: false).count != 2
+                || target.replacing("{conversation}", with: "").contains(where: { "{}".contains($0) })
+        {
+            wrong(
+                "`members.ask`", keys["ask"]?.line ?? tree.line,
+                "names the conversation otherwise than once, as {conversation}; for example `\(example)`")
+            return nil
+        }
+        guard let accounts = keys["accounts"],
+            var text = text(accounts, "members.accounts", "a path as `members[*]`, or `names of joined.*`")
+        else { return nil }
+        let areNames = text.hasPrefix("names of ")
+        if areNames { text = String(text.dropFirst("names of ".count)) }
+        guard let path = path(text, "members.accounts", accounts.line), let target else { return nil }
+        return MembersSource(target: target, accounts: path, areNames: areNames)
+    }
+
+    static let refusalKeys = ["status", "content_type", "body"]
+
+    mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {
+        guard let keys = map(tree, "`refusal`", Self.refusalKeys) else { return nil }
+        var form = RefusalForm()
+        if let tree = keys["status"], let status = number(tree, "refusal.status", 400...599, "403") {
+            form.status = status
+        }
+        if let tree = keys["content_type"],
+            let type = word(tree, "refusal.content_type", "a media type, for example `application/json`")
+        {
+            form.contentType = type
+        }
+        if let tree = keys["body"], let body = json(tree, "refusal.body", #"{"error":"{reason}"}"#) {
+            form.body = body
+            if !body.contains("{reason}") {
+                wrong("`refusal.body`", tree.line, "tells nobody why: write {reason} where the words belong")
+            }
+        }
+        return form
+    }
+
+    mutating func number(_ tree: ConfigurationTree, _ place: String, _ range: ClosedRange<Int>, _ example: String)
+        -> Int?
+    {
+        let expected = "a number from \(range.lowerBound) to \(range.upperBound), for example `\(example)`"
+        guard let text = text(tree, place, expected) else { return nil }
+        guard let number = Int(text), range ~= number else {
+            wrong("`\(place)`", tree.line, "is \(quoted(text)); expected \(expected)")
+            return nil
+        }
+        return number
+    }
+
+    /// JSON with words in braces in its strings.
+    mutating func json(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
+        let expected = "JSON in single quotes, for example `'\(example)'`"
+        guard let text = text(tree, place, expected) else { return nil }
+        guard (try? JSONDocument(ByteBuffer(string: text))) != nil else {
+            wrong("`\(place)`", tree.line, "is \(quoted(text)), which is no JSON; expected \(expected)")
+            return nil
+        }
+        return text
+    }
+}

@@ -1,0 +1,194 @@
+import GatewayCore
+import JSONCodec
+import PawlConfiguration
+
+/// What the parts of a message are called that is sealed.
+struct ContentKeys {
+    var text: JSONPath
+    var also: [JSONPath] = []
+    var kept: Set<String>?
+    var flag: JSONPath
+    var envelope: JSONPath?
+    var fallback = ""
+}
+
+/// Where messages stand, and what in them is what.
+extension MappingReader {
+    static let contentKeys = ["text", "also", "keep", "flag", "envelope", "fallback"]
+
+    /// - Parameter standard: what is said for all messages, where this is said for some.
+    mutating func content(
+        _ tree: ConfigurationTree, _ place: String, _ standard: ContentKeys? = nil
+    ) -> ContentKeys? {
+        guard let keys = map(tree, "`\(place)`", Self.contentKeys, needs: standard == nil ? ["text", "flag"] : [])
+        else { return nil }
+        let text = keys["text"].map { members($0, place + ".text") } ?? standard?.text
+        let flag = keys["flag"].map { members($0, place + ".flag") } ?? standard?.flag
+        guard let text, let flag else { return nil }
+        var result = standard ?? ContentKeys(text: text, flag: flag)
+        (result.text, result.flag) = (text, flag)
+        if let tree = keys["also"] {
+            result.also = texts(tree, place + ".also", "a list of paths, for example `[html]`").compactMap {
+                text, line in
+                path(text, place + ".also", line).flatMap { members($0, place + ".also", line) }
+            }
+        }
+        if let tree = keys["keep"] {
+            result.kept = Set(texts(tree, place + ".keep", "a list of names, for example `[id, reply_to]`").map(\.text))
+        }
+        if let tree = keys["envelope"] { result.envelope = members(tree, place + ".envelope") }
+        if let tree = keys["fallback"] {
+            result.fallback = self.text(tree, place + ".fallback", "words for clients that cannot read it") ?? ""
+        }
+        if result.envelope == nil, let tree = keys["fallback"] {
+            wrong("`\(place).fallback`", tree.line, "has no place: the envelope takes it; give it one with `envelope:`")
+        } else if result.envelope != nil, result.fallback.isEmpty {
+            wrong(
+                "`\(place)`", tree.line, "has no `fallback`, the words that stand where the text was", code: .conflict)
+        }
+        refuseOverlaps(result, place, tree.line)
+        return result
+    }
+
+    private mutating func refuseOverlaps(_ keys: ContentKeys, _ place: String, _ line: Int) {
+        let paths = [keys.text, keys.flag] + (keys.envelope.map { [$0] } ?? []) + keys.also
+        for (index, path) in paths.enumerated() {
+            for other in paths[(index + 1)...] {
+                guard let names = path.memberNames, let others = other.memberNames,
+                    names.starts(with: others) || others.starts(with: names)
+                else { continue }
+                wrong("`\(place)`", line, "has paths that lead into one another: \(path.text) and \(other.text)")
+            }
+        }
+    }
+
+    // MARK: Shapes
+
+    static let shapeKeys = [
+        "like", "containers", "messages", "within", "when", "conversation", "content", "sender", "recipients",
+        "remote_id", "local_id",
+    ]
+
+    mutating func messages(_ tree: ConfigurationTree) {
+        var written: [String: [String: ConfigurationTree]] = [:]
+        for (name, value) in entries(tree, "`messages`", "page: {messages: \"list[*]\", sender: author}") {
+            let place = "messages.\(name)"
+            guard !name.isEmpty, name.utf8.allSatisfy(Self.isShapeName), Mapping.Label(rawValue: name) == nil else {
+                wrong("`\(place)`", value.line, "is no name for messages; write letters, digits, - and _, and no label")
+                continue
+            }
+            let known = Self.shapeKeys + Self.contentKeys
+            if case .nothing = value.value {
+                written[name] = [:]
+            } else {
+                written[name] = map(value, "`\(place)`", known)
+            }
+            guard var keys = written[name] else { continue }
+            if let like = keys.removeValue(forKey: "like") {
+                // what it is like stands above it, so nothing is like itself
+                guard let other = text(like, place + ".like", "the name of other messages") else { continue }
+                guard shapeLines[other] != nil, let inherited = written[other] else {
+                    let hint = NearestName.of(other, among: shapeLines.keys.sorted()).map { "; did you mean `\($0)`?" }
+                    wrong(
+                        "`\(place).like`", like.line, "names \(quoted(other)), which does not stand above\(hint ?? "")")
+                    continue
+                }
+                keys.merge(inherited) { own, _ in own }
+                usedShapes.insert(other)
+            }
+            keys["like"] = nil
+            written[name] = keys
+            shapeLines[name] = value.line
+            shapes[name] = shape(keys, place, value.line)
+        }
+    }
+
+    static func isShapeName(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"):
+            true
+        default: false
+        }
+    }
+
+    private mutating func shape(
+        _ keys: [String: ConfigurationTree], _ place: String, _ line: Int
+    ) -> [MessageShape] {
+        let own = keys.filter { Self.contentKeys.contains($0.key) && $0.key != "content" }
+        let members = own.map { (key: $0.key, value: $0.value) }.sorted { $0.key < $1.key }
+        guard content != nil || own["text"] != nil else {
+            wrong(
+                "`\(place)`", line, "has no text; write `content:` at the top, with `text:` and `flag:`",
+                code: .conflict)
+            return []
+        }
+        guard
+            let content = own.isEmpty
+                ? content : content(ConfigurationTree(.map(members), line: line), place, content)
+        else { return [] }
+        let containers = keys["containers"].map { texts($0, place + ".containers", Self.pathExample) } ?? [("$", line)]
+        let paths = messagePaths(keys, place, line)
+        let conversation =
+            keys["conversation"].map { source($0, place + ".conversation") } ?? .capture("conversation")
+        let object = keys["content"].flatMap { single($0, place + ".content") }
+        let sender = keys["sender"].flatMap { single($0, place + ".sender") }
+        let recipients = keys["recipients"].flatMap { path($0, place + ".recipients") }
+        let remote = keys["remote_id"].flatMap { single($0, place + ".remote_id") }
+        let local = keys["local_id"].flatMap { single($0, place + ".local_id") }
+        guard let conversation else { return [] }
+        var kept = content.kept
+        if object == nil {
+            // what the gateway reads itself is no part of what is sealed
+            var inMessage: JSONPath?
+            if case .message(let path) = conversation { inMessage = path }
+            kept?.formUnion([sender, recipients, remote, local, inMessage].compactMap { $0?.firstMember })
+        }
+        guard self.shapes.values.reduce(containers.count * paths.count, { $0 + $1.count }) <= Self.shapeLimit else {
+            wrong("`messages`", line, "stand for more than \(Self.shapeLimit) paths")
+            return []
+        }
+        var shapes: [MessageShape] = []
+        for (text, line) in containers {
+            guard let container = path(text, place + ".containers", line) else { continue }
+            for path in paths {
+                shapes.append(
+                    MessageShape(
+                        containers: container, messages: path, conversation: conversation, text: content.text,
+                        also: content.also, flag: content.flag, envelope: content.envelope,
+                        fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
+                        localID: local, content: object, kept: kept))
+            }
+        }
+        return shapes
+    }
+
+    /// Where the messages stand in a container: each place, and each place within one, as far as the condition holds.
+    private mutating func messagePaths(
+        _ keys: [String: ConfigurationTree], _ place: String, _ line: Int
+    ) -> [JSONPath] {
+        let bases = keys["messages"].map { texts($0, place + ".messages", Self.pathExample) } ?? [("$", line)]
+        let inner = keys["within"].map { texts($0, place + ".within", Self.pathExample) } ?? []
+        let condition = keys["when"].flatMap {
+            text($0, place + ".when", "a condition, for example `type == \"text\"`")
+        }
+        var paths: [JSONPath] = []
+        // each part is read by itself first, so that a problem is told in its own words
+        for (text, line) in inner { _ = path(text, place + ".within", line) }
+        if let condition, let tree = keys["when"] { _ = path("[?\(condition)]", place + ".when", tree.line) }
+        guard bases.count * (inner.count + 1) <= Self.shapeLimit else {
+            wrong("`\(place)`", line, "stands for more than \(Self.shapeLimit) paths")
+            return []
+        }
+        let known = problems.count
+        for (base, line) in bases {
+            for (part, _) in [("$", line)] + inner {
+                let joined = part == "$" ? base : base == "$" ? part : base + (part.hasPrefix("[") ? "" : ".") + part
+                let text = joined + (condition.map { "[?\($0)]" } ?? "")
+                if let path = path(text, place + ".messages", line) { paths.append(path) }
+                if problems.count > known { return paths }
+            }
+        }
+        return paths
+    }
+}

@@ -1,0 +1,224 @@
+import GatewayCore
+import JSONCodec
+import NIOCore
+import PawlConfiguration
+
+/// Which requests and frames there are.
+extension MappingReader {
+    static let routeKeys = ["label", "remote_id", "local_id", "conversation", "references", "at_once"]
+    static let routeExample = "POST /conversations/{conversation}/messages: content written"
+
+    mutating func routes(_ tree: ConfigurationTree) -> [Mapping.Route] {
+        var routes: [Mapping.Route] = []
+        var lines: [Int] = []
+        // by the segment that a path begins with; those that begin with any stand under nothing
+        var firsts: [String?: [Int]] = [:]
+        for (key, value) in entries(tree, "`routes`", Self.routeExample) {
+            do throws(RouteKey.Fault) {
+                let key = try RouteKey(key)
+                for path in key.paths {
+                    guard let route = route(key, path, value) else { break }
+                    var first: String?
+                    if case .literal(let text)? = path.segments.first { first = text }
+                    let candidates = firsts[nil, default: []] + (first == nil ? [] : firsts[first, default: []])
+                    if let earlier = candidates.first(where: { routes[$0].covers(route) }) {
+                        wrong(
+                            "the route `\(path.text)`", value.line,
+                            "never fits: the one in line \(lines[earlier]) takes all that it takes; put it above that",
+                            code: .conflict)
+                        break
+                    }
+                    firsts[first, default: []].append(routes.count)
+                    routes.append(route)
+                    lines.append(value.line)
+                }
+            } catch {
+                wrong("the route \(quoted(key))", value.line, "cannot be read: \(error.words)")
+            }
+            guard routes.count <= Self.routeLimit else {
+                wrong("`routes`", tree.line, "are more than \(Self.routeLimit)")
+                return []
+            }
+        }
+        return routes
+    }
+
+    private mutating func route(_ key: RouteKey, _ path: PathPattern, _ tree: ConfigurationTree) -> Mapping.Route? {
+        let place = "the route `\(path.text)`"
+        var keys: [String: ConfigurationTree] = ["label": tree]
+        if case .map = tree.value {
+            guard let found = map(tree, place, Self.routeKeys, needs: ["label"]) else { return nil }
+            keys = found
+        }
+        guard let labelTree = keys["label"], let words = label(labelTree, place) else { return nil }
+        let captures = path.captureNames
+        func captured(_ name: String) -> ValueSource? { captures.contains(name) ? .capture(name) : nil }
+
+        let conversation = keys["conversation"].map { source($0, "conversation") } ?? captured("conversation")
+        let references =
+            keys["references"].map { tree in
+                texts(tree, "references", Self.sourceExample).compactMap { source($0.text, "references", $0.line) }
+            } ?? [captured("message_id")].compactMap(\.self)
+        var request = messages(words.request, place, tree.line, conversation, references)
+        let response = messages(words.response, place, tree.line, conversation, [])
+        let remote = keys["remote_id"].flatMap { single($0, "remote_id") }
+        var local = keys["local_id"].map { source($0, "local_id") } ?? captured("local_id")
+        if local == nil, let own = request.first?.localID { local = .message(own) }
+        if case .message(let path)? = local {
+            for index in request.indices where request[index].content == nil {
+                request[index].kept?.formUnion([path.firstMember].compactMap(\.self))
+            }
+        }
+        for source in references + [conversation, local].compactMap(\.self) + (request + response).map(\.conversation) {
+            if case .capture(let name) = source, !captures.contains(name) {
+                wrong(place, tree.line, "has no {\(name)}, where the \(name) is looked for")
+                break
+            }
+        }
+        if request.count > 1 {
+            wrong(place, tree.line, "has several messages in its request; a request has one place for them")
+        }
+        let answer = keys["at_once"].flatMap { atOnce($0, hasLocalID: local != nil) } ?? .whenDone
+        return Mapping.Route(
+            methods: key.methods, path: path, query: key.query, label: words.label, request: request.first,
+            response: response, remoteID: remote, localID: local, conversation: conversation, references: references,
+            answer: answer)
+    }
+
+    /// `content written -> echoed`
+    private mutating func label(_ tree: ConfigurationTree, _ place: String) -> LabelText? {
+        let labels = Mapping.Label.allCases.map(\.rawValue)
+        guard case .text(let text) = tree.value, let first = text.split(separator: " ").first else {
+            wrong(
+                place, tree.line, "is \(tree.words); expected one of " + labels.joined(separator: ", "),
+                code: .wrongType)
+            return nil
+        }
+        guard let label = Mapping.Label(rawValue: String(first)) else {
+            let hint = NearestName.of(String(first), among: labels).map { "did you mean `\($0)`?" }
+            wrong(
+                place, tree.line,
+                "has the label \(quoted(String(first))); \(hint ?? "the labels are " + labels.joined(separator: ", "))")
+            return nil
+        }
+        let sides = text.dropFirst(first.count).split(separator: "->", omittingEmptySubsequences: false).map { side in
+            side.split(whereSeparator: { $0 == " " || $0 == "," }).map(String.init)
+        }
+        let (request, response) = (sides.first ?? [], sides.dropFirst().first ?? [])
+        let needs: String? =
+            switch label {
+            case .content where request.isEmpty:
+                "names no messages; write which of `messages` it carries: `content written`"
+            case .history where response.isEmpty || !request.isEmpty, .sync where response.isEmpty || !request.isEmpty:
+                "names no messages; write which of `messages` its answer holds: `\(label.rawValue) -> page`"
+            case .control, .media, .passthrough, .refused:
+                request + response == [] ? nil : "carries no messages; write the label alone"
+            default: sides.count > 2 ? "has more than one arrow" : nil
+            }
+        if let needs {
+            wrong(place, tree.line, needs)
+            return nil
+        }
+        return LabelText(label: label, request: request, response: response)
+    }
+
+    /// The shapes of some names, for one route.
+    private mutating func messages(
+        _ names: [String], _ place: String, _ line: Int, _ conversation: ValueSource?, _ references: [ValueSource]
+    ) -> [MessageShape] {
+        var found: [MessageShape] = []
+        for name in names {
+            usedShapes.insert(name)
+            if let known = shapes[name] {
+                found += known
+            } else if shapeLines[name] == nil {
+                let hint = NearestName.of(name, among: shapeLines.keys.sorted()).map { "; did you mean `\($0)`?" }
+                wrong(place, line, "names the messages \(quoted(name)), which `messages` does not have\(hint ?? "")")
+            }
+        }
+        // what the gateway reads itself is no part of what is sealed
+        let named = references.compactMap { if case .message(let path) = $0 { path.firstMember } else { nil } }
+        for index in found.indices where found[index].content == nil { found[index].kept?.formUnion(named) }
+        return found
+    }
+
+    static let atOnceKeys = ["status", "body"]
+
+    private mutating func atOnce(_ tree: ConfigurationTree, hasLocalID: Bool) -> Mapping.Route.Answer? {
+        guard let keys = map(tree, "`at_once`", Self.atOnceKeys, needs: Self.atOnceKeys),
+            let status = keys["status"].flatMap({ number($0, "at_once.status", 200...299, "202") }),
+            let body = keys["body"].flatMap({ json($0, "at_once.body", #"{"id":"{local_id}"}"#) })
+        else { return nil }
+        guard hasLocalID else {
+            wrong("`at_once`", tree.line, "needs a `local_id`, by which the client knows its message until it is sent")
+            return nil
+        }
+        return .atOnce(status: status, body: body)
+    }
+
+    // MARK: Frames
+
+    static let frameKeys = ["from client", "from backend"]
+    /// Stands for every frame that no condition above is true of.
+    static let anyFrame = "any other"
+
+    mutating func frames(_ tree: ConfigurationTree) -> [FrameRoute] {
+        guard let keys = map(tree, "`frames`", Self.frameKeys) else { return [] }
+        return frames(keys["from client"], .fromClient) + frames(keys["from backend"], .fromBackend)
+    }
+
+    private mutating func frames(_ tree: ConfigurationTree?, _ direction: FrameRoute.Direction) -> [FrameRoute] {
+        guard let tree else { return [] }
+        let example = direction == .fromClient ? "type == \"send\": content spoken" : "type == \"message\": sync shown"
+        var frames: [FrameRoute] = []
+        for (key, value) in entries(tree, "`frames`", example) {
+            let place = "the frame `\(key)`"
+            guard frames.last.map({ $0.when != nil }) ?? true else {
+                wrong(place, value.line, "never fits: `\(Self.anyFrame)` above it takes all", code: .conflict)
+                break
+            }
+            guard frames.count < Self.frameLimit else {
+                wrong("`frames`", tree.line, "are more than \(Self.frameLimit)")
+                break
+            }
+            let when = key == Self.anyFrame ? nil : path("[?\(key)]", "frames", value.line)
+            guard when != nil || key == Self.anyFrame else { continue }
+            guard let frame = frame(direction, when, value, place) else { continue }
+            frames.append(frame)
+        }
+        return frames
+    }
+
+    private mutating func frame(
+        _ direction: FrameRoute.Direction, _ when: JSONPath?, _ tree: ConfigurationTree, _ place: String
+    ) -> FrameRoute? {
+        guard case .text(let text) = tree.value else {
+            wrong(place, tree.line, "is \(tree.words); expected a label", code: .wrongType)
+            return nil
+        }
+        // what comes from the backend is all answer: no arrow is needed to say so
+        let isAnswer = direction == .fromBackend && !text.contains("->")
+        let words = text.split(separator: " ", maxSplits: 1).map(String.init)
+        let full = isAnswer && words.count == 2 ? words[0] + " -> " + words[1] : text
+        guard let label = label(ConfigurationTree(.text(full), line: tree.line), place) else { return nil }
+        let names = direction == .fromClient ? label.request : label.response
+        switch (label.label, direction) {
+        case (.content, .fromBackend), (.sync, .fromClient), (.history, .fromClient):
+            let right = direction == .fromClient ? "content" : "sync"
+            wrong(place, tree.line, "has the label `\(label.label.rawValue)`; what comes from there is `\(right)`")
+            return nil
+        case (.content, .fromClient) where !label.response.isEmpty:
+            wrong(place, tree.line, "has no answer; write frames of the backend below `from backend:`")
+            return nil
+        default: break
+        }
+        let shapes = messages(names, place, tree.line, nil, [])
+        if shapes.contains(where: { if case .capture = $0.conversation { true } else { false } }) {
+            wrong(
+                place, tree.line,
+                "looks for its conversation in a path, and a frame has none; write `conversation:` for its messages")
+            return nil
+        }
+        return FrameRoute(direction: direction, when: when, label: label.label, shapes: shapes)
+    }
+}

@@ -1,0 +1,190 @@
+import GatewayCore
+import JSONCodec
+import NIOCore
+import Testing
+
+@testable import MappingFile
+
+/// What the shipped mappings find in documents as the backends write them.
+@Suite struct ShippedTests {
+    private static func reading(
+        _ mapping: Mapping, _ method: String, _ target: String, _ text: String, isRequest: Bool = false
+    ) throws -> MessageReading {
+        let head = RequestHead(method, target)
+        let (route, captures) = try #require(mapping.route(for: head))
+        return MessageReading(
+            try JSONDocument(ByteBuffer(string: text)), isRequest ? [try #require(route.request)] : route.response,
+            captures: captures, query: RequestQuery(head.query), isRequest: isRequest)
+    }
+
+    private static func sealed(_ document: String, _ reading: MessageReading) throws -> (text: String, content: String)
+    {
+        let source = try JSONDocument(ByteBuffer(string: document))
+        let message = try #require(reading.messages.first)
+        var edits = MessageEdits(source)
+        try edits.seal(message, envelope: [1, 2, 3])
+        let content = try SealedContent(source, message)
+        return (String(buffer: try edits.apply()), String(decoding: content.bytes, as: UTF8.self))
+    }
+
+    // MARK: Matrix
+
+    private static let send = "/_matrix/client/v3/rooms/%21room%3Aa/send/m.room.message/t1"
+
+    @Test func aMatrixMessageIsSealed() throws {
+        let mapping = try shipped("matrix")
+        let text = """
+            {"msgtype":"m.text","body":"hi","format":"org.matrix.custom.html","formatted_body":"<b>hi</b>",\
+            "org.matrix.msc1767.text":"hi","m.mentions":{}}
+            """
+        let reading = try Self.reading(mapping, "PUT", Self.send, text, isRequest: true)
+        #expect(reading.faults.isEmpty)
+        #expect(reading.messages[0].conversation == "!room:a")
+        let (sealed, content) = try Self.sealed(text, reading)
+        #expect(
+            sealed == #"{"msgtype":"m.text","body":""#
+                + "This message is encrypted. Sign in through your organisation's gateway to read it."
+                + #"","encrypted":true,"pawl.envelope":"AQID","m.mentions":{}}"#)
+        #expect(
+            content == #"{"body":"hi","format":"org.matrix.custom.html","formatted_body":"<b>hi</b>","#
+                + #""\"org.matrix.msc1767.text\"":"hi"}"#)
+    }
+
+    @Test func aMatrixEditIsSealed() throws {
+        let mapping = try shipped("matrix")
+        let text = """
+            {"msgtype":"m.text","body":"* hallo","m.new_content":{"msgtype":"m.text","body":"hallo"},\
+            "m.relates_to":{"rel_type":"m.replace","event_id":"$1"}}
+            """
+        let (sealed, content) = try Self.sealed(
+            text, try Self.reading(mapping, "PUT", Self.send, text, isRequest: true))
+        #expect(
+            !sealed.contains("hallo") && sealed.hasSuffix(#""m.relates_to":{"rel_type":"m.replace","event_id":"$1"}}"#))
+        #expect(content == #"{"body":"* hallo","\"m.new_content\"":{"msgtype":"m.text","body":"hallo"}}"#)
+        let route = try #require(mapping.route(for: RequestHead("PUT", Self.send))).route
+        #expect(route.remoteID?.text == "event_id" && route.localID == .capture("local_id"))
+        #expect(
+            route.references == [
+                .message(try JSONPath("\"m.relates_to\".event_id")),
+                .message(try JSONPath("\"m.relates_to\".\"m.in_reply_to\".event_id")),
+            ])
+    }
+
+    private static func event(_ id: String, _ more: String = "") -> String {
+        #"{"type":"m.room.message","event_id":"\#(id)","sender":"@a:a","room_id":"!r","#
+            + #""content":{"msgtype":"m.text","body":"x","pawl.envelope":"AQID","encrypted":true}\#(more)}"#
+    }
+
+    private static let other = #"{"type":"m.room.topic","content":{"topic":"x","body":"y"}}"#
+
+    @Test(arguments: [
+        ("/v3/sync?since=s", #"{"rooms":{"join":{"!r":{"timeline":{"events":[OTHER,EVENT]}}}}}"#),
+        ("/v3/sync", #"{"rooms":{"leave":{"!r":{"timeline":{"events":[EVENT]},"state":{"events":[OTHER]}}}}}"#),
+        ("/r0/rooms/%21r/messages?dir=b", #"{"chunk":[EVENT,OTHER],"start":"a"}"#),
+        ("/v3/rooms/%21r/context/%24x", #"{"event":OTHER,"events_before":[EVENT],"events_after":[]}"#),
+        ("/v3/rooms/%21r/context/%24x", #"{"event":EVENT,"events_before":[OTHER]}"#),
+        ("/v3/rooms/%21r/event/%24x", "EVENT"),
+        ("/v1/rooms/%21r/relations/%24x/m.thread/m.room.message", #"{"chunk":[EVENT]}"#),
+        ("/v1/rooms/%21r/threads", #"{"chunk":[EVENT]}"#),
+        ("/v3/notifications", #"{"notifications":[{"room_id":"!r","event":EVENT},{"room_id":"!r","event":OTHER}]}"#),
+        ("/v3/events?from=x", #"{"chunk":[EVENT]}"#),
+        ("/v3/events/%24x", "EVENT"),
+        ("/v3/initialSync", #"{"rooms":[{"room_id":"!r","messages":{"chunk":[EVENT]}}]}"#),
+        ("/v3/rooms/%21r/initialSync", #"{"room_id":"!r","messages":{"chunk":[EVENT]}}"#),
+    ]) func matrixMessagesAreFound(_ target: String, _ form: String) throws {
+        let mapping = try shipped("matrix")
+        let edited = Self.event(
+            "$1",
+            #","unsigned":{"m.relations":{"m.replace":\#(Self.event("$2")),"m.thread":{"latest_event":"#
+                + Self.event("$3", #","unsigned":{"m.relations":{"m.replace":\#(Self.event("$4"))}}"#) + "}}}")
+        for (event, ids) in [(Self.event("$1"), ["$1"]), (edited, ["$1", "$2", "$3", "$4"])] {
+            let text = form.replacing("EVENT", with: event).replacing("OTHER", with: Self.other)
+            let reading = try Self.reading(mapping, "GET", "/_matrix/client" + target, text)
+            #expect(reading.faults.isEmpty)
+            #expect(reading.messages.compactMap(\.remoteID).sorted() == ids)
+            for message in reading.messages {
+                #expect(message.conversation == "!r" && message.sender == "@a:a" && message.envelope == [1, 2, 3])
+                #expect(message.isFlagged)
+            }
+        }
+    }
+
+    @Test func whatMatrixFindsIsFound() throws {
+        let text =
+            #"{"search_categories":{"room_events":{"results":[{"result":\#(Self.event("$1")),"context":"#
+            + #"{"events_before":[\#(Self.event("$2"))],"events_after":[\#(Self.event("$3"))]}}]}}}"#
+        let reading = try Self.reading(try shipped("matrix"), "POST", "/_matrix/client/v3/search", text)
+        #expect(reading.messages.compactMap(\.remoteID) == ["$1", "$2", "$3"])
+    }
+
+    // MARK: The generic chat
+
+    @Test func aGenericMessageIsSealed() throws {
+        let mapping = try shipped("generic")
+        let text = #"{"id":"c1","text":"hi","html":"<b>hi</b>","reply_to":"m0","note":"hi"}"#
+        let reading = try Self.reading(mapping, "POST", "/conversations/r1/messages", text, isRequest: true)
+        #expect(reading.faults.isEmpty)
+        #expect(reading.messages[0].conversation == "r1" && reading.messages[0].localID == "c1")
+        let (sealed, content) = try Self.sealed(text, reading)
+        #expect(sealed == #"{"id":"c1","text":"AQID","encrypted":true,"reply_to":"m0"}"#)
+        #expect(content == #"{"text":"hi","html":"<b>hi</b>","note":"hi"}"#)
+        let route = try #require(mapping.route(for: RequestHead("POST", "/conversations/r1/messages"))).route
+        let id = try JSONPath("id")
+        #expect(route.remoteID?.text == "message_id" && route.localID == .message(id))
+        #expect(route.references == [.message(try JSONPath("reply_to"))])
+        let edit = try #require(mapping.route(for: RequestHead("PATCH", "/conversations/r1/messages/m1"))).route
+        #expect(edit.references == [.capture("message_id")] && edit.label == .content)
+    }
+
+    private static let message =
+        #"{"message_id":"m1","id":"c1","conversation":"r1","sender":"al","text":"AQID","encrypted":true,"time":1}"#
+
+    @Test(arguments: [
+        ("/conversations/r1/messages", #"{"messages":[MESSAGE]}"#), ("/conversations/r1/messages/m1", "MESSAGE"),
+        ("/conversations", #"{"conversations":[{"id":"r1","last":MESSAGE},{"id":"r2","last":null}]}"#),
+        ("/search?text=x", #"{"messages":[MESSAGE]}"#),
+        ("/updates?since=1", #"{"next":2,"conversations":{"r1":{"messages":[MESSAGE]}}}"#),
+        ("/updates", #"{"next":2,"conversations":{"r1":{"messages":[MESSAGE]}}}"#),
+    ]) func genericMessagesAreFound(_ target: String, _ form: String) throws {
+        let text = form.replacing("MESSAGE", with: Self.message)
+        let reading = try Self.reading(try shipped("generic"), "GET", target, text)
+        #expect(reading.faults.isEmpty && reading.messages.count == 1)
+        let message = reading.messages[0]
+        #expect(message.conversation == "r1" && message.sender == "al" && message.remoteID == "m1")
+        #expect(message.also.isEmpty && message.isFlagged && message.envelope == [1, 2, 3])
+    }
+
+    @Test func genericFramesAreKnown() throws {
+        let mapping = try shipped("generic")
+        func label(_ text: String, _ direction: FrameRoute.Direction) throws -> Mapping.Label? {
+            mapping.frame(for: try JSONDocument(ByteBuffer(string: text)), direction)?.label
+        }
+        for type in ["send", "edit"] { #expect(try label(#"{"type":"\#(type)"}"#, .fromClient) == .content) }
+        #expect(try label(#"{"type":"delete"}"#, .fromClient) == .control)
+        #expect(try label(#"{"type":"shout"}"#, .fromClient) == nil)
+        for type in ["message", "edited"] { #expect(try label(#"{"type":"\#(type)"}"#, .fromBackend) == .sync) }
+        #expect(try label(#"{"type":"ack","id":"c1","message_id":"m1"}"#, .fromBackend) == .passthrough)
+        let text = #"{"type":"send","conversation":"r1","id":"c1","text":"hi","html":"hi"}"#
+        let source = try JSONDocument(ByteBuffer(string: text))
+        let frame = try #require(mapping.frame(for: source, .fromClient))
+        let reading = MessageReading(source, frame.shapes, isRequest: true)
+        #expect(reading.messages[0].conversation == "r1")
+        #expect(
+            try Self.sealed(text, reading).text
+                == #"{"type":"send","conversation":"r1","id":"c1","text":"AQID","encrypted":true}"#)
+    }
+
+    @Test(arguments: [
+        ("POST", "/login", Mapping.Label.passthrough), ("POST", "/accounts", .passthrough),
+        ("GET", "/me", .passthrough),
+        ("GET", "/socket?token=x", .passthrough), ("POST", "/files", .media), ("GET", "/files/f1", .media),
+        ("DELETE", "/conversations/c/messages/m", .control), ("PUT", "/conversations/c/read", .control),
+        ("PUT", "/conversations/c/messages/m/reactions/like", .control),
+        ("PUT", "/conversations/c/title", .passthrough),
+        ("POST", "/conversations/c/typing", .passthrough), ("GET", "/conversations/c", .passthrough),
+        ("DELETE", "/conversations/c/members/u", .passthrough), ("POST", "/logout", .passthrough),
+        ("GET", "/users/u", .passthrough), ("GET", "/health", .passthrough), ("POST", "/conversations", .passthrough),
+    ]) func genericRoutesHaveALabel(_ method: String, _ target: String, _ label: Mapping.Label) throws {
+        #expect(try shipped("generic").route(for: RequestHead(method, target))?.route.label == label)
+    }
+}
