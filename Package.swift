@@ -144,7 +144,7 @@ let package = Package(
         tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
         tests("PeerTests", ["PeerKit", "ChatBackend", "pawl"], exclude: ["Golden"]),
         tests("TidyTests", []),
-        tests("GatewayNIOTests", ["GatewayNIO", nioCore]),
+        tests("GatewayNIOTests", ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", nioCore, nioPosix, nioSSL]),
         tests(
             "SQLiteQueueTests",
             [

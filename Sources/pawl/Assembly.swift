@@ -43,9 +43,10 @@ enum Assembly {
         let rooms = RoomTable()
         let opened = OpenedMessages()
         let requests = RequestDesk()
+        let sealer = StorageSealer(key: store.key.withBytes { $0 })
         var vault = try Vault(
-            network: configuration.upstream.network, carrier: .irc,
-            sealer: StorageSealer(key: store.key.withBytes { $0 }),
+            network: configuration.upstream.network,
+            carrier: configuration.upstream.url.scheme.chat == .irc ? .irc : .json, sealer: sealer,
             store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
             requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
@@ -76,9 +77,18 @@ enum Assembly {
             }
             if isDue { logger.warning("the backend cannot be reached: \(error)") }
         }
-        let server = IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
+        let json = try JSONBackend(configuration, role, environment, store, sealer: sealer)
+        let server: any ChatServer =
+            if let json {
+                HTTPServer(services: json.services(services) { runner.submit($0) }, group: group) {
+                    UInt64.random(in: 1 ... .max)
+                }
+            } else {
+                IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
+            }
         let gateway = Gateway(
-            role: role, environment: environment, store: store, vault: runner, server: server, logger: logger,
+            role: role, environment: environment, store: store, vault: runner, server: server, json: json,
+            logger: logger,
             configuration: configuration, policySource: source,
             writeBackup: { try Backup.write(store, to: $0) },
             reload: {

@@ -49,7 +49,7 @@ package struct HeaderFields: Equatable, Sendable {
         }
     }
 
-    private static func areAlike(_ left: String, _ right: String) -> Bool {
+    static func areAlike(_ left: String, _ right: String) -> Bool {
         left.utf8.count == right.utf8.count
             && zip(left.utf8, right.utf8).allSatisfy { $0 == $1 || ($0 | 0x20 == $1 | 0x20 && ($0 | 0x20) >= 0x61) }
     }
@@ -57,7 +57,7 @@ package struct HeaderFields: Equatable, Sendable {
 
 extension HeaderFields: ExpressibleByDictionaryLiteral {
     package init(dictionaryLiteral elements: (String, String)...) {
-        fields = elements.map { Field($0.0, $0.1) }
+        self.init(elements.map { Field($0.0, $0.1) })
     }
 }
 

@@ -15,7 +15,9 @@ final class Gateway: Sendable {
     let environment: IRCEnvironment
     let store: any Store
     let vault: VaultRunner<SystemRandomSource>
-    let server: IRCServer
+    let server: any ChatServer
+    /// In front of a backend that speaks HTTP: what its connections share, and its writes.
+    let json: JSONBackend?
     let reporter: Reporter
     let logger: Logger
     let startedAt: Int64
@@ -32,7 +34,7 @@ final class Gateway: Sendable {
 
     init(
         role: Assembly.Role, environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>,
-        server: IRCServer,
+        server: any ChatServer, json: JSONBackend? = nil,
         logger: Logger, configuration: PawlConfiguration, policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
@@ -42,6 +44,7 @@ final class Gateway: Sendable {
         self.store = store
         self.vault = vault
         self.server = server
+        self.json = json
         self.logger = logger
         self.configuration = Mutex(configuration)
         self.policySource = Mutex(policySource)
@@ -144,6 +147,7 @@ final class Gateway: Sendable {
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
         environment.replace(Assembly.ircSettings(new, as: role))
+        try json?.reload(new)
         configuration.withLock { $0 = new }
         try commit([audit("reload", differences.map(\.name).joined(separator: " "))])
         logger.notice("configuration reloaded")

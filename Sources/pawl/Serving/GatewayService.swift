@@ -36,6 +36,7 @@ struct GatewayService: Service {
         loop.cancel()
         gateway.logger.info("stopping")
         await gateway.server.stop()
+        await gateway.json?.writes.close()
         await admin.stop()
         await metrics?.stop()
         gateway.vault.submit([.record(gateway.environment.tally.rows(at: SystemClock.now().wall))])
@@ -73,6 +74,7 @@ struct GatewayService: Service {
             gateway.vault.submit([
                 .tick, .record(gateway.environment.tally.rows(at: now.wall)),
                 .record([.pruneRequests(finishedBefore: now.wall - Self.keepFinished)]),
+                .record(gateway.json?.environment.observations.take(wall: now.wall) ?? []),
             ])
         }
     }

@@ -1,0 +1,133 @@
+// Reading bodies. RFC 9112 sections 6 and 7.
+
+package import NIOCore
+
+/// Takes a body from the front of what has arrived, in pieces as they come.
+package struct BodyReader: Sendable {
+    /// The next part of a body.
+    package enum Piece: Equatable, Sendable {
+        case bytes(ByteBuffer)
+        /// The body is over. Fields stand behind chunked ones only.
+        case end(HeaderFields)
+    }
+
+    private enum State: Equatable {
+        case counted(Int)
+        case untilClose
+        case chunkLine
+        case chunk(Int)
+        case chunkEnd
+        case trailers
+        case done
+    }
+
+    private var state: State
+    private var reader: HeadReader
+
+    package init(_ framing: BodyFraming, limits: HeadLimits = HeadLimits()) {
+        reader = HeadReader(limits: limits)
+        switch framing {
+        case .none: state = .counted(0)
+        case .length(let count): state = .counted(count)
+        case .chunked: state = .chunkLine
+        case .untilClose: state = .untilClose
+        }
+    }
+
+    /// Whether the end has been read.
+    package var isDone: Bool { state == .done }
+    /// Whether the end of the connection is a proper end of this body.
+    package var endsWithConnection: Bool { state == .untilClose }
+
+    /// The next piece; nothing while there are too few bytes.
+    package mutating func next(_ buffer: inout ByteBuffer) throws(HTTPFault) -> Piece? {
+        while true {
+            switch state {
+            case .counted(0):
+                state = .done
+                return .end(HeaderFields())
+            case .counted(let count):
+                guard let piece = Self.take(&buffer, atMost: count) else { return nil }
+                state = .counted(count - piece.readableBytes)
+                return .bytes(piece)
+            case .untilClose:
+                return Self.take(&buffer, atMost: .max).map(Piece.bytes)
+            case .chunkLine:
+                guard let size = try Self.chunkSize(&buffer) else { return nil }
+                state = size == 0 ? .trailers : .chunk(size)
+            case .chunk(let count):
+                guard let piece = Self.take(&buffer, atMost: count) else { return nil }
+                state = count == piece.readableBytes ? .chunkEnd : .chunk(count - piece.readableBytes)
+                return .bytes(piece)
+            case .chunkEnd:
+                guard let end = buffer.getInteger(at: buffer.readerIndex, as: UInt16.self) else {
+                    guard buffer.readableBytesView.first ?? 0x0D == 0x0D else { throw .malformed }
+                    return nil
+                }
+                guard end == 0x0D0A else { throw .malformed }
+                buffer.moveReaderIndex(forwardBy: 2)
+                state = .chunkLine
+            case .trailers:
+                guard let fields = try reader.trailers(&buffer) else { return nil }
+                state = .done
+                return .end(Self.harmless(fields))
+            case .done:
+                return nil
+            }
+        }
+    }
+
+    private static func take(_ buffer: inout ByteBuffer, atMost count: Int) -> ByteBuffer? {
+        guard buffer.readableBytes > 0 else { return nil }
+        return buffer.readSlice(length: min(count, buffer.readableBytes))
+    }
+
+    /// `1A;name=value` CR LF; extensions are for this hop only and end here.
+    private static func chunkSize(_ buffer: inout ByteBuffer) throws(HTTPFault) -> Int? {
+        let view = buffer.readableBytesView.prefix(HeadLimits.chunkLine)
+        var (size, digits) = (0, 0)
+        var index = view.startIndex
+        while index < view.endIndex, let digit = hexDigit(view[index]) {
+            // 15 digits fit into an `Int`.
+            guard digits < 15 else { throw .malformed }
+            (size, digits) = (size << 4 | digit, digits + 1)
+            index += 1
+        }
+        guard index < view.endIndex else {
+            guard view.count < HeadLimits.chunkLine else { throw .malformed }
+            return nil
+        }
+        guard digits > 0, [0x0D, 0x3B, 0x20, 0x09].contains(view[index]) else { throw .malformed }
+        while index < view.endIndex, view[index] != 0x0D {
+            guard view[index] >= 0x20 || view[index] == 0x09, view[index] != 0x7F else { throw .malformed }
+            index += 1
+        }
+        guard index + 1 < view.endIndex else {
+            guard view.count < HeadLimits.chunkLine else { throw .malformed }
+            return nil
+        }
+        guard view[index + 1] == 0x0A else { throw .malformed }
+        buffer.moveReaderIndex(forwardBy: index + 2 - view.startIndex)
+        return size
+    }
+
+    private static func hexDigit(_ byte: UInt8) -> Int? {
+        switch byte {
+        case 0x30...0x39: Int(byte) - 0x30
+        case 0x41...0x46: Int(byte) - 0x37
+        case 0x61...0x66: Int(byte) - 0x57
+        default: nil
+        }
+    }
+
+    /// RFC 9110 section 6.5.1: what frames, routes or authenticates a message has no place behind it.
+    private static func harmless(_ fields: HeaderFields) -> HeaderFields {
+        var fields = fields
+        for name in [
+            "content-length", "transfer-encoding", "host", "connection", "upgrade", "te", "trailer", "authorization",
+            "cookie", "set-cookie", "content-encoding", "content-type", "content-range", "forwarded",
+            "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "expect",
+        ] where !fields.fields.isEmpty { fields.remove(name) }
+        return fields
+    }
+}

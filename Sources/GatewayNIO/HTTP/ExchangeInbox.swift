@@ -1,0 +1,59 @@
+// Where answers from other threads reach an exchange.
+
+import GatewayCore
+import NIOCore
+
+/// Who waits for answers. Called on its event loop.
+protocol ReplyTarget: AnyObject {
+    func answered(_ replies: [VaultReply])
+    func heard(_ event: ExchangeEvent)
+}
+
+/// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
+/// Confined to its event loop, which is why it may be called `Sendable`.
+final class ExchangeInbox: VaultClient, @unchecked Sendable {
+    let id: ConnectionID
+    let eventLoop: any EventLoop
+    private let services: HTTPServices
+    weak var target: (any ReplyTarget)?
+    private var isRegistered = false
+
+    init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
+        (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
+    }
+
+    func answered(_ replies: [VaultReply]) { target?.answered(replies) }
+
+    func submit(_ job: VaultJob) {
+        if !isRegistered {
+            isRegistered = true
+            services.register(self, id)
+        }
+        services.submit([job])
+    }
+
+    func recall(_ account: AccountID, _ key: String) {
+        services.recall(account, key) { token, creates in
+            self.eventLoop.execute { self.target?.heard(.recalled(token, creates: creates)) }
+        }
+    }
+
+    func enqueue(_ write: QueuedWrite) {
+        services.enqueue(write) { result in
+            self.eventLoop.execute { self.target?.heard(.enqueued(result)) }
+        }
+    }
+
+    func await(_ token: WriteToken) {
+        services.await(token) { outcome in
+            self.eventLoop.execute { self.target?.heard(.written(outcome)) }
+        }
+    }
+
+    func close() {
+        target = nil
+        guard isRegistered else { return }
+        isRegistered = false
+        services.unregister(id)
+    }
+}

@@ -1,0 +1,39 @@
+// The client's end of a connection in its pipeline: a dispatcher only.
+
+import NIOCore
+
+/// What the server tells all its connections.
+enum HTTPServerEvent: Sendable {
+    case drain
+    case stop
+}
+
+final class HTTPHandler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    private let connection: HTTPConnection
+
+    init(_ connection: HTTPConnection) { self.connection = connection }
+
+    /// Not before: a read that is asked for earlier is never answered.
+    func channelActive(context: ChannelHandlerContext) { connection.accepted() }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) { connection.read(unwrapInboundIn(data)) }
+
+    func channelReadComplete(context: ChannelHandlerContext) { connection.readComplete() }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) { connection.writabilityChanged() }
+
+    func channelInactive(context: ChannelHandlerContext) { connection.closed() }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        switch event {
+        case ChannelEvent.inputClosed: connection.inputEnded()
+        case HTTPServerEvent.drain: connection.drain()
+        case HTTPServerEvent.stop: connection.stop()
+        default: break
+        }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+}

@@ -1,0 +1,112 @@
+// What a gateway in front of a JSON backend has besides: the mapping, and the queue of writes.
+
+import AsyncHTTPClient
+import DoubleRatchet
+import Foundation
+import GatewayCore
+import GatewayNIO
+import MappingFile
+import NIOCore
+import NIOPosix
+import NIOSSL
+import PawlConfiguration
+import RequestQueue
+import RequestQueueClient
+import SQLiteStore
+
+/// The parts of a gateway that are there for HTTP only.
+struct JSONBackend: Sendable {
+    let environment: JSONEnvironment
+    let writes: WriteQueue
+
+    /// Nothing where the backend speaks something else.
+    ///
+    /// - Throws: what is wrong with the mapping, or with the queue's file.
+    init?(
+        _ configuration: PawlConfiguration, _ role: Assembly.Role, _ shared: IRCEnvironment, _ store: SQLiteStore,
+        sealer: StorageSealer
+    ) throws {
+        guard configuration.upstream.url.scheme.chat == .json else { return nil }
+        guard role == .front else {
+            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
+        }
+        environment = JSONEnvironment(
+            mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
+            latches: shared.latches, tally: shared.tally)
+        environment.accounts.adopt(try store.evidence(limit: 1_000_000))
+        var settings = QueueMachine.Settings()
+        settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount
+        settings.limits.age = configuration.limits.requestAge.milliseconds
+        let credentials: SessionCredentials =
+            switch configuration.queueCredentials {
+            case .memory: .memory
+            case .sealed: .sealed(CredentialSealer(sealer: sealer))
+            }
+        writes = try WriteQueue(
+            path: configuration.data + "/queue.sqlite", host: Self.host(configuration.upstream.url), settings: settings,
+            credentials: credentials, http: try Self.client(configuration.upstream))
+    }
+
+    private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
+        try MappingFile.read(path: configuration.mapping ?? "")
+    }
+
+    private static func host(_ url: PawlConfiguration.Endpoint) -> String {
+        let host = url.host.contains(":") ? "[\(url.host)]" : url.host
+        return "\(url.isEncrypted ? "https" : "http")://\(host):\(url.port)"
+    }
+
+    /// For the queue's requests; everything else goes over the connections of ``HTTPServer``.
+    private static func client(_ upstream: PawlConfiguration.Upstream) throws -> HTTPClient {
+        var configuration = HTTPNetworkClient.configuration
+        configuration.timeout.connect = .milliseconds(upstream.connectTimeout.milliseconds)
+        if upstream.url.isEncrypted {
+            var tls = TLSConfiguration.makeClientConfiguration()
+            if let authorities = upstream.tls.authorities { tls.trustRoots = .file(authorities) }
+            if !upstream.tls.verify { tls.certificateVerification = .none }
+            configuration.tlsConfiguration = tls
+            if let name = upstream.tls.serverName { configuration.dnsOverride = [name: upstream.url.host] }
+        }
+        return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+    }
+
+    /// A reload: the mapping anew.
+    func reload(_ configuration: PawlConfiguration) throws {
+        environment.replace(
+            try Self.mapping(configuration),
+            texts: Assembly.ircSettings(configuration, as: .front).texts)
+    }
+
+    /// What connections need.
+    func services(
+        _ shared: ConnectionServices, submit: @escaping @Sendable ([VaultJob]) -> Void
+    ) -> HTTPServices {
+        var services = HTTPServices(
+            environment: environment, clock: shared.clock, downstream: shared.downstream, upstream: shared.upstream)
+        let writes = writes
+        services.submit = submit
+        services.register = shared.register
+        services.unregister = shared.unregister
+        services.recall = { writes.recall($0, key: $1, $2) }
+        services.enqueue = { writes.enqueue($0, $1) }
+        services.await = { writes.await($0, $1) }
+        services.upstreamFailed = shared.upstreamFailed
+        return services
+    }
+}
+
+/// Credentials in the queue's store, under the storage key.
+private struct CredentialSealer: SessionSealing {
+    let sealer: StorageSealer
+
+    func seal(_ plaintext: [UInt8], tenant: String) throws -> [UInt8] {
+        var random = SystemRandomSource()
+        return try sealer.seal(plaintext, place: Self.place(tenant), random: &random)
+    }
+
+    func open(_ sealed: [UInt8], tenant: String) throws -> [UInt8] {
+        try sealer.open(sealed, place: Self.place(tenant))
+    }
+
+    private static func place(_ tenant: String) -> String { "queue session \(tenant)" }
+}
