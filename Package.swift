@@ -117,8 +117,8 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "DoubleRatchet", "RequestQueue", "RequestQueueClient", "SQLiteQueue", nioCore, nioPosix, nioSSL,
-                argumentParser, grdbSQLite,
+                "DoubleRatchet", "GatewayCore", "GatewayNIO", "JSONCodec", "RequestQueue", "RequestQueueClient",
+                "SQLiteQueue", nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.

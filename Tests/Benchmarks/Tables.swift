@@ -10,11 +10,12 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, rooms, persistence, queue, memory, accounts, sidecar, ratchet
+        case throughput, rooms, persistence, queue, memory, accounts, sidecar, proxy, ratchet
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
     @Option(help: "The HAProxy executable.") var haproxy: String
+    @Option(help: "The nginx executable.") var nginx: String?
     @Option(help: "The directory with the ratchet's peers.") var ratchetPeers: String?
     @Option(help: "The directory with the queue's peers.") var queuePeers: String?
     @Option(help: "An empty directory for stores and logs, on the file system to be measured.") var directory: String
@@ -48,6 +49,8 @@ struct Tables: ParsableCommand {
                 try RatchetTable(workbench: workbench, isQuick: self.quick).print()
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
+            case .proxy:
+                try ProxyTable(workbench: workbench, nginx: self.nginx, group: group, isQuick: self.quick).print()
             case .accounts:
                 try AccountTable(workbench: workbench, group: group, isQuick: self.quick).print()
             }

@@ -50,6 +50,9 @@ package struct Credential: Sendable, Equatable {
     /// The part of the query that carries it, percent-encoded, as it came: `access_token=...`.
     package var query: String?
 
+    /// None, which every backend refuses.
+    package init() {}
+
     /// Finds the credential of a request; nothing where it shows none. Two of them are none: nobody could say which one the
     /// backend believes.
     package init?(of head: RequestHead, at places: [AccountSource.Credential]) {

@@ -83,11 +83,17 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     func heard(_ event: ExchangeEvent) {
         guard !isOver else { return }
         take(event)
-        connection.settle()
+        goOn()
     }
 
     func answered(_ replies: [VaultReply]) {
         for reply in replies where !isOver { take(.vault(reply)) }
+        goOn()
+    }
+
+    /// The machine may want the body only now, of which all may be there already.
+    private func goOn() {
+        connection.process()
         connection.settle()
     }
 

@@ -10,8 +10,9 @@ package struct HTTPServices: Sendable {
     package var submit: @Sendable ([VaultJob]) -> Void = { _ in }
     package var register: @Sendable (any VaultClient, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
-    package var recall: @Sendable (AccountID, String, @escaping @Sendable (WriteToken?, _ creates: String?) -> Void) -> Void =
-        { $2(nil, nil) }
+    package var recall:
+        @Sendable (AccountID, String, @escaping @Sendable (WriteToken?, _ creates: String?) -> Void) -> Void =
+            { $2(nil, nil) }
     package var enqueue:
         @Sendable (QueuedWrite, @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) -> Void =
             { $1(.failure(.unavailable)) }

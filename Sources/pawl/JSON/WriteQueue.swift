@@ -94,7 +94,9 @@ extension SessionKey {
 
 extension QueuedWrite {
     /// Messages are the only entities.
-    fileprivate static func message(_ local: String) -> EntityReference { EntityReference(type: "message", local: local) }
+    fileprivate static func message(_ local: String) -> EntityReference {
+        EntityReference(type: "message", local: local)
+    }
 
     fileprivate var request: NewRequest {
         var config = APIRequestConfig(

@@ -1,0 +1,182 @@
+import Glibc
+import NIOCore
+import NIOPosix
+
+/// The HTTP proxy beside nginx, and its WebSocket relay beside HAProxy.
+struct ProxyTable {
+    /// What stands between the clients and the backend.
+    enum Front: String {
+        case direct, nginx, haproxy = "HAProxy", pass = "pawl, everything passed",
+            framed = "pawl, messages taken apart"
+    }
+
+    let workbench: Workbench
+    let nginx: String?
+    let group: MultiThreadedEventLoopGroup
+    let isQuick: Bool
+
+    func print() throws {
+        try self.table(
+            "HTTP requests through a reverse proxy", [.direct, .nginx, .pass], isWebSocket: false, window: 1,
+            peer: .nginx, unit: "requests")
+        try self.table(
+            "WebSocket frames through a proxy, there and back", [.direct, .haproxy, .pass, .framed], isWebSocket: true,
+            window: 8, peer: .haproxy, unit: "frames")
+    }
+
+    private func table(
+        _ title: String, _ fronts: [Front], isWebSocket: Bool, window: Int, peer: Front, unit: String
+    ) throws {
+        var table = MarkdownTable(
+            title,
+            [
+                "way", "\(unit) per second", "median µs", "p99 µs", "proxy's CPU µs each", "of \(peer.rawValue)'s rate",
+                "of its p99",
+            ])
+        let plan = WebLoad.Plan(
+            isWebSocket: isWebSocket, connections: 64, window: window, warmUp: .seconds(1),
+            duration: self.isQuick ? .seconds(2) : .seconds(6))
+        var rounds: [Front: [Measurement]] = [:]
+        // One after the other in each round, so that a slow minute of the machine meets all.
+        for round in 0..<(self.isQuick ? 1 : 5) {
+            for front in fronts where front != .nginx || self.nginx != nil {
+                progress("proxy: \(front.rawValue), round \(round + 1)")
+                rounds[front, default: []].append(Measurement.attempt { try self.measure(front, plan) })
+            }
+        }
+        let marks = rounds[peer].map(Measurement.init(medianOf:))
+        for front in fronts {
+            guard let measured = rounds[front] else { continue }
+            let median = Measurement(medianOf: measured)
+            let isOurs = front != .direct && front != peer
+            let rate = isOurs ? median.messagesPerSecond / (marks?.messagesPerSecond ?? .nan) : .nan
+            let tail = isOurs ? median.tailLatency / (marks?.tailLatency ?? .nan) : .nan
+            table.add([
+                front.rawValue, median.messagesPerSecond.text(), median.medianLatency.text(), median.tailLatency.text(),
+                median.processorTime.text(1), rate.text(2), tail.text(2),
+            ])
+            if !median.complaint.isEmpty { table.note("\(front.rawValue): \(median.complaint)") }
+        }
+        table.note(
+            isWebSocket
+                ? "64 connections, \(window) frames of \(WebLoad.frameSize) bytes under way in each, echoed."
+                : "64 kept connections, one GET after the other in each, answers of \(WebLoad.answerSize) bytes; connections "
+                    + "to the backend are kept by both proxies.")
+        table.note("Load, proxy and backend share the machine. nginx and pawl may use \(System.coreCount) cores each.")
+        table.print()
+    }
+
+    private func measure(_ front: Front, _ plan: WebLoad.Plan) throws -> Measurement {
+        let upstream = try Ports.free()
+        let directory = "\(self.workbench.directory)/proxy-\(upstream)"
+        guard mkdir(directory, 0o755) == 0 else { throw Failure("\(directory): \(lastError())") }
+        let backend = try ChildProcess.again(
+            ["http-backend", "--port", "\(upstream)"], log: "\(directory)/backend.log")
+        defer { backend.stop() }
+        try backend.wait(forWord: "ready")
+        let port = front == .direct ? upstream : try Ports.free()
+        let proxy = try self.start(front, port, upstream, directory)
+        defer { proxy?.stop() }
+        var times: [Double] = []
+        var measurement = try WebLoad(group: self.group).measure(port, plan) {
+            times.append(try proxy?.familyTime() ?? .nan)
+        }
+        let count = measurement.messagesPerSecond * Double(plan.duration.nanoseconds) / 1e9
+        measurement.processorTime = (times[1] - times[0]) / count
+        return measurement
+    }
+
+    private func start(_ front: Front, _ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
+        switch front {
+        case .direct: return nil
+        case .pass, .framed:
+            let process = try ChildProcess.again(
+                ["http-proxy", "--port", "\(port)", "--upstream", "\(upstream)"]
+                    + (front == .framed ? ["--framed"] : []), log: "\(directory)/proxy.log")
+            try process.wait(forWord: "ready")
+            return process
+        case .haproxy:
+            try writeText(
+                """
+                global
+                    maxconn 10000
+                    no strict-limits
+                defaults
+                    mode http
+                    timeout connect 10s
+                    timeout client 1h
+                    timeout server 1h
+                    timeout tunnel 1h
+                listen web
+                    bind 127.0.0.1:\(port) backlog 4096
+                    option forwardfor
+                    server backend 127.0.0.1:\(upstream)
+
+                """, to: "\(directory)/haproxy.cfg")
+            let process = try ChildProcess(
+                self.workbench.haproxy, ["-db", "-f", "\(directory)/haproxy.cfg"], log: "\(directory)/haproxy.log")
+            try process.wait(forPort: port)
+            return process
+        case .nginx:
+            return try self.startNginx(port, upstream, directory)
+        }
+    }
+
+    private func startNginx(_ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
+        guard let nginx = self.nginx else { return nil }
+        let user = getuid() == 0 ? "user root;" : ""
+        try writeText(
+            """
+            \(user)
+            daemon off;
+            worker_processes \(System.coreCount);
+            pid \(directory)/nginx.pid;
+            error_log \(directory)/error.log;
+            events { worker_connections 4096; }
+            http {
+                access_log off;
+                client_body_temp_path \(directory)/body;
+                proxy_temp_path \(directory)/temporary;
+                fastcgi_temp_path \(directory)/fastcgi;
+                uwsgi_temp_path \(directory)/uwsgi;
+                scgi_temp_path \(directory)/scgi;
+                keepalive_requests 100000000;
+                upstream backend {
+                    server 127.0.0.1:\(upstream);
+                    keepalive 256;
+                    keepalive_requests 100000000;
+                }
+                server {
+                    listen 127.0.0.1:\(port) backlog=4096;
+                    location / {
+                        proxy_pass http://backend;
+                        proxy_http_version 1.1;
+                        proxy_set_header Connection "";
+                        proxy_set_header Host $host;
+                        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+                        proxy_set_header X-Forwarded-Proto $scheme;
+                    }
+                }
+            }
+
+            """, to: "\(directory)/nginx.conf")
+        let process = try ChildProcess(
+            nginx, ["-p", directory, "-e", "\(directory)/error.log", "-c", "\(directory)/nginx.conf"],
+            log: "\(directory)/nginx.log")
+        try process.wait(forPort: port)
+        return process
+    }
+}
+
+extension ChildProcess {
+    /// Processor time of the process and its children, in microseconds.
+    fileprivate func familyTime() throws -> Double {
+        let children = try readText("/proc/\(self.pid)/task/\(self.pid)/children").split(separator: " ")
+        return try children.reduce(try self.processorTime()) { sum, child in
+            let text = try readText("/proc/\(child)/stat")
+            let fields = text[(text.lastIndex(of: ")") ?? text.startIndex)...].split(separator: " ")
+            guard fields.count > 13, let user = Double(fields[12]), let system = Double(fields[13]) else { return sum }
+            return sum + (user + system) * 1e6 / Double(sysconf(Int32(_SC_CLK_TCK)))
+        }
+    }
+}

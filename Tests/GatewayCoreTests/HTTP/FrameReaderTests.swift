@@ -1,0 +1,81 @@
+import GatewayCore
+import NIOCore
+import Testing
+
+@Suite struct FrameReaderTests {
+    private func read(
+        _ bytes: [UInt8], isMasked: Bool = false, limit: Int = 1000, by size: Int = .max
+    ) throws(FrameFault) -> [WebSocketMessage] {
+        var reader = FrameReader(isMasked: isMasked, limit: limit)
+        var buffer = ByteBuffer()
+        var messages: [WebSocketMessage] = []
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            buffer.writeBytes(rest.prefix(size))
+            rest = rest.dropFirst(size)
+            while let message = try reader.next(&buffer) { messages.append(message) }
+        }
+        return messages
+    }
+
+    /// RFC 6455 section 5.7.
+    @Test func theExamplesOfTheSpecification() throws {
+        let hello = WebSocketMessage.data(ByteBuffer(string: "Hello"), isText: true)
+        #expect(try read([0x81, 0x05, 0x48, 0x65, 0x6C, 0x6C, 0x6F]) == [hello])
+        let masked: [UInt8] = [0x81, 0x85, 0x37, 0xFA, 0x21, 0x3D, 0x7F, 0x9F, 0x4D, 0x51, 0x58]
+        #expect(try read(masked, isMasked: true) == [hello])
+        #expect(try read([0x01, 0x03, 0x48, 0x65, 0x6C, 0x80, 0x02, 0x6C, 0x6F]) == [hello])
+        var written = ByteBuffer()
+        written.write(hello, mask: 0x37FA_213D)
+        #expect(Array(buffer: written) == masked)
+    }
+
+    @Test(arguments: [0, 1, 7, 8, 9, 125, 126, 127, 65535, 65536, 70000], [1, 4096])
+    func lengthsThereAndBack(_ length: Int, _ size: Int) throws {
+        let message = WebSocketMessage.data(
+            ByteBuffer(bytes: (0..<length).map { UInt8(truncatingIfNeeded: $0) }), isText: false)
+        for mask in [nil, 0x0102_F3A4] as [UInt32?] {
+            var bytes = ByteBuffer(string: "before")
+            bytes.write(message, mask: mask)
+            #expect(bytes.readString(length: 6) == "before")
+            #expect(try read(Array(buffer: bytes), isMasked: mask != nil, limit: 100_000, by: size) == [message])
+        }
+    }
+
+    @Test func controlFramesStandBetweenFragments() throws {
+        let messages = try read([
+            0x01, 0x01, 0x61, 0x89, 0x01, 0x7A, 0x00, 0x00, 0x80, 0x01, 0x62, 0x88, 0x02, 0x03, 0xE8,
+        ])
+        #expect(
+            messages == [
+                .ping(ByteBuffer(string: "z")), .data(ByteBuffer(string: "ab"), isText: true),
+                .close(ByteBuffer(bytes: [0x03, 0xE8])),
+            ])
+    }
+
+    @Test(
+        arguments: [
+            ([0xC1, 0x00], .malformed), ([0x83, 0x00], .malformed), ([0x8B, 0x00], .malformed),
+            ([0x81, 0x80], .malformed),
+            ([0x09, 0x00], .malformed), ([0x89, 0x7E, 0x00, 0x7E], .malformed), ([0x80, 0x00], .malformed),
+            ([0x01, 0x00, 0x81, 0x00], .malformed), ([0x82, 0x7E, 0x00, 0x05], .malformed),
+            ([0x82, 0x7F, 0, 0, 0, 0, 0, 0, 0, 5], .malformed), ([0x82, 0x7F, 0xFF, 0, 0, 0, 0, 0, 0, 5], .malformed),
+            ([0x88, 0x01, 0x03], .malformed), ([0x88, 0x02, 0x03, 0xED], .malformed),
+            ([0x88, 0x03, 0x03, 0xE8, 0xFF], .notText),
+            ([0x81, 0x02, 0xC3, 0x28], .notText), ([0x82, 0x7E, 0x03, 0xE9], .tooLong),
+        ] as [([UInt8], FrameFault)]) func isRefused(_ bytes: [UInt8], _ fault: FrameFault)
+    {
+        #expect(throws: fault) { try read(bytes) }
+        #expect(throws: fault) { try read(bytes, by: 1) }
+    }
+
+    @Test func fragmentsCountTogether() {
+        let part: [UInt8] = [0x02, 0x7E, 0x02, 0x58] + [UInt8](repeating: 0, count: 600)
+        let more: [UInt8] = [0x80, 0x7E, 0x02, 0x58] + [UInt8](repeating: 0, count: 600)
+        #expect(throws: FrameFault.tooLong) { try read(part + more) }
+    }
+
+    @Test func aCharacterMayCrossFragments() throws {
+        #expect(try read([0x01, 0x01, 0xC3, 0x80, 0x01, 0xA4]) == [.data(ByteBuffer(string: "ä"), isText: true)])
+    }
+}

@@ -1,0 +1,82 @@
+import GatewayCore
+import GatewayNIO
+import JSONCodec
+import NIOCore
+import NIOPosix
+import NIOSSL
+import Synchronization
+
+/// A machine that does what a test says.
+struct ScriptedExchange: ExchangeMachine {
+    var script: @Sendable (ExchangeEvent) -> [ExchangeAction]
+
+    mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
+        actions += script(event)
+    }
+}
+
+/// A gateway in front of a backend, both on loopback.
+final class Proxy: Sendable {
+    let port: Int
+    let server: HTTPServer
+    let environment: JSONEnvironment
+    private let group: MultiThreadedEventLoopGroup
+
+    /// A session that lets everything through.
+    static func session() throws -> WebSocketSession {
+        let environment = JSONEnvironment(mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)))
+        return WebSocketSession(
+            environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil,
+            host: nil)
+    }
+
+    private static func mapping() throws -> Mapping {
+        Mapping(name: "test", account: AccountSource(credentials: [], target: "/whoami", name: try JSONPath("$.name")))
+    }
+
+    init(
+        to backend: Int, threads: Int = 1, listenerTLS: NIOSSLContext? = nil, upstreamTLS: NIOSSLContext? = nil,
+        serverName: String? = "localhost", _ adjust: (inout HTTPServices) -> Void = { _ in }
+    ) async throws {
+        group = MultiThreadedEventLoopGroup(numberOfThreads: threads)
+        environment = JSONEnvironment(
+            mapping: try Self.mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)))
+        var downstream = DownstreamOptions(
+            listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesTLS: listenerTLS != nil)], tls: listenerTLS)
+        downstream.connectionLimit = 200
+        var upstream = UpstreamOptions(host: "127.0.0.1", port: backend, tls: upstreamTLS, serverName: serverName)
+        upstream.connectTimeout = .seconds(10)
+        let (down, up) = (downstream, upstream)
+        var services = HTTPServices(
+            environment: environment,
+            clock: { Moment(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) }, downstream: { down },
+            upstream: { up })
+        adjust(&services)
+        let next = Mutex<UInt64>(0)
+        server = HTTPServer(services: services, group: group) {
+            next.withLock { next in
+                next += 1 << 32
+                return next
+            }
+        }
+        port = try await server.start().first?.port ?? 0
+    }
+
+    /// With a machine that does what a test says.
+    convenience init(
+        to backend: Int, script: @escaping @Sendable (ExchangeEvent) -> [ExchangeAction],
+        _ adjust: (inout HTTPServices) -> Void = { _ in }
+    ) async throws {
+        try await self.init(to: backend) { services in
+            services.makeExchange = { _ in ScriptedExchange(script: script) }
+            adjust(&services)
+        }
+    }
+
+    func client() throws -> RawSocket { try RawSocket(port: port) }
+
+    func stop() async {
+        await server.stop()
+        try? await group.shutdownGracefully()
+    }
+}

@@ -1,0 +1,147 @@
+import GatewayCore
+import GatewayNIO
+import NIOCore
+import PeerKit
+import Synchronization
+import Testing
+
+/// What never reaches the backend.
+@Suite struct ProxyRefusalTests {
+    /// A backend that keeps all that it gets.
+    private final class Listener: Sendable {
+        let heard = Mutex<[String]>([])
+
+        func server() throws -> RawServer {
+            try RawServer { socket, _ in
+                while let (head, body) = try? socket.message() {
+                    self.heard.withLock { $0.append(head + body) }
+                    try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                }
+            }
+        }
+    }
+
+    @Test(arguments: [
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: x\r\n\r\n",
+            400
+        ),
+        ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde", 400),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n", 501),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\u{0B}chunked\r\n\r\n0\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c: d\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: x\r\nA: b\rGET /evil HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\nHost: x\n\n", 400),
+        ("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        ("GET / HTTP/3.0\r\nHost: x\r\n\r\n", 505),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        ("GET /" + String(repeating: "a", count: 70_000), 414),
+        ("GET / HTTP/1.1\r\nHost: x\r\nA: " + String(repeating: "a", count: 70_000), 431),
+        ("GET / HTTP/1.1\r\nHost: x\r\n" + String(repeating: "A: b\r\n", count: 200) + "\r\n", 431),
+        ("GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", 417),
+        ("\u{16}\u{03}\u{01}\u{02}\u{00}\u{01}\u{00}\n", 400),
+    ]) func isAnsweredAndClosed(_ request: String, _ status: Int) async throws {
+        let listener = Listener()
+        let backend = try listener.server()
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let client = try proxy.client()
+            try client.send(request)
+            let (head, body) = try client.message()
+            #expect(head.hasPrefix("HTTP/1.1 \(status) "))
+            #expect(head.contains("Connection: close\r\n"))
+            #expect(head.contains("Content-Type: application/json\r\n"))
+            #expect(body.hasPrefix(#"{"error":"PAWL_BAD_REQUEST","message":""#))
+            #expect(client.isAtEnd())
+        }
+        #expect(listener.heard.withLock { $0.isEmpty })
+        await proxy.stop()
+    }
+
+    @Test func aBrokenBodyReachesNobodyAsAWhole() async throws {
+        let backend = try RawServer { socket, _ in
+            // It may be refused before anything of it has gone out.
+            #expect(!String(decoding: socket.rest(), as: UTF8.self).hasSuffix("0\r\n\r\n"))
+        }
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let client = try proxy.client()
+            try client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcX\r\n0\r\n\r\n")
+            #expect(try client.message().head.hasPrefix("HTTP/1.1 400 "))
+            #expect(client.isAtEnd())
+        }
+        await proxy.stop()
+    }
+
+    @Test func slowClientsAreNotWaitedForForEver() async throws {
+        let backend = try RawServer { socket, _ in _ = socket.rest() }
+        let proxy = try await Proxy(to: backend.port) { services in
+            services.limits.headTime = .milliseconds(100)
+            services.limits.stall = .milliseconds(100)
+            services.limits.keepAlive = .milliseconds(100)
+        }
+        try await blocking {
+            let silent = try proxy.client()
+            #expect(silent.rest().isEmpty)
+            let slow = try proxy.client()
+            try slow.send("GET / HT")
+            #expect(try slow.message().head.hasPrefix("HTTP/1.1 408 "))
+            let body = try proxy.client()
+            try body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc")
+            #expect(try body.message().head.hasPrefix("HTTP/1.1 408 "))
+            #expect(body.isAtEnd())
+        }
+        await proxy.stop()
+    }
+
+    @Test func tooManyConnections() async throws {
+        let listener = Listener()
+        let backend = try listener.server()
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let clients = try (0..<200).map { _ in try proxy.client() }
+            try eventually("all are there") { proxy.server.connectionCount == 200 }
+            let refused = try proxy.client()
+            let (head, _) = try refused.message()
+            #expect(head.hasPrefix("HTTP/1.1 503 "))
+            #expect(head.contains("Retry-After: "))
+            #expect(refused.isAtEnd())
+            clients[0].close()
+            try eventually("one has gone") { proxy.server.connectionCount == 199 }
+            let next = try proxy.client()
+            try next.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            #expect(try next.message().body == "ok")
+        }
+        #expect(proxy.environment.tally[.connectionsRefused] == 1)
+        await proxy.stop()
+    }
+
+    @Test func drainingEndsConnectionsWithTheirAnswers() async throws {
+        let gate = Mutex(false)
+        let backend = try RawServer { socket, _ in
+            _ = try socket.message()
+            try eventually("the gate opens") { gate.withLock { $0 } }
+            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            _ = socket.rest()
+        }
+        let proxy = try await Proxy(to: backend.port)
+        let (idle, busy) = try await blocking {
+            let (idle, busy) = (try proxy.client(), try proxy.client())
+            try busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            try eventually("the backend has it") { backend.connections == 1 && proxy.server.connectionCount == 2 }
+            return (idle, busy)
+        }
+        await proxy.server.drain()
+        try await blocking {
+            #expect(idle.isAtEnd())
+            gate.withLock { $0 = true }
+            let (head, body) = try busy.message()
+            #expect(head.contains("Connection: close\r\n"))
+            #expect(body == "ok")
+            #expect(busy.isAtEnd())
+            #expect(throws: (any Error).self) { try proxy.client() }
+        }
+        await proxy.stop()
+    }
+}

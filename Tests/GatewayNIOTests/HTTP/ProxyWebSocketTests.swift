@@ -1,0 +1,292 @@
+import GatewayCore
+import GatewayNIO
+import NIOCore
+import NIOSSL
+import PeerKit
+import Synchronization
+import Testing
+
+@Suite struct ProxyWebSocketTests {
+    static let request = """
+        GET /socket HTTP/1.1\r
+        Host: x\r
+        Upgrade: websocket\r
+        Connection: keep-alive, Upgrade\r
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r
+        Sec-WebSocket-Version: 13\r\n\r\n
+        """
+    static let answer = """
+        HTTP/1.1 101 Switching Protocols\r
+        Upgrade: websocket\r
+        Connection: Upgrade\r
+        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n
+        """
+    /// The order of the last fields is the gateway's own.
+    static let seen = """
+        HTTP/1.1 101 Switching Protocols\r
+        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r
+        Connection: Upgrade\r
+        Upgrade: websocket\r\n\r\n
+        """
+
+    /// A gateway whose machine looks at messages.
+    private static func framing(to backend: RawServer) async throws -> Proxy {
+        let session = try Proxy.session()
+        return try await Proxy(to: backend.port) { event in
+            switch event {
+            case .request(let head): [.passRequest(head)]
+            case .response(let head):
+                head.status == 101 ? [.upgrade(head, session)] : [.passResponse(head)]
+            default: []
+            }
+        }
+    }
+
+    private static func upgrade(_ client: RawSocket) throws {
+        try client.send(request)
+        #expect(try client.head() == seen)
+    }
+
+    private static func frame(_ opcode: UInt8, _ payload: [UInt8], isFinal: Bool = true, mask: [UInt8]? = [1, 2, 3, 4])
+        -> [UInt8]
+    {
+        var bytes: [UInt8] = [(isFinal ? 0x80 : 0) | opcode]
+        let masked: UInt8 = mask == nil ? 0 : 0x80
+        if payload.count < 126 {
+            bytes.append(masked | UInt8(payload.count))
+        } else if payload.count < 65536 {
+            bytes += [masked | 126, UInt8(payload.count >> 8), UInt8(payload.count & 0xFF)]
+        } else {
+            bytes += [masked | 127] + (0..<8).map { UInt8(truncatingIfNeeded: payload.count >> (56 - 8 * $0)) }
+        }
+        guard let mask else { return bytes + payload }
+        return bytes + mask + payload.enumerated().map { $1 ^ mask[$0 % 4] }
+    }
+
+    /// Reads one frame and takes its mask off.
+    private static func read(_ socket: RawSocket) throws -> (opcode: UInt8, payload: [UInt8], isMasked: Bool) {
+        let head = try socket.read(2)
+        var length = Int(head[1] & 0x7F)
+        if length >= 126 {
+            length = try socket.read(length == 126 ? 2 : 8).reduce(0) { $0 << 8 | Int($1) }
+        }
+        let isMasked = head[1] & 0x80 != 0
+        let mask = isMasked ? try socket.read(4) : [0, 0, 0, 0]
+        let payload = try socket.read(length)
+        return (head[0], payload.enumerated().map { $1 ^ mask[$0 % 4] }, isMasked)
+    }
+
+    /// Sends every frame back to where it came from, unmasked; closes after a close.
+    private static func echo() throws -> RawServer {
+        try RawServer { socket, _ in
+            let head = try socket.head()
+            #expect(head.contains("Connection: Upgrade\r\nUpgrade: websocket\r\n"))
+            try socket.send(Self.answer)
+            while let frame = try? Self.read(socket) {
+                #expect(frame.isMasked)
+                try socket.send(Self.frame(frame.opcode & 0x0F, frame.payload, mask: nil))
+                if frame.opcode == 0x88 { return }
+            }
+        }
+    }
+
+    @Test func opaqueBytesGoBothWays() async throws {
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            // The first bytes come together with the answer.
+            try socket.send(Self.answer + "first")
+            let text = String(decoding: socket.rest(), as: UTF8.self)
+            try socket.send("|" + text)
+        }
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let client = try proxy.client()
+            // And the client does not wait either.
+            try client.send(Self.request + "early ")
+            #expect(try client.head() == Self.seen)
+            try client.send("not a frame at all")
+            client.endOutput()
+            #expect(client.restText == "first|early not a frame at all")
+        }
+        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        await proxy.stop()
+    }
+
+    @Test func anUpgradeThatIsRefusedIsAnAnswerLikeOthers() async throws {
+        let backend = try RawServer { socket, _ in
+            while (try? socket.message()) != nil { try socket.send("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno") }
+        }
+        let proxy = try await Self.framing(to: backend)
+        try await blocking {
+            let client = try proxy.client()
+            for _ in 0..<2 {
+                try client.send(Self.request)
+                #expect(try client.message().body == "no")
+            }
+        }
+        await proxy.stop()
+    }
+
+    @Test func otherProtocolsAreNotUpgradedTo() async throws {
+        let backend = try ProxyPassTests.mirror()
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let client = try proxy.client()
+            try client.send(
+                "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n\r\n"
+            )
+            let body = try client.message().body
+            #expect(!body.lowercased().contains("upgrade") && !body.contains("HTTP2-Settings"))
+        }
+        await proxy.stop()
+    }
+
+    @Test(arguments: [false, true]) func messagesGoBothWays(_ isFramed: Bool) async throws {
+        let backend = try Self.echo()
+        let proxy = isFramed ? try await Self.framing(to: backend) : try await Proxy(to: backend.port)
+        try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            for length in [0, 1, 125, 126, 65535, 65536, 3_000_000] {
+                let payload = (0..<length).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+                try client.send(Self.frame(2, payload))
+                let frame = try Self.read(client)
+                #expect(frame.opcode == 0x82 && !frame.isMasked)
+                #expect(frame.payload == payload)
+            }
+            try client.send(Self.frame(9, Array("ping".utf8)) + Self.frame(10, []))
+            #expect(try Self.read(client).opcode == 0x89)
+            #expect(try Self.read(client).opcode == 0x8A)
+            for byte in Self.frame(1, Array("slow ä".utf8)) { try client.send([byte]) }
+            #expect(try Self.read(client).payload == Array("slow ä".utf8))
+            // Code and words of the one who closes reach the other.
+            try client.send(Self.frame(8, [0x0F, 0xA1] + Array("bye".utf8)))
+            let close = try Self.read(client)
+            #expect(close.opcode == 0x88)
+            #expect(close.payload == [0x0F, 0xA1] + Array("bye".utf8))
+            #expect(client.isAtEnd())
+        }
+        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        await proxy.stop()
+    }
+
+    @Test func fragmentsArePutTogether() async throws {
+        let backend = try Self.echo()
+        let proxy = try await Self.framing(to: backend)
+        try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            try client.send(Self.frame(1, [0x61, 0xC3], isFinal: false))
+            try client.send(Self.frame(9, [0x7A]) + Self.frame(0, [], isFinal: false) + Self.frame(0, [0xA4, 0x62]))
+            #expect(try Self.read(client).opcode == 0x89)
+            let whole = try Self.read(client)
+            #expect(whole.opcode == 0x81)
+            #expect(whole.payload == Array("aäb".utf8))
+        }
+        await proxy.stop()
+    }
+
+    @Test(
+        arguments: [
+            (frame(1, [0xC3, 0x28]), 1007), (frame(1, [0x61], mask: nil), 1002), (frame(0, [0x61]), 1002),
+            ([0xC1, 0x80, 0, 0, 0, 0], 1002), (frame(3, []), 1002), (frame(8, [0x03]), 1002),
+            ([0x82, 0xFF, 0, 0, 0, 0, 0x01, 0, 0, 1, 0, 0, 0, 0], 1009), (frame(8, [0x03, 0xE8, 0xFF]), 1007),
+        ] as [([UInt8], Int)]) func aFaultClosesBothSides(_ bytes: [UInt8], _ code: Int) async throws
+    {
+        let heard = Mutex<[UInt8]>([])
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            let frame = try Self.read(socket)
+            heard.withLock { $0 = [frame.opcode] + frame.payload }
+        }
+        let proxy = try await Self.framing(to: backend)
+        try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            try client.send(bytes)
+            let close = try Self.read(client)
+            #expect(close.opcode == 0x88)
+            #expect(close.payload.prefix(2).elementsEqual([UInt8(code >> 8), UInt8(code & 0xFF)]))
+            #expect(client.isAtEnd())
+            try eventually("the backend hears of it") {
+                heard.withLock { $0.prefix(3).elementsEqual([0x88, UInt8(code >> 8), UInt8(code & 0xFF)]) }
+            }
+        }
+        await proxy.stop()
+    }
+
+    @Test func theBackendsFaultsAndItsDeath() async throws {
+        let backend = try RawServer { socket, number in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            if number == 0 { try socket.send(Self.frame(1, [0x61])) }
+            if number == 1 { try socket.send(Self.frame(8, [0x03, 0xE8], mask: nil)) }
+            if number < 2 { _ = socket.rest() }
+        }
+        let proxy = try await Self.framing(to: backend)
+        try await blocking {
+            let first = try proxy.client()
+            try Self.upgrade(first)
+            #expect(try Self.read(first).payload.prefix(2).elementsEqual([0x03, 0xEA]))
+            #expect(first.isAtEnd())
+            let second = try proxy.client()
+            try Self.upgrade(second)
+            #expect(try Self.read(second).payload == [0x03, 0xE8])
+            try second.send(Self.frame(8, [0x03, 0xE8]))
+            #expect(second.isAtEnd())
+            let third = try proxy.client()
+            try Self.upgrade(third)
+            #expect(third.isAtEnd())
+        }
+        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        await proxy.stop()
+    }
+
+    @Test func stoppingSaysSo() async throws {
+        let backend = try Self.echo()
+        let proxy = try await Self.framing(to: backend)
+        let client = try await blocking {
+            let client = try proxy.client()
+            try Self.upgrade(client)
+            return client
+        }
+        async let stopping: Void = proxy.stop()
+        try await blocking {
+            let close = try Self.read(client)
+            #expect(close.opcode == 0x88)
+            #expect(close.payload.prefix(2).elementsEqual([0x03, 0xE9]))
+            client.close()
+        }
+        await stopping
+    }
+
+    @Test func nobodyReadsAFlood() async throws {
+        let sent = Mutex(0)
+        let backend = try RawServer { socket, _ in
+            _ = try socket.head()
+            try socket.send(Self.answer)
+            let block = Self.frame(2, [UInt8](repeating: 7, count: 60_000), mask: nil)
+            for _ in 0..<800 {
+                try socket.send(block)
+                sent.withLock { $0 += block.count }
+            }
+            try socket.send(Self.frame(8, [], mask: nil))
+            _ = socket.rest()
+        }
+        let proxy = try await Self.framing(to: backend)
+        try await blocking {
+            let client = try RawSocket(port: proxy.port, receiveBuffer: 65536)
+            try Self.upgrade(client)
+            var last = -1
+            while last != sent.withLock({ $0 }) {
+                last = sent.withLock { $0 }
+                try await Task.sleep(for: .milliseconds(600))
+            }
+            #expect(last < 24 << 20)
+            for _ in 0..<800 { #expect(try Self.read(client).payload.count == 60_000) }
+            #expect(try Self.read(client).opcode == 0x88)
+        }
+        await proxy.stop()
+    }
+}
