@@ -101,19 +101,11 @@ package struct HTTPExchange: Sendable {
         guard policies.strictest > .off || !environment.latches.isEmpty, head.method != "OPTIONS" else {
             return pass(&actions)
         }
+        // Nobody could look into what another protocol says.
+        if !isUpgrade { self.head.headers.remove("Upgrade") }
         match = RouteMatch(head, mapping)
-        let demands = policies.strictest >= .hosted
-        switch match?.route.label {
-        case .passthrough: pass(&actions)
-        case .control where protects || !conversationOfHead.isEmpty: controlled(now, &actions)
-        case .control: pass(&actions)
-        case nil:
-            environment.tally.add(.unlabelled)
-            if demands { identify(now, &actions) } else { pass(&actions) }
-        case .media, .refused: if demands { identify(now, &actions) } else { pass(&actions) }
-        case .content: identify(now, &actions)
-        case .history, .sync: if protects { identify(now, &actions) } else { pass(&actions) }
-        }
+        if match == nil { environment.tally.add(.unlabelled) }
+        identify(now, &actions)
     }
 
     /// Request and answer go through untouched.
@@ -132,32 +124,23 @@ package struct HTTPExchange: Sendable {
         return match.value(source) ?? ""
     }
 
-    /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
-    /// backend does not know yet; else it goes at once, and what was known of the conversation counts no more.
-    private mutating func controlled(_ now: Moment, _ actions: inout [ExchangeAction]) {
-        guard namesLocalID else {
-            stage = .response
-            return actions.append(.passRequest(head))
-        }
-        identify(now, &actions)
-    }
-
     /// Ids in the head that this gateway has given out.
     var localReferences: [String] {
         guard let match else { return [] }
         return match.route.references.compactMap { match.value($0) }.filter(LocalMessageID.isOne)
     }
 
-    private var namesLocalID: Bool { !localReferences.isEmpty }
-
     // MARK: Whose it is
 
     private mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
         credential = Credential(of: head, at: mapping.account.credentials)
         guard let credential else { return unidentified(nil, now, &actions) }
-        if let known = environment.credentials.account(of: credential.digest, now: now.monotonic) {
+        switch environment.credentials.owner(of: credential.digest, now: now.monotonic) {
+        case .account(let known):
             account = known
             return proceed(now, &actions)
+        case .nobody: return unidentified(nil, now, &actions)
+        case .unknown: break
         }
         stage = .account
         let question = credential.question(mapping.account.target, host: head.headers.first("Host"))
@@ -167,24 +150,33 @@ package struct HTTPExchange: Sendable {
     private mutating func identified(
         _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
-        guard let credential, (200..<300).contains(answer.status),
-            let name = mapping.account.account(in: body)
-        else { return unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions) }
+        guard let credential else { return }
+        guard (200..<300).contains(answer.status), let name = mapping.account.account(in: body) else {
+            if (400..<500).contains(answer.status), answer.status != 429 {
+                environment.credentials.remember(nil, of: credential.digest, now: now.monotonic)
+            }
+            return unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
+        }
         environment.credentials.remember(name, of: credential.digest, now: now.monotonic)
         account = name
         proceed(now, &actions)
     }
 
-    /// - Parameter refusal: what the backend says to this credential.
+    /// The request shows no credential, or one that the backend does not accept.
+    ///
+    /// - Parameter refusal: what the backend says to it.
     private mutating func unidentified(
         _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
+        let demands = policies.strictest >= .hosted
         switch match?.route.label {
-        case .history, .sync, .control: return pass(&actions)
-        case _ where policies.strictest < .hosted && environment.latches.isEmpty: return pass(&actions)
-        default: break
+        case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
+        case .media where demands: return refuse(.refused(.media), &actions)
+        case .content where demands || !environment.latches.isEmpty: break
+        case .some where demands && isUpgrade: break
+        default: return pass(&actions)
         }
-        guard let refusal else { return refuse(credential == nil ? .notLoggedIn : .backendGone, &actions) }
+        guard let refusal else { return refuse(.notLoggedIn, &actions) }
         respond(refusal.0, refusal.1, &actions)
     }
 
@@ -194,23 +186,38 @@ package struct HTTPExchange: Sendable {
         if let row = environment.accounts.note(account, software: software, now: now) {
             actions.append(.submit(.record([row])))
         }
-        let policy = policies.policy(of: account)
+        let demands = policies.policy(of: account) >= .hosted
         switch match?.route.label {
+        case .media where demands: refuse(.refused(.media), &actions)
+        case .refused where demands, nil where demands: refuse(.refused(.verb), &actions)
+        case .some where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
         case .content: write(now, &actions)
-        case .history, .sync:
-            readsAnswer = true
-            stage = .response
-            var head = head
-            // What is looked at comes as it is.
-            head.headers.set("Accept-Encoding", to: "identity")
-            if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
-            actions.append(.passRequest(head))
-        case .control:
+        case .history where protects, .sync where protects: read(&actions)
+        case .control: control(&actions)
+        default: pass(&actions)
+        }
+    }
+
+    /// The answer is to be looked at, so it has to come as it is.
+    private mutating func read(_ actions: inout [ExchangeAction]) {
+        readsAnswer = true
+        stage = .response
+        head.headers.set("Accept-Encoding", to: "identity")
+        if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
+        actions.append(.passRequest(head))
+    }
+
+    /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
+    /// backend does not know yet; else it goes at once, and what was known of the conversation counts no more.
+    private mutating func control(_ actions: inout [ExchangeAction]) {
+        if !localReferences.isEmpty {
             stage = .requestBody
             actions.append(.collectRequest(limit: Self.requestLimit))
-        case .media where policy >= .hosted: refuse(.refused(.media), &actions)
-        case .refused where policy >= .hosted, nil where policy >= .hosted: refuse(.refused(.verb), &actions)
-        default: pass(&actions)
+        } else if conversationOfHead.isEmpty {
+            pass(&actions)
+        } else {
+            stage = .response
+            actions.append(.passRequest(head))
         }
     }
 }

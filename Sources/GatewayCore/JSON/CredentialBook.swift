@@ -18,22 +18,37 @@ package final class CredentialBook: Sendable {
         fileprivate let value: SHA256.Digest
     }
 
-    private let accounts = Mutex<[Digest: (account: AccountID, until: Int64)]>([:])
+    /// Ours: how long the backend's no counts, so that a client which repeats itself costs one question. In nanoseconds.
+    package static let memoryOfRefusals: Int64 = 10_000_000_000
+
+    /// What is known of a credential.
+    package enum Owner: Equatable, Sendable {
+        case account(AccountID)
+        /// The backend does not accept it.
+        case nobody
+        /// It has to be asked for.
+        case unknown
+    }
+
+    private let accounts = Mutex<[Digest: (owner: Owner, until: Int64)]>([:])
 
     package init() {}
 
-    /// The account of a credential; nothing where it has to be asked for.
-    package func account(of credential: Digest, now: Int64) -> AccountID? {
+    package func owner(of credential: Digest, now: Int64) -> Owner {
         accounts.withLock { accounts in
-            guard let entry = accounts[credential], entry.until > now else { return nil }
-            return entry.account
+            guard let entry = accounts[credential], entry.until > now else { return .unknown }
+            return entry.owner
         }
     }
 
-    package func remember(_ account: AccountID, of credential: Digest, now: Int64) {
+    /// Takes the backend's answer.
+    ///
+    /// - Parameter account: nothing where it does not accept the credential.
+    package func remember(_ account: AccountID?, of credential: Digest, now: Int64) {
         accounts.withLock { accounts in
             if accounts.count >= Self.limit { accounts.removeAll() }
-            accounts[credential] = (account, now + Self.memory)
+            accounts[credential] =
+                account.map { (.account($0), now + Self.memory) } ?? (.nobody, now + Self.memoryOfRefusals)
         }
     }
 
@@ -45,10 +60,13 @@ package final class CredentialBook: Sendable {
 
 /// What a client shows to be let in, found in the head of a request.
 package struct Credential: Sendable, Equatable {
-    /// The fields that carry it; none where it stands in the query.
+    /// The fields that carry it. A token of the query is one of a field as well, where the backend takes either: RFC 6750
+    /// sections 2.1 and 2.3.
     package var fields = HeaderFields()
-    /// The part of the query that carries it, percent-encoded, as it came: `access_token=...`.
+    /// The part of the query that carried it, percent-encoded, as it came: `access_token=...`.
     package var query: String?
+    /// The same, where no field can carry it.
+    package var neededQuery: String? { fields.fields.isEmpty ? query : nil }
 
     /// None, which every backend refuses.
     package init() {}
@@ -68,6 +86,9 @@ package struct Credential: Sendable, Equatable {
                 for part in (head.query ?? "").split(separator: "&") where part.hasPrefix(name + "=") {
                     query = String(part)
                     count += 1
+                    if places.contains(.header("Authorization")), case .says(let token) = RequestQuery(part)[name] {
+                        fields.add("Authorization", "Bearer \(token)")
+                    }
                 }
             case .cookie(let name):
                 for cookie in head.headers["Cookie"].flatMap({ $0.split(separator: ";") }) {
@@ -86,7 +107,7 @@ package struct Credential: Sendable, Equatable {
         for field in fields.fields {
             hash.update(data: Array("\(field.name.lowercased())\u{0}\(field.value)\u{0}".utf8))
         }
-        hash.update(data: Array((query ?? "").utf8))
+        hash.update(data: Array((neededQuery ?? "").utf8))
         return CredentialBook.Digest(value: hash.finalize())
     }
 
@@ -95,7 +116,7 @@ package struct Credential: Sendable, Equatable {
     /// - Parameter host: the `Host` that the client has sent.
     func question(_ target: String, host: String?) -> RequestHead {
         var target = target
-        if let query { target += (target.contains("?") ? "&" : "?") + query }
+        if let query = neededQuery { target += (target.contains("?") ? "&" : "?") + query }
         var headers = HeaderFields()
         if let host { headers.add("Host", host) }
         headers.add("Accept", "application/json")

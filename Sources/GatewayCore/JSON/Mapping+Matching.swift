@@ -44,6 +44,9 @@ extension Mapping {
         return (routes[found], Captures(routes[found].path, path.segments))
     }
 
+    /// Whether what people write may come over a WebSocket.
+    package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
+
     /// The first kind of frame that a WebSocket message is.
     ///
     /// - Returns: nothing where it is none, or where two names in it are alike, so that nobody can say what it is.

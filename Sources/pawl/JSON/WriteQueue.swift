@@ -87,7 +87,7 @@ extension SessionKey {
     /// A credential that stands in the query travels as a field that the network client takes off again.
     fileprivate init(_ credential: Credential) {
         var headers = credential.fields.fields.map { ResolvedRequest.Header($0.name, $0.value) }
-        if let query = credential.query { headers.append(.init(BackendNetwork.queryField, query)) }
+        if let query = credential.neededQuery { headers.append(.init(BackendNetwork.queryField, query)) }
         self.init(headers: headers)
     }
 }

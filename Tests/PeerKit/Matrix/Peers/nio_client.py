@@ -189,10 +189,12 @@ async def main(url):
     commands = asyncio.Queue()
 
     def read():
-        for line in sys.stdin:
-            loop.call_soon_threadsafe(commands.put_nowait, json.loads(line))
-        # Whatever is under way: nobody hears of it any more.
-        os._exit(0)
+        try:
+            for line in sys.stdin:
+                loop.call_soon_threadsafe(commands.put_nowait, json.loads(line))
+        finally:
+            # Whatever is under way: nobody hears of it any more. Who leaves with something unread resets the connection.
+            os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
     configuration = nio.AsyncClientConfig(

@@ -1,0 +1,143 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// The generic chat behind the gateway under each policy, over REST and over WebSockets.
+@Suite(.serialized) struct GenericPolicyTests {
+    private enum Word {
+        static let first = "Wiesenknopfauge"
+        static let markup = "Kornblumenrand"
+        static let edited = "Ackerrittersporn"
+        static let framed = "Frauenspiegelchen"
+        static let all = [first, markup, edited, framed]
+    }
+
+    private static let c = GenericLab.conversation
+
+    private func converse(_ lab: GenericLab) throws {
+        let (alice, bob) = (lab.alice, lab.bob)
+        for person in [alice, bob] { _ = try person.socket() }
+        let since = try bob.updates(since: nil)["next"].integer
+        let first = try alice.say(Word.first, in: Self.c, id: "own-1", html: "<b>\(Word.markup)</b>")
+        for person in [alice, bob] {
+            let heard = try person.expect("message", Word.first)
+            #expect(heard["message_id"] == .string(first) && heard["id"] == "own-1" && heard["sender"] == "alice")
+            #expect(heard["html"] == .string("<b>\(Word.markup)</b>") && heard["encrypted"] == .null)
+        }
+        let framed = try bob.sayOverSocket(Word.framed, in: Self.c, id: "own-2")
+        #expect(try alice.expect("message", Word.framed)["message_id"] == .string(framed))
+        try alice.edit(first, Word.edited, in: Self.c)
+        #expect(try bob.expect("edited", Word.edited)["html"] == .null)
+        let socket = try bob.socket()
+        let edit: JSONValue = [
+            "type": "edit", "conversation": .string(Self.c), "message_id": .string(framed),
+            "text": .string(Word.framed + "!"), "html": .string(Word.markup),
+        ]
+        try socket.sendInPieces(edit, of: 11)
+        try alice.expect("edited", Word.framed + "!")
+
+        for _ in 0..<3 { #expect(try bob.texts(Self.c) == [Word.edited, Word.framed + "!"]) }
+        #expect(try alice.history(Self.c, before: framed).map { $0["text"] } == [.string(Word.edited)])
+        let news = try bob.updates(since: since)["conversations"][Self.c]["messages"].array
+        #expect(news.map { $0["text"] } == [.string(Word.edited), .string(Word.framed + "!")])
+        #expect(try bob.ask("GET", "/conversations")["conversations"][0]["last"]["html"] == .string(Word.markup))
+        let single = try bob.ask("GET", "/conversations/\(Self.c)/messages/\(framed)")
+        #expect(single["text"] == .string(Word.framed + "!") && single["html"] == .string(Word.markup))
+        let again = try ChatPerson("bob", port: lab.gateway.port)
+        #expect(try again.texts(Self.c) == [Word.edited, Word.framed + "!"])
+
+        try socket.send(["type": "typing", "conversation": .string(Self.c)])
+        try alice.socket().expect("typing")
+        try socket.send(["type": "delete", "conversation": .string(Self.c), "message_id": .string(framed)])
+        #expect(try alice.socket().expect("deleted")["message_id"] == .string(framed))
+        try alice.delete(first, in: Self.c)
+        #expect(try bob.texts(Self.c) == [])
+        #expect(try lab.backend.messages().isEmpty)
+    }
+
+    @Test(arguments: LegacyOutcome.plain) func plainPolicies(_ outcome: LegacyOutcome) throws {
+        let lab = try GenericLab(policy: outcome.policy)
+        try converse(lab)
+        for word in Word.all {
+            #expect(try lab.backend.knows(word), "\(word)")
+            #expect(JSONLab.shows(lab.gateway, word).isEmpty, "\(word)")
+        }
+    }
+
+    @Test func hosted() throws {
+        let lab = try GenericLab(policy: "hosted")
+        try converse(lab)
+        for word in Word.all {
+            #expect(try !lab.backend.knows(word), "\(word)")
+            #expect(JSONLab.shows(lab.gateway, word).isEmpty, "\(word)")
+        }
+        for token in [lab.alice.token, lab.bob.token] { #expect(JSONLab.shows(lab.gateway, token).isEmpty) }
+    }
+
+    @Test func required() throws {
+        let lab = try GenericLab(policy: "required")
+        let refused = try lab.alice.trySaying(Word.first, in: Self.c)
+        #expect(refused.status == 403 && (refused.json["message"].string ?? "").contains(" "), "\(refused.text)")
+        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket(Word.framed, in: Self.c) }
+        // The connection goes on.
+        try lab.alice.socket().send(["type": "ping"])
+        try lab.alice.socket().expect("pong")
+        #expect(try lab.backend.messages().isEmpty)
+        for word in Word.all { #expect(try !lab.backend.knows(word)) }
+    }
+
+    /// Who reads past the gateway gets Base64 and the mark.
+    @Test func pastTheGateway() throws {
+        let lab = try GenericLab(policy: "hosted")
+        let direct = ChatPerson(lab.bob, port: lab.backend.port)
+        try lab.alice.say(Word.first, in: Self.c, html: Word.markup)
+        try lab.alice.sayOverSocket(Word.framed, in: Self.c)
+        let seen = try direct.history(Self.c)
+        #expect(seen.count == 2)
+        for message in seen {
+            #expect(message["encrypted"] == true && message["html"] == .null)
+            #expect(message["text"].string.flatMap { Data(base64Encoded: $0) } != nil, "\(message)")
+        }
+        // The same message said in plain words past the gateway is no protected one behind it.
+        try direct.say("from outside", in: Self.c)
+        #expect(try lab.alice.texts(Self.c).last != "from outside")
+    }
+
+    @Test(arguments: ["observe", "hosted"]) func media(_ policy: String) throws {
+        let lab = try GenericLab(policy: policy)
+        let body = Array(Word.first.utf8)
+        let answer = try lab.alice.client.request(
+            "POST", "/files", headers: [("Content-Type", "image/png")], body: body)
+        #expect(answer.status == (policy == "hosted" ? 403 : 201), "\(answer.text)")
+        #expect(try lab.backend.knows(Word.first) == (policy == "observe"))
+    }
+
+    /// Requests that nobody has labelled, and disguises of those that somebody has.
+    @Test(arguments: [
+        "/unknown", "/conversations/c1/messages/", "//conversations/c1/messages", "/conversations/c1/x/../messages",
+        "/conversations/c1/%2e%2e/c1/messages", "/conversations%2Fc1%2Fmessages", "/conversations/c1/messages;x=1",
+        "/CONVERSATIONS/c1/messages",
+    ]) func nothingSlipsPast(_ target: String) throws {
+        let lab = try GenericLab(policy: "hosted")
+        let answer = try lab.alice.client.request("POST", target, ["id": "x", "text": .string(Word.first)])
+        #expect((400..<500).contains(answer.status), "\(answer.text)")
+        #expect(try !lab.backend.knows(Word.first))
+    }
+
+    /// Under `off` and `observe` the backend and the client see the bytes that the other one said.
+    @Test(arguments: ["off", "observe"]) func bytesAreFaithful(_ policy: String) throws {
+        let lab = try GenericLab(policy: policy)
+        let body = #"{ "text" : "h\u00e9llo\/ \ud83d\ude00",  "id":"raw-1" , "n": 1.50e+2, "n2":0.10 }"#
+        let answer = try lab.alice.client.request(
+            "POST", "/conversations/c1/messages?x=%41&y=+",
+            headers: [("X-odd-CASE", "a  b"), ("Content-Type", "application/json")],
+            body: Array(body.utf8))
+        #expect(answer.status == 201)
+        let received = try #require(lab.backend.received().last { $0["method"] == "POST" })
+        #expect(received["body"] == .string(body) && received["target"] == "/conversations/c1/messages?x=%41&y=+")
+        #expect(received["headers"].array.contains(["X-odd-CASE", "a  b"]), "\(received)")
+        let direct = ChatPerson(lab.alice, port: lab.backend.port)
+        let target = "/conversations/c1/messages"
+        #expect(try lab.alice.client.request("GET", target).body == direct.client.request("GET", target).body)
+    }
+}

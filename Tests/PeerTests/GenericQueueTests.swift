@@ -1,0 +1,143 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// Messages of the generic chat that the backend does not answer in time, or at all.
+@Suite(.serialized) struct GenericQueueTests {
+    private static let c = GenericLab.conversation
+    private static let messages = "/conversations/\(c)/messages"
+
+    /// A request of alice's over a connection of its own, whose answer is waited for later.
+    private func begin(_ lab: GenericLab, _ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
+        let client = WebClient(port: lab.gateway.port)
+        let bytes = body.bytes
+        let head = [
+            "\(method) \(target) HTTP/1.1", "Host: chat", "Authorization: Bearer \(lab.alice.token)",
+            "Content-Type: application/json", "Content-Length: \(bytes.count)", "", "",
+        ]
+        try client.send(Array(head.joined(separator: "\r\n").utf8) + bytes)
+        return client
+    }
+
+    private func wait(_ lab: GenericLab, for count: Int) throws {
+        try eventually("\(count) wait") { try JSONLab.waiting(lab.gateway) == count }
+    }
+
+    /// A lab where a message went through, so that accounts and members are known.
+    private func warm(
+        _ options: ChatBackendProcess.Options = .init(), environment: [String: String] = [:]
+    ) throws -> GenericLab {
+        let lab = try GenericLab(policy: "hosted", options, environment: environment)
+        try lab.alice.say("warm", in: Self.c, id: "warm")
+        #expect(try lab.bob.texts(Self.c) == ["warm"])
+        return lab
+    }
+
+    @Test func answerIsLost() throws {
+        let lab = try warm()
+        _ = try lab.bob.socket()
+        try lab.backend.set(.loses(2))
+        let message = try lab.alice.say("once", in: Self.c, id: "own-1")
+        #expect(try lab.backend.faultsToCome().loses == 0)
+        #expect(try lab.backend.messages().map { $0["message_id"] }.dropFirst() == [.string(message)])
+        try lab.bob.expect("message", "once")
+        #expect(try lab.bob.texts(Self.c) == ["warm", "once"])
+        // Edits and deletions are asked again as well.
+        try lab.backend.set(.loses(1))
+        try lab.alice.edit(message, "twice", in: Self.c)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "twice"])
+    }
+
+    /// A backend that cannot tell copies apart stores them, and people hear the message once all the same.
+    @Test func answerIsLostByABackendThatCannotTell() throws {
+        var options = ChatBackendProcess.Options()
+        options.deduplicates = false
+        let lab = try warm(options)
+        let socket = try lab.bob.socket()
+        try lab.backend.set(.loses(1))
+        try lab.alice.say("once", in: Self.c, id: "own-1")
+        try lab.alice.say("after", in: Self.c, id: "own-2")
+        try lab.bob.expect("message", "once")
+        try lab.bob.expect("message", "after")
+        #expect(!socket.pending.contains { $0["text"] == "once" }, "\(socket.pending)")
+    }
+
+    @Test(arguments: [429, 503]) func backendAsksForPatience(_ status: Int) throws {
+        let lab = try warm()
+        try lab.backend.set(.refuses(2, status: status, retryAfter: 1))
+        try lab.alice.say("later", in: Self.c)
+        #expect(try lab.backend.faultsToCome().refuses == 0)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "later"])
+    }
+
+    @Test func orderIsKept() throws {
+        let lab = try warm()
+        try lab.backend.set(.away)
+        var clients: [WebClient] = []
+        for number in 1...5 {
+            clients.append(
+                try begin(lab, "POST", Self.messages, ["id": "own-\(number)", "text": .string("text \(number)")]))
+            try wait(lab, for: number)
+        }
+        try lab.backend.behave()
+        for client in clients { #expect(try client.answer(to: "POST").status == 201) }
+        #expect(try lab.bob.texts(Self.c) == ["warm"] + (1...5).map { "text \($0)" })
+        #expect(try lab.backend.messages().count == 6)
+    }
+
+    /// They name the message by the client's own id as long as it has no other.
+    @Test func editAndDeletionWhileItWaits() throws {
+        let lab = try warm()
+        try lab.backend.set(.away)
+        let requests: [(String, String, JSONValue)] = [
+            ("POST", "", ["id": "own-1", "text": "draft"]), ("PATCH", "/own-1", ["text": "final"]),
+            ("POST", "", ["id": "own-2", "text": "mistake"]), ("DELETE", "/own-2", [:]),
+        ]
+        var clients: [WebClient] = []
+        for (method, path, body) in requests {
+            clients.append(try begin(lab, method, Self.messages + path, body))
+            try wait(lab, for: clients.count)
+        }
+        try lab.backend.behave()
+        #expect(try clients.map { try $0.answer(to: "POST").status } == [201, 200, 201, 204])
+        #expect(try lab.bob.texts(Self.c) == ["warm", "final"])
+        #expect(try lab.backend.messages().count == 2)
+        #expect(try lab.backend.received().allSatisfy { !($0["target"].string ?? "").contains("/own-") })
+    }
+
+    @Test(arguments: ["sealed", "memory"]) func gatewayIsKilledWhileItWaits(_ credentials: String) throws {
+        let lab = try warm(environment: ["PAWL_QUEUE_CREDENTIALS": credentials])
+        try lab.backend.set(.away)
+        let waiting = try begin(lab, "POST", Self.messages, ["id": "own-1", "text": "survives"])
+        try wait(lab, for: 1)
+        #expect(JSONLab.shows(lab.gateway, "survives").isEmpty && JSONLab.shows(lab.gateway, lab.alice.token).isEmpty)
+        lab.gateway.crash()
+        #expect(throws: PeerError.self) { try waiting.answer(to: "POST") }
+        try lab.backend.behave()
+        try lab.gateway.start()
+        if credentials == "memory" {
+            // Her next request, whatever it is, shows her credential.
+            try lab.alice.ask("GET", "/me")
+        }
+        try eventually("it is sent") { try lab.backend.messages().count == 2 }
+        // And the client, which never had an answer, says it again.
+        let again = try lab.alice.trySaying("survives", in: Self.c, id: "own-1")
+        #expect((200..<300).contains(again.status))
+        #expect(try lab.backend.messages().count == 2)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "survives"])
+    }
+
+    /// Over a WebSocket the client asks again itself.
+    @Test func acknowledgementIsLost() throws {
+        let lab = try warm()
+        _ = try lab.bob.socket()
+        _ = try lab.alice.socket()
+        try lab.backend.set(.loses(1))
+        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket("once", in: Self.c, id: "own-1") }
+        lab.alice.dropSocket()
+        let message = try lab.alice.sayOverSocket("once", in: Self.c, id: "own-1")
+        #expect(try lab.backend.messages().map { $0["message_id"] }.dropFirst() == [.string(message)])
+        try lab.bob.expect("message", "once")
+        #expect(try lab.bob.texts(Self.c) == ["warm", "once"])
+    }
+}
