@@ -27,9 +27,11 @@ extension JSONDocument {
     }
 
     /// What a path finds here, in words, for an operator who tries a mapping. Holds names and places, no values.
-    package func explanation(of path: JSONPath) -> String {
+    ///
+    /// - Parameter start: the value that the path begins at; the whole document where nothing is said.
+    package func explanation(of path: JSONPath, from start: JSONPlace? = nil) -> String {
         do throws(JSONMatchError) {
-            let result = try match(path, limit: JSONPath.placeLimit)
+            let result = try match(path, from: start, limit: JSONPath.placeLimit)
             guard result.places.isEmpty else {
                 let kinds = result.places.prefix(3).map { "\(kind($0).words) at byte \(range($0).lowerBound)" }
                 let more = result.places.count > 3 ? " and \(result.places.count - 3) more" : ""

@@ -97,6 +97,11 @@ extension JSONDocument {
     /// Whether a value is a member or element of this very one.
     package func isMember(_ place: JSONPlace, of container: JSONPlace) -> Bool { place.parent == container.index }
 
+    /// Whether a value is an element of an array.
+    package func isElement(_ place: JSONPlace) -> Bool {
+        place.parent != JSONEntry.none && entries[Int(place.parent)].kind == .array
+    }
+
     /// The name of a value that is an object's member.
     package func name(_ place: JSONPlace) throws(JSONReadError) -> String? {
         guard place.parent != JSONEntry.none, entries[Int(place.parent)].kind == .object else { return nil }
@@ -119,15 +124,5 @@ extension JSONDocument {
         output.reserveCapacity(entry.range.count)
         for byte in table.text(entry) { output.append(byte) }
         return output
-    }
-
-    /// The texts of all strings with so many bytes and no escapes, names of members not among them.
-    package func strings(of length: Int) -> [String] {
-        bytes.withUnsafeReadableBytes { raw in
-            entries.compactMap { entry in
-                guard entry.kind == .string, !entry.hasEscapes, entry.range.count == length + 2 else { return nil }
-                return String(decoding: raw[entry.range].dropFirst().dropLast(), as: UTF8.self)
-            }
-        }
     }
 }

@@ -105,16 +105,18 @@ package struct QueuedWrite: Sendable, Equatable {
     package var idempotencyKey: String?
     package var head: RequestHead
     package var body: ByteBuffer
-    /// The local id of the message that it makes, where its client was told one.
-    package var creates: String?
+    /// What the message that it makes is called before the backend has named it: the client's id, see ``OwnIDs``, and the
+    /// gateway's, where its client was told one.
+    package var creates: [String]
     /// Where the backend's id of that message stands in its answer.
     package var remoteID: JSONPath?
-    /// Local ids that it names: replaced by the backend's when it is sent.
-    package var references: [String]
+    /// Where it names messages by such ids: replaced by the backend's when it is sent.
+    package var references: [QueuedReference]
 
     package init(
         account: AccountID, credential: Credential, lane: String, idempotencyKey: String?, head: RequestHead,
-        body: ByteBuffer, creates: String? = nil, remoteID: JSONPath? = nil, references: [String] = []
+        body: ByteBuffer, creates: [String] = [], remoteID: JSONPath? = nil,
+        references: [QueuedReference] = []
     ) {
         self.account = account
         self.credential = credential
@@ -126,6 +128,22 @@ package struct QueuedWrite: Sendable, Equatable {
         self.remoteID = remoteID
         self.references = references
     }
+}
+
+/// A message that the backend has not named yet, named in a write.
+package struct QueuedReference: Sendable, Equatable {
+    package enum Place: Sendable, Equatable {
+        /// A segment of the path, counted from nought.
+        case segment(Int)
+        /// A string in the JSON body.
+        case body(JSONPath)
+    }
+
+    package var place: Place
+    /// One of those in ``QueuedWrite/creates`` of an earlier write.
+    package var local: String
+
+    package init(_ place: Place, local: String) { (self.place, self.local) = (place, local) }
 }
 
 /// Why a write is not taken.

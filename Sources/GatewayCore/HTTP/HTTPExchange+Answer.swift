@@ -66,7 +66,7 @@ extension HTTPExchange {
 
     private mutating func finish(_ incoming: IncomingMessages, _ actions: inout [ExchangeAction]) {
         do throws(MessageFault) {
-            let edited = try incoming.opened(environment)
+            let edited = try incoming.opened(environment).bytes
             var head = responseHead
             if edited != body { head.headers.removeWhatDescribesTheBody() }
             respond(head, edited, &actions)

@@ -15,7 +15,7 @@ extension HTTPExchange {
     mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
-        if match.route.label == .control { return enqueueControl(now, &actions) }
+        if match.route.label == .control { return enqueue(&actions) }
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
@@ -30,10 +30,12 @@ extension HTTPExchange {
         actions.append(.recall(account, key: key))
     }
 
+    /// What the client calls the message that it writes.
+    private var clientID: String? { outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap(match.value) } }
+
     /// What tells a repeated request from a new one: what the client calls its message, within the conversation.
     private var writeKey: String? {
-        guard let match, let id = outgoing?.localID ?? match.route.localID.flatMap(match.value)
-        else { return nil }
+        guard let id = clientID else { return nil }
         return "\(head.method) \(outgoing?.conversation ?? conversationOfHead) \(id)"
     }
 
@@ -126,23 +128,25 @@ extension HTTPExchange {
             return refuse(.unreadable(error), &actions)
         }
         if case .atOnce = match?.route.answer { localID = LocalMessageID.text(of: message) }
-        enqueue(references: localReferences + outgoing.localReferences, &actions)
+        enqueue(&actions)
     }
 
-    private mutating func enqueueControl(_ now: Moment, _ actions: inout [ExchangeAction]) {
-        enqueue(references: localReferences, &actions)
-    }
-
-    private mutating func enqueue(references: [String], _ actions: inout [ExchangeAction]) {
+    private mutating func enqueue(_ actions: inout [ExchangeAction]) {
         guard let account, let credential else { return }
         let conversation = outgoing?.conversation ?? conversationOfHead
+        var creates: [String] = []
+        if match?.route.remoteID != nil {
+            creates = localID.map { [$0] } ?? []
+            if let id = clientID { creates.append(OwnIDs.name(id, of: account, in: conversation)) }
+            for name in creates { environment.ownIDs.remember(name) }
+        }
         stage = .queue
         actions.append(
             .enqueue(
                 QueuedWrite(
                     account: account, credential: credential, lane: conversation, idempotencyKey: writeKey,
-                    head: head.stored(without: credential), body: body, creates: localID,
-                    remoteID: match?.route.remoteID, references: references)))
+                    head: head.stored(without: credential), body: body, creates: creates,
+                    remoteID: match?.route.remoteID, references: localReferences)))
     }
 
     mutating func enqueued(
@@ -158,7 +162,7 @@ extension HTTPExchange {
     private mutating func accepted(_ token: WriteToken, _ now: Moment, _ actions: inout [ExchangeAction]) {
         if case .atOnce(let status, let body) = match?.route.answer, let localID {
             let text = RefusalForm.filled(
-                body, ["local_id": localID, "client_id": outgoing?.localID ?? ""])
+                body, ["local_id": localID, "client_id": clientID ?? ""])
             let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
             return respond(head, ByteBuffer(string: text), &actions)
         }

@@ -124,10 +124,29 @@ package struct HTTPExchange: Sendable {
         return match.value(source) ?? ""
     }
 
-    /// Ids in the head that this gateway has given out.
-    var localReferences: [String] {
+    /// Where the request names messages that the backend may not have named yet.
+    var localReferences: [QueuedReference] {
         guard let match else { return [] }
-        return match.route.references.compactMap { match.value($0) }.filter(LocalMessageID.isOne)
+        return match.route.references.compactMap { source in
+            switch source {
+            case .capture(let name):
+                guard let index = match.route.path.segments.firstIndex(of: .capture(name)), let id = match.value(source),
+                    let local = local(id)
+                else { return nil }
+                return QueuedReference(.segment(index), local: local)
+            case .message(let path):
+                return outgoing?.identifier(path).flatMap(local).map { QueuedReference(.body(path), local: $0) }
+            case .query, .container, .containerName: return nil
+            }
+        }
+    }
+
+    /// What the queue calls a message that a client names; nothing where it is an id of the backend.
+    private func local(_ id: String) -> String? {
+        if LocalMessageID.isOne(id) { return id }
+        guard let account else { return nil }
+        let name = OwnIDs.name(id, of: account, in: outgoing?.conversation ?? conversationOfHead)
+        return environment.ownIDs.contains(name) ? name : nil
     }
 
     // MARK: Whose it is

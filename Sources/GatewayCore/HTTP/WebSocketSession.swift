@@ -261,7 +261,8 @@ package struct WebSocketSession: Sendable {
         _ ticket: UInt64, _ incoming: IncomingMessages, _ actions: inout [WebSocketAction]
     ) {
         do {
-            settle(ticket, in: \.toClient, (try incoming.opened(environment), true))
+            let opened = try incoming.opened(environment)
+            settle(ticket, in: \.toClient, opened.isCopy ? nil : (opened.bytes, true))
         } catch {
             // What cannot be changed where it has to be is not shown.
             settle(ticket, in: \.toClient, nil)

@@ -52,8 +52,15 @@ extension MessageShape {
         guard kept != nil else { return parts }
         let offset = document.range(object).lowerBound
         guard !document.hasDuplicateNames(object) else { throw .duplicateNames(at: offset) }
+        var names: Set<String> = []
         for place in document.children(object) {
             guard let name = try? document.name(place) else { throw .loneSurrogate(at: offset) }
+            // names that differ only in how their letters are composed are one name to some readers
+            guard names.insert(name).inserted else { throw .duplicateNames(at: offset) }
+            guard name.utf8.count <= FoundMessage.nameLimit else {
+                throw .unusableName(path: "a member's name", at: document.range(place).lowerBound)
+            }
+            guard parts.count < SealedContent.partLimit else { throw .tooManyParts(at: offset) }
             if takesMember(name) { parts.append(SealedPart(path: JSONPath.text(ofMember: name), place: place)) }
         }
         return parts
@@ -96,6 +103,8 @@ package enum MessageFault: Error, Equatable, Sendable {
     case unusableName(path: String, at: Int)
     /// More than ``MessageReading/messageLimit``.
     case tooManyMessages
+    /// More members to be sealed than ``SealedContent/partLimit``.
+    case tooManyParts(at: Int)
     /// What was sealed is not what the gateway seals.
     case malformedContent
     /// Something that is no object stands where a value has to be put back.
@@ -118,6 +127,8 @@ extension MessageFault: CustomStringConvertible {
         case .unusableName(let path, let at):
             "\(path) finds a name at byte \(at) that is empty, too long, or has white space in it"
         case .tooManyMessages: "there are more than \(MessageReading.messageLimit) messages"
+        case .tooManyParts(let at):
+            "the object at byte \(at) has more than \(SealedContent.partLimit) members to be sealed"
         case .malformedContent: "what was sealed is not what a gateway seals"
         case .blocked(let path): "nothing can be put at \(path): something that is no object stands in its way"
         case .conflict: "two paths of the mapping lead into one another"

@@ -72,10 +72,11 @@ struct IncomingMessages: Sendable {
     /// Whether all answers are there.
     var isComplete: Bool { asked.allSatisfy { $0.outcomes != nil } }
 
-    /// The document with opened texts in it, or with words about what could not be opened.
+    /// The document with opened texts in it, or with words about what could not be opened. Of copies in lists nothing is left.
     ///
+    /// - Returns: the document, and whether all of it is a copy of what was seen before.
     /// - Throws: ``MessageFault`` where the document cannot be changed so that nothing unmarked is left in it.
-    func opened(_ environment: JSONEnvironment) throws(MessageFault) -> ByteBuffer {
+    func opened(_ environment: JSONEnvironment) throws(MessageFault) -> (bytes: ByteBuffer, isCopy: Bool) {
         let outcomes = asked.flatMap { asked in
             (asked.outcomes ?? [])
                 + Array(repeating: .failed(.store), count: max(0, asked.count - (asked.outcomes?.count ?? 0)))
@@ -84,15 +85,27 @@ struct IncomingMessages: Sendable {
         let policy = policies.policy(of: reader)
         if hasFaults, policy >= .hosted { throw .noMessage }
         var edits = MessageEdits(document)
+        var isCopy = false
         for (message, number) in zip(messages, itemNumbers) {
             if let number, outcomes.indices.contains(number) {
+                if isRepeated(outcomes[number], message, environment) {
+                    environment.tally.add(.openCopy)
+                    if edits.drop(message) { continue }
+                    isCopy = true
+                }
                 if try put(outcomes[number], message, &edits, environment) { continue }
             } else if message.isFlagged {
                 environment.tally.add(.flagWithoutEnvelope)
             }
             try plaintext(message, policy, &edits, environment)
         }
-        return try edits.apply()
+        return (try edits.apply(), isCopy)
+    }
+
+    /// Whether the backend hands out the same message a second time, under another id.
+    private func isRepeated(_ outcome: ReadOutcome, _ message: FoundMessage, _ environment: JSONEnvironment) -> Bool {
+        guard case .text(_, _, _, let id) = outcome, let remoteID = message.remoteID else { return false }
+        return environment.firstSights.isCopy(id, as: "\(message.conversation) \(remoteID)")
     }
 
     /// What the vault says to an envelope.

@@ -18,6 +18,8 @@ package final class JSONEnvironment: Sendable {
     package let accounts = AccountBook()
     package let conversations = ConversationBook()
     package let observations = SharedObservations()
+    package let ownIDs = OwnIDs()
+    let firstSights = FirstSights()
     private let current: Mutex<Settings>
     private let tickets = Atomic<UInt64>(0)
 

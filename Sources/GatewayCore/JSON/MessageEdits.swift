@@ -46,6 +46,15 @@ package struct MessageEdits: Sendable {
         takeEnvelope(message)
     }
 
+    /// Takes the whole message out of the list that it stands in.
+    ///
+    /// - Returns: false where it stands in none.
+    package mutating func drop(_ message: FoundMessage) -> Bool {
+        guard document.isElement(message.place) else { return false }
+        edits.remove(message.place)
+        return true
+    }
+
     /// Puts words of the gateway in the place of the message.
     package mutating func replace(_ message: FoundMessage, with words: String) throws(MessageFault) {
         try set(message.shape.text, message.text, to: .string(words), in: message)

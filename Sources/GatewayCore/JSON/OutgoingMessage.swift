@@ -42,8 +42,9 @@ struct OutgoingMessage: Sendable {
         return try edits.apply()
     }
 
-    /// Strings anywhere in the document that are local ids of this gateway: what an edit says that it edits.
-    var localReferences: [String] {
-        document.strings(of: LocalMessageID.length).filter(LocalMessageID.isOne)
+    /// An id that stands in the message.
+    func identifier(_ path: JSONPath) -> String? {
+        guard let place = try? document.one(path, from: found.place) else { return nil }
+        return try? document.identifier(place, path.text)
     }
 }

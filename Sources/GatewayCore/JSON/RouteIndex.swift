@@ -1,7 +1,7 @@
 // Finding the route of a request among many.
 
 /// Routes by the segments of their paths.
-struct RouteIndex: Sendable, Equatable {
+package struct RouteIndex: Sendable, Equatable {
     /// What is known once some segments have been read.
     private struct Node: Sendable, Equatable {
         var literals: [String: Int] = [:]
@@ -62,5 +62,26 @@ struct RouteIndex: Sendable, Equatable {
         for number in numbers where number < best ?? .max {
             if fits(number) { best = number }
         }
+    }
+}
+
+extension RouteIndex {
+    /// Whether one path fits one pattern, whatever the method.
+    package static func fits(_ pattern: PathPattern, _ path: RequestPath) -> Bool {
+        let isRest = pattern.segments.last == .rest
+        let count = pattern.segments.count
+        guard isRest ? path.segments.count >= count : path.segments.count == count else { return false }
+        return common(pattern, path) == count
+    }
+
+    /// How many segments of a pattern a path goes along with it.
+    package static func common(_ pattern: PathPattern, _ path: RequestPath) -> Int {
+        zip(pattern.segments, path.segments).prefix { segment, text in
+            switch segment {
+            case .literal(let literal): literal == text
+            case .capture: !text.isEmpty
+            case .rest: true
+            }
+        }.count
     }
 }

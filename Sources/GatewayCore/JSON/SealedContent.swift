@@ -6,6 +6,9 @@ import NIOCore
 
 /// The values of a message that only its readers are to see.
 package struct SealedContent: Equatable, Sendable {
+    /// Ours: values that are sealed besides the text. Putting them back compares each with each.
+    package static let partLimit = 256
+
     /// By path, the text first.
     package let values: [(path: String, value: JSONFragment)]
 
@@ -24,7 +27,7 @@ package struct SealedContent: Equatable, Sendable {
     /// Reads what was sealed. It comes from one of our own, so anything else is a fault.
     package init(_ bytes: [UInt8]) throws(MessageFault) {
         guard let document = try? JSONDocument(ByteBuffer(bytes: bytes)), document.kind(document.root) == .object,
-            !document.hasDuplicateNames(document.root)
+            !document.hasDuplicateNames(document.root), document.count(document.root) <= Self.partLimit + 1
         else { throw .malformedContent }
         var values: [(path: String, value: JSONFragment)] = []
         for place in document.children(document.root) {

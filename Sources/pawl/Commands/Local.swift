@@ -51,11 +51,22 @@ struct Config: AsyncParsableCommand {
     /// `pawl config check`
     struct Check: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Say what is wrong with a file, or what is not the default.")
-        @Argument(help: "The YAML file.") var file: String
+            abstract: "Say what is wrong with a file, or what is not the default.",
+            discussion: "With --mapping, say what a mapping makes of samples: raw HTTP as copied from a terminal.")
+        @Argument(help: "The YAML file.") var file: String?
+        @OptionGroup var samples: MappingSamples
+
+        func validate() throws {
+            guard file != nil || samples.mapping != nil else {
+                throw ValidationError("Name a configuration, or a mapping with --mapping FILE.")
+            }
+            try samples.check()
+        }
 
         func run() async throws {
             do {
+                if samples.mapping != nil { try samples.run() }
+                guard let file else { return }
                 let report = try ConfigurationReport(
                     file: file, environment: ProcessInfo.processInfo.environment, overrides: .init())
                 try Assembly.checkFiles(report.configuration)

@@ -43,6 +43,9 @@ struct QueueCommand: AsyncParsableCommand {
                 throw AdminFailure("There is no state \(state ?? ""). Use pending, done or dead.")
             }
             let gate = gateway.environment.requests.gate
+            if let writes = gateway.json?.writes {
+                return try answer(try writes.rows(states: states, limit: limit))
+            }
             let rows = try gateway.store.requests(states: states, limit: limit).map {
                 Row(
                     id: "\($0.id)", state: $0.state.name, held: $0.state == .pending && gate.isHeld($0),
@@ -50,6 +53,10 @@ struct QueueCommand: AsyncParsableCommand {
                     lines: $0.bodies.count, accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID,
                     reason: $0.reason)
             }
+            return try answer(rows)
+        }
+
+        private func answer(_ rows: [Row]) throws -> AdminAnswer {
             if common.json { return try .json(rows) }
             return .text(
                 Table.text(

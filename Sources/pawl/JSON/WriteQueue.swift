@@ -34,7 +34,7 @@ final class WriteQueue: Sendable {
     ) {
         Task {
             let known = try? await queue.request(idempotencyKey: key, tenant: account.text)
-            done(known.map { WriteToken($0.token) }, known?.creates.first?.local)
+            done(known.map { WriteToken($0.token) }, known?.creates.map(\.local).first(where: LocalMessageID.isOne))
         }
     }
 
@@ -105,63 +105,67 @@ extension QueuedWrite {
         config.body = queuedBody
         config.deduplicate = false
         return NewRequest(
-            config, tenant: account.text, lane: lane, creates: creates.map { [Self.message($0)] } ?? [],
+            config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
             identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: idempotencyKey)
     }
 
-    /// The target, cut where a local id stands.
+    /// The target, cut where a message is named that the backend may not have named yet.
     private var segments: [APIRequestPath.Segment] {
-        pieces(of: head.target).map { $0.isReference ? .reference(Self.message($0.text)) : .raw($0.text) }
-    }
-
-    private func pieces(of text: String) -> [(text: String, isReference: Bool)] {
-        var pieces: [(text: String, isReference: Bool)] = []
-        var rest = Substring(text)
-        while let (local, range) = references.compactMap({ id in rest.firstRange(of: id).map { (id, $0) } })
-            .min(by: { $0.1.lowerBound < $1.1.lowerBound })
-        {
-            if range.lowerBound > rest.startIndex { pieces.append((String(rest[..<range.lowerBound]), false)) }
-            pieces.append((local, true))
-            rest = rest[range.upperBound...]
+        var locals: [Int: String] = [:]
+        for reference in references {
+            if case .segment(let index) = reference.place { locals[index] = reference.local }
         }
-        if !rest.isEmpty { pieces.append((String(rest), false)) }
-        return pieces
+        guard !locals.isEmpty else { return [.raw(head.target)] }
+        var segments: [APIRequestPath.Segment] = []
+        for (index, segment) in head.path.dropFirst().split(separator: "/", omittingEmptySubsequences: false).enumerated() {
+            segments.append(.raw("/"))
+            segments.append(locals[index].map { .reference(Self.message($0)) } ?? .raw(String(segment)))
+        }
+        if let query = head.query { segments.append(.raw("?" + query)) }
+        return segments
     }
 
-    /// The bytes as they are, where no local id stands in them.
+    /// The bytes as they are, where none stands in them.
     private var queuedBody: RequestBody? {
         guard body.readableBytes > 0 else { return nil }
-        let bytes = Array(body.readableBytesView)
-        guard !references.isEmpty, let document = try? JSONDocument(body),
-            let value = JSONValue(document, document.root, references: Set(references))
-        else { return .rawData(bytes) }
-        return RequestBody.json(value)
+        var locals: [JSONPlace: String] = [:]
+        if let document = try? JSONDocument(body) {
+            for case (.body(let path), let local) in references.map({ ($0.place, $0.local) }) {
+                if let place = try? document.one(path) { locals[place] = local }
+            }
+            if !locals.isEmpty, let value = JSONValue(document, document.root, locals) { return .json(value) }
+        }
+        return .rawData(Array(body.readableBytesView))
     }
 }
 
 extension JSONValue {
-    /// A value of a document, its local ids as references; nothing where a string in it is no text.
-    fileprivate init?(_ document: JSONDocument, _ place: JSONPlace, references: Set<String>) {
+    /// A value of a document, with references at some places; nothing where a string in it is no text.
+    fileprivate init?(_ document: JSONDocument, _ place: JSONPlace, _ locals: [JSONPlace: String]) {
+        if let local = locals[place] {
+            self = .reference(EntityReference(type: "message", local: local))
+            return
+        }
         switch document.kind(place) {
         case .null: self = .null
         case .boolean: self = .bool(document.boolean(place) ?? false)
         case .number: self = .number(document.numberText(place) ?? "0")
         case .string:
             guard let text = try? document.text(place) else { return nil }
-            self = references.contains(text) ? .reference(EntityReference(type: "message", local: text)) : .string(text)
+            self = .string(text)
         case .array:
             var elements: [JSONValue] = []
             for child in document.children(place) {
-                guard let value = JSONValue(document, child, references: references) else { return nil }
+                guard let value = JSONValue(document, child, locals) else { return nil }
                 elements.append(value)
             }
             self = .array(elements)
         case .object:
             var members: [JSONValue.Member] = []
             for child in document.children(place) {
-                guard let name = try? document.name(child) ?? "",
-                    let value = JSONValue(document, child, references: references)
-                else { return nil }
+                guard let name = try? document.name(child), let value = JSONValue(document, child, locals) else {
+                    return nil
+                }
                 members.append(Member(name, value))
             }
             self = .object(members)
@@ -199,12 +203,12 @@ private struct BackendClient: APIClient {
     func identifiers(
         in response: APIClientResponse<Data>, for request: APIClientQueueRequest
     ) -> [EntityIdentifier] {
-        guard let local = request.creates.first, let text = request.identifiers,
+        guard !request.creates.isEmpty, let text = request.identifiers,
             let path = try? JSONPath(String(decoding: text, as: UTF8.self)),
             let document = try? JSONDocument(ByteBuffer(bytes: Array(response.data))),
             let place = try? document.one(path), let remote = try? document.identifier(place, path.text)
         else { return [] }
-        return [.both(type: local.type, local: local.local, remote: remote)]
+        return request.creates.map { .both(type: $0.type, local: $0.local, remote: remote) }
     }
 }
 
@@ -222,5 +226,18 @@ private struct BackendNetwork: NetworkClient {
             request.url += (request.url.contains("?") ? "&" : "?") + query
         }
         return try await http.send(request)
+    }
+}
+
+extension WriteQueue {
+    /// Requests for `pawl queue list`.
+    func rows(states: [RequestState], limit: Int) throws -> [QueueCommand.List.Row] {
+        let states = states.contains(.pending) ? states + [.inFlight] : states
+        return try queue.requests(states: states, limit: limit).map { request in
+            QueueCommand.List.Row(
+                id: "\(request.id)", state: request.state.name, held: request.isHeld, account: request.tenant,
+                target: request.lane ?? "", lines: 1, accepted: Table.time(request.timestamp), remoteID: nil,
+                reason: request.cause)
+        }
     }
 }

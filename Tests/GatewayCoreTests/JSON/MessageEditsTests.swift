@@ -151,6 +151,30 @@ import Testing
             } == #"{"kind":"t","body":"words","new":{"body":"words","kind":"u"}}"#)
     }
 
+    /// A sender chooses the names of what is sealed: none of them may be too much for the gateway.
+    @Test func namesOfStrangersAreBounded() throws {
+        let strict = try shape(kept: [])
+        func fault(_ text: String) throws -> MessageFault? {
+            MessageReading(try document(text), [strict], captures: ["c": "r"], isRequest: true).faults.first
+        }
+        #expect(try fault("{\"body\":\"x\",\"\u{E9}\":1,\"e\u{301}\":2}") == .duplicateNames(at: 0))
+        let long = String(repeating: "n", count: FoundMessage.nameLimit)
+        #expect(try fault(#"{"body":"x","\#(long)":1}"#) == nil)
+        #expect(
+            try fault(#"{"body":"x","\#(long)n":1}"#)
+                == .unusableName(path: "a member's name", at: long.utf8.count + 16))
+        let many = (0..<SealedContent.partLimit).map { #","n\#($0)":1"# }.joined()
+        #expect(try fault(#"{"body":"x"\#(many)}"#) == nil)
+        #expect(try fault(#"{"body":"x"\#(many),"z":1}"#) == .tooManyParts(at: 0))
+        #expect(throws: MessageFault.malformedContent) { try SealedContent(Array(#"{"body":"x"\#(many),"z":1}"#.utf8)) }
+        for name in [long, "", "a b", "*", "$", "a.b", #"\""#, "[0]", "é"] {
+            let (sealed, content) = try Self.sealed(#"{"body":"x","\#(name)":[1]}"#, strict)
+            #expect(sealed == #"{"body":"AQID+g","encrypted":true}"#)
+            let bytes = String(decoding: content.bytes, as: UTF8.self)
+            #expect(try Self.opened(sealed, strict, bytes) == #"{"body":"x","\#(name)":[1]}"#)
+        }
+    }
+
     @Test func aTextThatTheBackendDroppedComesBack() throws {
         let own = try shape(envelope: "envelope")
         #expect(

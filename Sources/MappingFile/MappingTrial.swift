@@ -1,0 +1,293 @@
+// What a mapping makes of a sample, for the operator who writes it.
+
+package import GatewayCore
+import JSONCodec
+package import NIOCore
+
+/// What a mapping says about one request, answer or frame.
+package struct MappingTrial: Encodable, Sendable {
+    /// One message of it.
+    package struct Message: Encodable, Sendable, Equatable {
+        package var conversation: String
+        package var sender: String?
+        package var recipients: [String]?
+        package var localID: String?
+        package var remoteID: String?
+        package var text: String?
+        /// What is sealed, as JSON.
+        package var sealed: String?
+        package var isFlagged: Bool
+        /// Whether an envelope may stand there.
+        package var mayBeEnvelope: Bool
+    }
+
+    /// What one policy does with it.
+    package struct Outcome: Encodable, Sendable, Equatable {
+        package var policy: String
+        package var words: String
+        /// What the backend gets, where that is another body.
+        package var body: String?
+    }
+
+    package var sample: String
+    /// The route or frame that fits, as the mapping writes it.
+    package var route: String?
+    package var label: String?
+    /// Why that one, or why none.
+    package var reasons: [String] = []
+    package var captures: [String: String] = [:]
+    package var conversation: String?
+    package var localID: String?
+    package var remoteID: String?
+    package var references: [String] = []
+    package var messages: [Message] = []
+    /// What is wrong with the sample, or with the mapping.
+    package var faults: [String] = []
+    /// Where each path leads.
+    package var paths: [String] = []
+    package var outcomes: [Outcome] = []
+
+    /// Whether the sample is what the mapping expects.
+    package var isGood: Bool { route != nil && faults.isEmpty }
+
+    private init(_ sample: String) { self.sample = sample }
+
+    /// What stands in the place of an envelope.
+    private static let envelope = Array("an envelope of some hundred bytes".utf8)
+
+    // MARK: Requests and answers
+
+    package static func request(_ mapping: Mapping, _ head: RequestHead, _ body: ByteBuffer) -> MappingTrial {
+        var trial = MappingTrial("the request \(head.method) \(head.target)")
+        guard let (route, captures) = trial.find(mapping, head) else { return trial }
+        let query = RequestQuery(head.query)
+        trial.conversation = route.conversation.flatMap { captures.value($0, query) }
+        trial.localID = route.localID.flatMap { captures.value($0, query) }
+        trial.references = route.references.compactMap { captures.value($0, query) }
+        var sealed: String?
+        if let shape = route.request, let document = trial.document(body) {
+            sealed = trial.read(document, [shape], captures, query, isRequest: true)
+            trial.conversation = trial.conversation ?? trial.messages.first?.conversation
+            trial.localID = trial.localID ?? trial.messages.first?.localID
+            for source in route.references {
+                guard case .message(let path) = source, let place = try? document.one(path),
+                    let id = try? document.identifier(place, path.text)
+                else { continue }
+                trial.references.append(id)
+            }
+        }
+        trial.outcomes = Outcomes.of(route.label, body: sealed, isReadable: trial.faults.isEmpty)
+        return trial
+    }
+
+    package static func response(
+        _ mapping: Mapping, _ head: RequestHead, _ response: ResponseHead, _ body: ByteBuffer
+    ) -> MappingTrial {
+        var trial = MappingTrial("the answer \(response.status) to \(head.method) \(head.target)")
+        guard let (route, captures) = trial.find(mapping, head) else { return trial }
+        guard !route.response.isEmpty || route.remoteID != nil else {
+            trial.reasons.append("answers to such requests pass as they are")
+            return trial
+        }
+        guard let document = trial.document(body) else { return trial }
+        _ = trial.read(document, route.response, captures, RequestQuery(head.query), isRequest: false)
+        if let path = route.remoteID {
+            trial.paths.append("the backend's id: " + document.explanation(of: path))
+            trial.remoteID = (try? document.one(path)).flatMap { try? document.identifier($0, path.text) }
+            if trial.remoteID == nil { trial.faults.append("the answer holds no id of the message at \(path.text)") }
+        }
+        return trial
+    }
+
+    package static func frame(
+        _ mapping: Mapping, _ direction: FrameRoute.Direction, _ body: ByteBuffer
+    ) -> MappingTrial {
+        let side = direction == .fromClient ? "client" : "backend"
+        var trial = MappingTrial("the frame from the \(side)")
+        guard let document = trial.document(body) else { return trial }
+        guard let frame = mapping.frame(for: document, direction) else {
+            trial.reasons.append(
+                document.hasDuplicateNames(document.root)
+                    ? "it names two of its members alike, so nobody can say what kind it is"
+                    : "no condition of `from \(side)` is true of it")
+            for known in mapping.frames where known.direction == direction {
+                if let when = known.when { trial.paths.append(document.explanation(of: when)) }
+            }
+            trial.outcomes = Outcomes.of(nil, body: nil)
+            return trial
+        }
+        trial.route = frame.when?.text ?? MappingReader.anyFrame
+        trial.label = frame.label.rawValue
+        let isRequest = direction == .fromClient && frame.label == .content
+        let sealed = trial.read(document, frame.shapes, Captures(), RequestQuery(nil), isRequest: isRequest)
+        trial.outcomes = Outcomes.of(frame.label, body: sealed, isReadable: trial.faults.isEmpty)
+        return trial
+    }
+
+    // MARK: Parts
+
+    private mutating func find(_ mapping: Mapping, _ head: RequestHead) -> (Mapping.Route, Captures)? {
+        guard let (route, captures) = mapping.route(for: head) else {
+            reasons = Self.reasons(mapping, head)
+            outcomes = Outcomes.of(nil, body: nil)
+            return nil
+        }
+        let methods = route.methods.isEmpty ? "*" : route.methods.joined(separator: "|")
+        self.route = "\(methods) \(route.path.text)" + Self.words(route.query)
+        label = route.label.rawValue
+        reasons = ["it is the first route whose method, path and query fit"]
+        self.captures = Dictionary(captures.all.map { ($0.name, $0.value) }) { first, _ in first }
+        return (route, captures)
+    }
+
+    private static func words(_ query: [QueryCondition]) -> String {
+        guard !query.isEmpty else { return "" }
+        return "?"
+            + query.map { condition in
+                switch condition.test {
+                case .present: condition.name
+                case .absent: "!" + condition.name
+                case .equals(let value): "\(condition.name)=\(value)"
+                }
+            }.joined(separator: "&")
+    }
+
+    /// Why no route fits.
+    private static func reasons(_ mapping: Mapping, _ head: RequestHead) -> [String] {
+        if let fault = RequestPath.fault(head.path) {
+            return ["its path can be read in more than one way, so it fits no route: \(fault)"]
+        }
+        guard let path = RequestPath(head.path) else { return [] }
+        let plain = RequestHead(head.method, head.target)
+        if mapping.route(for: plain) != nil {
+            return ["a header field asks the backend to take it for another request, so it fits no route"]
+        }
+        // what takes any path tells nobody what is wrong with this one
+        let routes = mapping.routes.filter { $0.path.segments != [.rest] }
+        let fitting = routes.filter { RouteIndex.fits($0.path, path) }
+        guard fitting.isEmpty else {
+            return fitting.prefix(5).map { route in
+                let methods = route.methods.joined(separator: "|")
+                return route.takes(head.method)
+                    ? "\(route.path.text) fits, but not its query: the route asks for \(words(route.query))"
+                    : "\(route.path.text) fits, but the route takes \(methods), and this is \(head.method)"
+            }
+        }
+        let longest = routes.map { RouteIndex.common($0.path, path) }.max() ?? 0
+        let near = routes.filter { RouteIndex.common($0.path, path) == longest }.prefix(3).map(\.path.text)
+        let begin = path.segments.prefix(longest).joined(separator: "/")
+        return longest == 0
+            ? ["no route begins as its path does"]
+            : ["no route fits its path; as far as /\(begin) it goes with " + near.joined(separator: ", ")]
+    }
+
+    private mutating func document(_ body: ByteBuffer) -> JSONDocument? {
+        do throws(JSONError) {
+            return try JSONDocument(body)
+        } catch {
+            faults.append("its body is \(error)")
+            return nil
+        }
+    }
+
+    /// - Returns: the document with everything sealed that is to be.
+    private mutating func read(
+        _ document: JSONDocument, _ shapes: [MessageShape], _ captures: Captures, _ query: RequestQuery, isRequest: Bool
+    ) -> String? {
+        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: isRequest)
+        faults += reading.faults.map(\.description)
+        for message in reading.messages {
+            let text = message.text.flatMap { try? document.text($0) }
+            let sealed = (try? SealedContent(document, message)).map { String(decoding: $0.bytes, as: UTF8.self) }
+            messages.append(
+                Message(
+                    conversation: message.conversation, sender: message.sender, recipients: message.recipients,
+                    localID: message.localID, remoteID: message.remoteID, text: text, sealed: sealed,
+                    isFlagged: message.isFlagged, mayBeEnvelope: message.envelope != nil))
+        }
+        explain(document, shapes, reading, isRequest)
+        guard isRequest, reading.faults.isEmpty else { return nil }
+        do throws(MessageFault) {
+            var edits = MessageEdits(document)
+            for message in reading.messages { try edits.seal(message, envelope: Self.envelope) }
+            return String(buffer: try edits.apply())
+        } catch {
+            faults.append(error.description)
+            return nil
+        }
+    }
+
+    /// Where the paths lead: those around the messages, and in the first message those within it.
+    private mutating func explain(
+        _ document: JSONDocument, _ shapes: [MessageShape], _ reading: MessageReading, _ isRequest: Bool
+    ) {
+        var lines: [String] = []
+        for shape in shapes {
+            if shape.containers.text != "$" {
+                lines.append("containers: " + document.explanation(of: shape.containers))
+            }
+            guard let container = (try? document.places(shape.containers, limit: 1 << 16))?.first else { continue }
+            if shape.messages.text != "$" {
+                lines.append("messages: " + document.explanation(of: shape.messages, from: container))
+            }
+            let found = reading.messages.first { $0.shape == shape }
+            guard let place = found?.place ?? (try? document.places(shape.messages, from: container))?.first else {
+                continue
+            }
+            var content = place
+            if let path = shape.content {
+                lines.append("content: " + document.explanation(of: path, from: place))
+                guard let inner = try? document.one(path, from: place) else { continue }
+                content = inner
+            }
+            // a request brings neither flag nor envelope: the gateway puts them there
+            let ours = isRequest ? [] : [("flag", shape.flag)] + (shape.envelope.map { [("envelope", $0)] } ?? [])
+            let inside = [("text", shape.text)] + ours
+            for (name, path) in inside + shape.also.map({ ("also", $0) }) {
+                lines.append("\(name): " + document.explanation(of: path, from: content))
+            }
+            let around = [
+                ("sender", shape.sender), ("recipients", shape.recipients), ("remote id", shape.remoteID),
+                ("local id", shape.localID),
+            ]
+            for case (let name, let path?) in around {
+                lines.append("\(name): " + document.explanation(of: path, from: place))
+            }
+        }
+        var seen = Set(paths)
+        paths += lines.filter { seen.insert($0).inserted }
+    }
+}
+
+/// What each policy does with a label.
+enum Outcomes {
+    static func of(_ label: Mapping.Label?, body: String?, isReadable: Bool = true) -> [MappingTrial.Outcome] {
+        Policy.allCases.map { policy in
+            guard isReadable || label != .content || policy < .hosted else {
+                return MappingTrial.Outcome(policy: policy.name, words: "refused, because it cannot be read")
+            }
+            let isSealed = policy == .hosted && label == .content
+            return MappingTrial.Outcome(
+                policy: policy.name, words: words(label, policy), body: isSealed ? body : nil)
+        }
+    }
+
+    private static func words(_ label: Mapping.Label?, _ policy: Policy) -> String {
+        switch (label, policy) {
+        case (_, .off): "passes as it is"
+        case (nil, .observe), (nil, .opportunistic): "has no label: passes as it is, and is counted"
+        case (nil, .hosted), (nil, .required): "has no label: refused"
+        case (.content, .observe): "passes as it is, and is counted"
+        case (.content, .opportunistic): "passes as it is where somebody's client cannot encrypt, and is counted"
+        case (.content, .hosted): "sealed; the backend gets this body"
+        case (.content, .required): "refused, unless the client has sealed it itself"
+        case (.history, .observe), (.sync, .observe): "passes as it is, and is counted"
+        case (.history, _), (.sync, _): "what is sealed in it is opened for clients that cannot do so themselves"
+        case (.media, .hosted), (.media, .required): "refused: files are not protected"
+        case (.refused, .hosted), (.refused, .required): "refused"
+        case (.control, _): "passes, in the order of its conversation"
+        case (.media, _), (.refused, _): "passes as it is, and is counted"
+        case (.passthrough, _): "passes as it is"
+        }
+    }
+}

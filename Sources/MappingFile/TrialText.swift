@@ -1,0 +1,58 @@
+package import GatewayCore
+
+extension Mapping {
+    /// What is in a mapping, in words.
+    package var summary: String {
+        var counts: [(String, Int)] = []
+        for label in Label.allCases {
+            let count = routes.count { $0.label == label }
+            if count > 0 { counts.append((label.rawValue, count)) }
+        }
+        let words = counts.map { "\($0.1) \($0.0)" }.joined(separator: ", ")
+        let frameWords = frames.isEmpty ? "no kinds of frames" : "\(frames.count) kinds of frames"
+        return "The mapping `\(name)` is well formed: \(routes.count) routes (\(words)), \(frameWords)."
+    }
+}
+
+extension MappingTrial: CustomStringConvertible {
+    /// In words, for a terminal.
+    package var description: String {
+        var lines = [sample.prefix(1).uppercased() + sample.dropFirst()]
+        func line(_ name: String, _ value: String?) {
+            guard let value else { return }
+            lines.append("  " + name + String(repeating: " ", count: max(1, 16 - name.count)) + value)
+        }
+        line("fits", route ?? "nothing")
+        for reason in reasons { line("because", reason) }
+        line("label", label)
+        for (name, value) in captures.sorted(by: { $0.key < $1.key }) { line("{\(name)}", value) }
+        line("conversation", conversation)
+        line("local id", localID)
+        line("remote id", remoteID)
+        if !references.isEmpty { line("references", references.joined(separator: ", ")) }
+        for (index, message) in messages.prefix(Self.shownMessages).enumerated() {
+            lines.append("  message \(index + 1) of \(messages.count)")
+            line("  conversation", message.conversation)
+            line("  sender", message.sender)
+            line("  recipients", message.recipients?.joined(separator: ", "))
+            line("  local id", message.localID)
+            line("  remote id", message.remoteID)
+            line("  text", message.text)
+            line("  is sealed", message.isFlagged || message.mayBeEnvelope ? nil : message.sealed)
+            if message.isFlagged { line("  flag", "says that it is encrypted") }
+            if message.mayBeEnvelope { line("  envelope", "may be one") }
+        }
+        for fault in faults { line("WRONG", fault) }
+        if !paths.isEmpty { lines.append("  paths") }
+        lines += paths.map { "    " + $0 }
+        if !outcomes.isEmpty { lines.append("  under each policy") }
+        for outcome in outcomes {
+            line("  " + outcome.policy, outcome.words)
+            if let body = outcome.body { lines.append("                  " + body) }
+        }
+        return lines.joined(separator: "\n")
+    }
+
+    /// Ours: messages that are written out; one of each kind tells enough.
+    private static let shownMessages = 5
+}

@@ -1,0 +1,83 @@
+// `pawl config check --mapping`: what a mapping makes of a request, an answer, a frame.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import MappingFile
+import NIOCore
+import PawlConfiguration
+
+/// The options of `pawl config check` that are about a mapping.
+struct MappingSamples: ParsableArguments {
+    /// Who sends a frame.
+    enum Side: String, ExpressibleByArgument, CaseIterable {
+        case client, backend
+    }
+
+    @Option(help: "Check this mapping.") var mapping: String?
+    @Option(
+        help: "A request to try it on: a file with its line, header, an empty line and its body; - is standard input.")
+    var request: String?
+    @Option(help: "The answer to that request, or the answer's body alone.") var response: String?
+    @Option(help: "A WebSocket message to try it on.") var frame: String?
+    @Option(name: .customLong("from"), help: "Who sends the frame: client or backend.") var side: Side?
+    @Flag(help: "Print JSON for scripts.") var json = false
+
+    func check() throws {
+        guard mapping != nil || request == nil && response == nil && frame == nil && side == nil && !json else {
+            throw ValidationError("Samples need a mapping: --mapping FILE.")
+        }
+        guard response == nil || request != nil else {
+            throw ValidationError("Say which request this answers: --request FILE.")
+        }
+        guard (frame == nil) == (side == nil) else {
+            throw ValidationError("A frame comes from somebody: --frame FILE --from client, or --from backend.")
+        }
+        guard [request, response, frame].count(where: { $0 == "-" }) <= 1 else {
+            throw ValidationError("Standard input is one sample only.")
+        }
+    }
+
+    /// Prints what there is to say.
+    ///
+    /// - Throws: an exit code where a sample is not what the mapping expects.
+    func run() throws {
+        guard let file = mapping else { return }
+        let mapping = try MappingFile.read(path: file)
+        var trials: [MappingTrial] = []
+        do {
+            if let request {
+                let (head, body) = try HTTPSample.request(try Self.bytes(request))
+                trials.append(.request(mapping, head, body))
+                if let response {
+                    let (answer, body) = try HTTPSample.response(try Self.bytes(response))
+                    trials.append(.response(mapping, head, answer, body))
+                }
+            }
+            if let frame, let side {
+                let body = ByteBuffer(bytes: try Self.bytes(frame))
+                trials.append(.frame(mapping, side == .client ? .fromClient : .fromBackend, body))
+            }
+        } catch let fault as HTTPSample.Fault {
+            throw AdminFailure("the sample cannot be read: \(fault.words)")
+        }
+        if json {
+            print(try AdminAnswer.json(trials).out)
+        } else {
+            print(([mapping.summary] + trials.map(\.description)).joined(separator: "\n\n"))
+        }
+        guard trials.allSatisfy(\.isGood) else { throw ExitCode(ExitStatus.failed) }
+    }
+
+    /// At most what a gateway would read, and one byte more, which tells that there is too much.
+    private static func bytes(_ file: String) throws -> [UInt8] {
+        guard let handle = file == "-" ? .standardInput : FileHandle(forReadingAtPath: file) else {
+            throw AdminFailure("the sample \(file) cannot be read")
+        }
+        var data = Data()
+        while data.count <= HTTPSample.sizeLimit, let more = try handle.read(upToCount: 1 << 20), !more.isEmpty {
+            data += more
+        }
+        return Array(data)
+    }
+}

@@ -1,0 +1,127 @@
+import GatewayCore
+import NIOCore
+import Testing
+
+@testable import MappingFile
+
+/// What an operator is told about a sample.
+@Suite struct TrialTests {
+    private static func request(_ text: String, _ name: String = "generic") throws -> MappingTrial {
+        let (head, body) = try HTTPSample.request(Array(text.utf8))
+        return .request(try shipped(name), head, body)
+    }
+
+    private static func frame(_ text: String, _ direction: FrameRoute.Direction) throws -> MappingTrial {
+        .frame(try shipped("generic"), direction, ByteBuffer(string: text))
+    }
+
+    private static let message = #"{"id":"n1","text":"hello","html":"<b>hello</b>","reply_to":"m0"}"#
+
+    @Test(arguments: ["\n", "\r\n"]) func aMessageIsExplained(_ end: String) throws {
+        let lines = ["POST /conversations/c1/messages HTTP/1.1", "Host: a", "", Self.message, ""]
+        let trial = try Self.request(lines.joined(separator: end))
+        #expect(trial.isGood)
+        #expect(trial.route == "POST /conversations/{conversation}/messages" && trial.label == "content")
+        #expect(trial.captures == ["conversation": "c1"] && trial.conversation == "c1")
+        #expect(trial.localID == "n1" && trial.references == ["m0"])
+        #expect(trial.messages.map(\.sealed) == [#"{"text":"hello","html":"<b>hello</b>"}"#])
+        #expect(trial.outcomes.map(\.policy) == ["off", "observe", "opportunistic", "hosted", "required"])
+        let body = try #require(trial.outcomes[3].body)
+        #expect(body.hasPrefix(#"{"id":"n1","text":""#) && body.hasSuffix(#"","encrypted":true,"reply_to":"m0"}"#))
+        #expect(!body.contains("hello") && trial.outcomes.filter { $0.body != nil }.count == 1)
+        #expect(trial.description.contains("is sealed     {\"text\":\"hello\""))
+        #expect(trial.paths == ["text: text finds a string at byte 18", "local id: id finds a string at byte 6"])
+    }
+
+    @Test func whatIsWrongIsExplained() throws {
+        let trial = try Self.request("POST /conversations/c1/messages\n\n" + #"{"id":"n1","txt":"hello"}"#)
+        #expect(!trial.isGood && trial.faults == ["the message at byte 0 has no text"])
+        #expect(trial.paths.contains { $0.contains("text (character 1) is not there") })
+        #expect(trial.outcomes[3].words == "refused, because it cannot be read" && trial.outcomes[3].body == nil)
+        #expect(trial.description.contains("WRONG"))
+        let broken = try Self.request("POST /conversations/c1/messages\n\n{")
+        #expect(broken.faults == ["its body is not taken as JSON: the document ends in the middle (byte 1)"])
+    }
+
+    @Test(arguments: [
+        ("PUT /conversations/c1/messages", "the route takes POST, and this is PUT"),
+        ("GET /conversations/c1/mesages", "as far as /conversations/c1 it goes with"),
+        ("GET /nowhere", "no route begins as its path does"),
+        ("GET /updates?since=1&since=2", "fits, but not its query: the route asks for ?since"),
+        ("GET /conversations/%2e%2e/messages", "can be read in more than one way"),
+        ("POST /login HTTP/1.1\nX-HTTP-Method-Override: DELETE", "a header field asks the backend"),
+    ]) func whyNothingFitsIsExplained(_ text: String, _ words: String) throws {
+        let trial = try Self.request(text)
+        #expect(!trial.isGood && trial.route == nil)
+        #expect(trial.reasons.contains { $0.contains(words) }, "\(trial.reasons)")
+        #expect(trial.outcomes[3].words == "has no label: refused" && trial.outcomes[2].words.contains("passes"))
+    }
+
+    @Test func answersAreExplained() throws {
+        let mapping = try shipped("generic")
+        let write = RequestHead("POST", "/conversations/c1/messages")
+        let (head, body) = try HTTPSample.response(Array(#"{"message_id":"m1"}"#.utf8))
+        #expect(MappingTrial.response(mapping, write, head, body).remoteID == "m1")
+        let (other, wrong) = try HTTPSample.response(Array("HTTP/1.1 201 Created\n\n{}".utf8))
+        #expect(other.status == 201)
+        #expect(!MappingTrial.response(mapping, write, other, wrong).isGood)
+        let page = RequestHead("GET", "/conversations/c1/messages")
+        let text =
+            #"{"messages":[{"message_id":"m1","conversation":"c1","sender":"al","text":"AQID","encrypted":true}]}"#
+        let read = MappingTrial.response(mapping, page, head, ByteBuffer(string: text))
+        #expect(read.isGood && read.messages[0].sender == "al" && read.messages[0].isFlagged)
+        #expect(read.description.contains("says that it is encrypted"))
+        #expect(read.paths.contains("messages: messages[*] finds an object at byte 13"))
+        let login = MappingTrial.response(mapping, RequestHead("POST", "/login"), head, ByteBuffer(string: "x"))
+        #expect(login.reasons.contains("answers to such requests pass as they are"))
+    }
+
+    @Test func framesAreExplained() throws {
+        let sent = try Self.frame(#"{"type":"send","conversation":"c1","text":"hello"}"#, .fromClient)
+        #expect(sent.isGood && sent.label == "content" && sent.outcomes[3].body?.contains("encrypted") == true)
+        let unknown = try Self.frame(#"{"type":"shout","text":"hello"}"#, .fromClient)
+        #expect(unknown.reasons == ["no condition of `from client` is true of it"] && unknown.paths.count == 6)
+        let twice = try Self.frame(#"{"type":"send","type":"typing"}"#, .fromClient)
+        #expect(twice.reasons[0].contains("two of its members alike"))
+        #expect(try Self.frame(#"{"type":"pong"}"#, .fromBackend).route == "any other")
+        #expect(!(try Self.frame("x", .fromBackend)).isGood)
+    }
+
+    @Test func theMatrixSampleIsExplained() throws {
+        let trial = try Self.request(
+            "PUT /_matrix/client/v3/rooms/%21r%3Aa/send/m.room.message/t1\n\n" + #"{"msgtype":"m.text","body":"hi"}"#,
+            "matrix")
+        #expect(trial.isGood && trial.localID == "t1" && trial.conversation == "!r:a")
+        #expect(trial.outcomes[3].body?.contains("pawl.envelope") == true)
+    }
+
+    @Test(arguments: [
+        ("", "it is empty"), ("\n", "it is empty"), ("POST", "is no request line"),
+        ("POST / FTP/1", "is no request line"),
+        ("HTTP/1.1 200 OK", "this is an answer"), ("HTTP/1.1 x", "is no status line"),
+        ("GET / HTTP/1.1\nHost", "is no header field"), ("GET / HTTP/1.1\n: x", "is no header field"),
+        ("GET / HTTP/1.1\nA: " + String(repeating: "x", count: 1 << 17) + "\nB: c", "longer than 64 KiB"),
+    ]) func samplesThatAreNone(_ text: String, _ words: String) {
+        do {
+            _ = try HTTPSample.request(Array(text.utf8))
+            Issue.record("it was taken")
+        } catch {
+            #expect(error.words.contains(words))
+        }
+    }
+
+    /// A sample that is cut off anywhere is read or refused.
+    @Test func anyPrefixIsReadOrRefused() throws {
+        let mapping = try shipped("generic")
+        let bytes = Array(("POST /conversations/c1/messages HTTP/1.1\r\nHost: a\r\n\r\n" + Self.message).utf8)
+        var good = 0
+        for end in 0...bytes.count {
+            guard let (head, body) = try? HTTPSample.request(Array(bytes[..<end])) else { continue }
+            let trial = MappingTrial.request(mapping, head, body)
+            good += trial.isGood ? 1 : 0
+            #expect(!trial.description.isEmpty)
+        }
+        // the whole, and `POST /conversations`, which makes a conversation
+        #expect(good == 2)
+    }
+}
