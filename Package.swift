@@ -117,8 +117,9 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "DoubleRatchet", "GatewayCore", "GatewayNIO", "JSONCodec", "RequestQueue", "RequestQueueClient",
-                "SQLiteQueue", nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
+                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "JSONCodec", "RequestQueue",
+                "RequestQueueClient", "SQLiteQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser,
+                grdbSQLite,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.

@@ -7,7 +7,7 @@
 //     messages: {SHAPE: {...}, ...}
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES], ...}, from backend: {...}}
-//     refusal: {status: NUMBER, content_type: TYPE, body: JSON}
+//     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON}
 
 package import GatewayCore
 package import PawlConfiguration

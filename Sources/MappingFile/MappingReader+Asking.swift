@@ -72,7 +72,7 @@ extension MappingReader {
         return MembersSource(target: target, accounts: path, areNames: areNames)
     }
 
-    static let refusalKeys = ["status", "content_type", "body"]
+    static let refusalKeys = ["status", "content_type", "body", "frame"]
 
     mutating func refusal(_ tree: ConfigurationTree) -> RefusalForm? {
         guard let keys = map(tree, "`refusal`", Self.refusalKeys) else { return nil }
@@ -85,13 +85,17 @@ extension MappingReader {
         {
             form.contentType = type
         }
-        if let tree = keys["body"], let body = json(tree, "refusal.body", #"{"error":"{reason}"}"#) {
-            form.body = body
-            if !body.contains("{reason}") {
-                wrong("`refusal.body`", tree.line, "tells nobody why: write {reason} where the words belong")
-            }
-        }
+        form.body = refusal(keys["body"], "refusal.body") ?? form.body
+        form.frame = refusal(keys["frame"], "refusal.frame")
         return form
+    }
+
+    private mutating func refusal(_ tree: ConfigurationTree?, _ place: String) -> String? {
+        guard let tree, let body = json(tree, place, #"{"error":"{reason}"}"#) else { return nil }
+        if !body.contains("{reason}") {
+            wrong("`\(place)`", tree.line, "tells nobody why: write {reason} where the words belong")
+        }
+        return body
     }
 
     mutating func number(_ tree: ConfigurationTree, _ place: String, _ range: ClosedRange<Int>, _ example: String)

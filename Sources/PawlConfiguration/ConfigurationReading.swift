@@ -143,6 +143,11 @@ extension ConfigurationReading {
         .seconds(self.number(key))
     }
 
+    /// The same of days.
+    mutating func days(_ key: ConfigurationKey) -> Duration {
+        .seconds(self.number(key) * 86_400)
+    }
+
     private mutating func note(_ key: ConfigurationKey, _ text: ConfigurationKey.Value, _ origin: Origin) {
         self.settings.append(.init(key: key, text: text, origin: origin))
         if origin == .standard, self.file?.faulty.contains(key.name) == true { self.faulty.insert(key.name) }

@@ -303,6 +303,16 @@ extension ConfigurationKey {
         reason: "The environment variable that holds the same key in Base64, for secret stores that hand out variables."
     ) { if case .environment(let name) = $0.storageKey { one(name) } else { .one("") } }
 
+    static let historyRetention = ConfigurationKey(
+        "history.retention", .number(0...36_500, unit: "days"), standard: .one("365"), example: .one("30"),
+        effect: .restart,
+        reason:
+            "How long the keys of messages are kept, sealed, where the backend keeps the messages: so long people can "
+            + "read them again, and so far back can read who takes store and key. A year, because what people look for is "
+            + "hardly older and a key that is gone does not come back; better what the backend keeps, if that is less. 0 "
+            + "keeps them in memory only."
+    ) { .one(($0.history.retention.seconds / 86_400).plain) }
+
     static let limitConnections = ConfigurationKey(
         "limits.connections", .whole(1...1_000_000), standard: .one("10000"),
         reason: "Clients at one time. Ten thousand idle ones fit in 200 MB; raise the limit of open files to "
@@ -346,7 +356,8 @@ extension ConfigurationKey {
     ) { one($0.limits.heldLines) }
 
     private static let records = [
-        data, storageKeyFile, storageKeyEnvironment, limitConnections, limitFragments, limitFragmentTimeout,
+        data, storageKeyFile, storageKeyEnvironment, historyRetention, limitConnections, limitFragments,
+        limitFragmentTimeout,
         limitPending,
         limitRequestAge, limitEvidence, limitHeld,
     ]

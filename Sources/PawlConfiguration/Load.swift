@@ -35,6 +35,7 @@ extension PawlConfiguration {
         self.sidecar = Sidecar(marks: reading.choice(.sidecarMarks), require: reading.flag(.sidecarRequire))
         self.data = reading.one(.data, PlainText.path)
         self.storageKey = StorageKey(&reading, data: self.data)
+        self.history = History(retention: reading.days(.historyRetention))
         self.limits = Limits(&reading)
         self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))
         self.admin = Admin(

@@ -33,6 +33,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var bots: [ServicePattern]
     /// What a person reads when a message is refused.
     package var refusal: Refusal
+    /// What is kept of what was said.
+    package var history: History
     /// The limits an operator may move.
     package var limits: Limits
     /// The Prometheus, liveness and readiness port.
@@ -107,6 +109,12 @@ extension PawlConfiguration {
         case file(String)
         /// In the environment variable of this name.
         case environment(String)
+    }
+
+    /// What is kept of what was said, where the backend keeps it too.
+    package struct History: Sendable, Equatable {
+        /// How long the key of a message is kept; zero for not at all.
+        package var retention: Duration
     }
 
     /// The port of the metrics.

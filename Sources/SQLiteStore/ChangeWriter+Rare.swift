@@ -26,6 +26,20 @@ extension ChangeWriter {
         try statement.run()
     }
 
+    /// Removes keys, and their bytes with them: what has expired is not to be found in the pages that they leave.
+    private mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) throws {
+        try database.execute(sql: "PRAGMA secure_delete = ON")
+        // Everything else that goes is sealed under keys that go as well, or is replaced in its place.
+        defer { try? database.execute(sql: "PRAGMA secure_delete = OFF") }
+        let bounds = [(ChangeStatement.pruneExpiredKeys, time), (.pruneEarlyKeys, Int64(bitPattern: message.value))]
+        for (name, bound) in bounds {
+            let statement = try statement(name)
+            statement.bind(bound, at: 1)
+            statement.bind(Int64(limit), at: 2)
+            try statement.run()
+        }
+    }
+
     mutating func applyRare(_ change: StoreChange) throws {
         switch change {
         case .putConversation(let row): try put(row)
@@ -65,15 +79,7 @@ extension ChangeWriter {
             statement.bind(Int64(kind.rawValue), at: 1)
             statement.bind(name, at: 2)
             try statement.run()
-        case .pruneContentKeys(let time, let message, let limit):
-            for (name, bound) in [
-                (ChangeStatement.pruneExpiredKeys, time), (.pruneEarlyKeys, Int64(bitPattern: message.value)),
-            ] {
-                let statement = try statement(name)
-                statement.bind(bound, at: 1)
-                statement.bind(Int64(limit), at: 2)
-                try statement.run()
-            }
+        case .pruneContentKeys(let time, let message, let limit): try prune(time, message, limit)
         default: preconditionFailure("a change of the hot path")
         }
     }

@@ -9,7 +9,7 @@ import SQLiteKit
 
 /// Writes changes through one connection while a transaction is open.
 struct ChangeWriter {
-    private let database: Database
+    let database: Database
     private var statements: [SQLStatement?]
     private var coalescer: SessionCoalescer
     /// What the transaction may have added to, for ``settle(_:_:)``.

@@ -52,6 +52,7 @@ enum Assembly {
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
             changes: &changes)
         vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
+        vault.historyRetention = configuration.history.retention.milliseconds
         if !changes.isEmpty { _ = try store.commit([changes]) }
         let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(

@@ -56,6 +56,21 @@ struct RawStatement {
         }
     }
 
+    /// Rows that it gives for a number.
+    func count(id: Int) throws -> Int {
+        sqlite3_bind_int64(self.handle, 1, Int64(id))
+        defer { sqlite3_reset(self.handle) }
+        var count = 0
+        while true {
+            let status = sqlite3_step(self.handle)
+            guard status == SQLITE_ROW else {
+                guard status == SQLITE_DONE else { throw Failure("SQLite: \(String(cString: sqlite3_errstr(status)))") }
+                return count
+            }
+            count += 1
+        }
+    }
+
     /// Binds the bytes without copying them: they outlive the step.
     private func step(_ blob: ArraySlice<UInt8>?) throws {
         let status = (blob ?? []).withUnsafeBytes { bytes in

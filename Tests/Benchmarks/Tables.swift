@@ -10,7 +10,7 @@ struct Tables: ParsableCommand {
 
     /// The tables' names.
     enum Name: String, CaseIterable, ExpressibleByArgument {
-        case throughput, rooms, persistence, queue, memory, accounts, sidecar, proxy, ratchet
+        case throughput, rooms, persistence, queue, history, memory, accounts, sidecar, proxy, ratchet
     }
 
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
@@ -43,6 +43,8 @@ struct Tables: ParsableCommand {
                 try PersistenceTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .queue:
                 try QueueTable(workbench: workbench, isQuick: self.quick).print()
+            case .history:
+                try HistoryTable(workbench: workbench, isQuick: self.quick).print()
             case .memory:
                 try MemoryTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .ratchet:

@@ -29,6 +29,19 @@ import Testing
         #expect(keys.key(of: MessageID(UInt64(3 * limit - 1))) != nil)
     }
 
+    /// Each of them is in it: a sealed key opens in its own place alone.
+    @Test func aPlaceIsOneMessages() {
+        func place(_ id: UInt64, _ envelope: UInt8, _ room: String, _ expiry: Int64) -> String {
+            Vault<SeededSource>.place(
+                ofKey: MessageID(id), EnvelopeDigest(of: [envelope]), .room(room), expiry)
+        }
+        let places = [
+            place(1, 1, "r", 1), place(2, 1, "r", 1), place(1, 2, "r", 1), place(1, 1, "s", 1), place(1, 1, "r", 2),
+        ]
+        #expect(Set(places).count == 5)
+        #expect(place(1, 1, "r", 1) == places[0])
+    }
+
     @Test func aDigestIsTheFirstHalf() {
         // SHA-256 of "abc" (FIPS 180-4).
         let digest = EnvelopeDigest(of: Array("abc".utf8))

@@ -33,8 +33,8 @@ struct ChangeTests {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
                 "listen", "upstream.url", "upstream.network", "queue.credentials", "data", "storage_key.file",
-                "storage_key.environment",
-                "limits.pending_requests_per_account", "limits.request_age", "limits.evidence_rows", "metrics.listen",
+                "storage_key.environment", "history.retention", "limits.pending_requests_per_account",
+                "limits.request_age", "limits.evidence_rows", "metrics.listen",
                 "admin.socket", "log.level",
             ])
     }

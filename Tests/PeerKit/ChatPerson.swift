@@ -102,7 +102,7 @@ package final class ChatPerson {
     /// Opened when it is used first.
     package func socket() throws -> WebSocketClient {
         if let socketClient { return socketClient }
-        let socket = try WebClient(port: port).webSocket("/socket?token=\(token)")
+        let socket = try WebClient(port: port).webSocket("/socket", headers: client.headers)
         socketClient = socket
         return socket
     }

@@ -36,11 +36,18 @@ package final class LinePeer {
         socket = ends[0]
     }
 
-    /// The end of its input ends the program.
+    /// The end of its input ends the program; one that does not end fails no run.
     deinit {
         close(socket)
-        var status: Int32 = 0
-        waitpid(pid, &status, 0)
+        let ends: () throws -> Bool = { [pid] in
+            var status: Int32 = 0
+            return waitpid(pid, &status, WNOHANG) != 0
+        }
+        if (try? eventually("end of \(name)", timeout: .seconds(10), ends)) == nil {
+            kill(pid, SIGKILL)
+            var status: Int32 = 0
+            waitpid(pid, &status, 0)
+        }
     }
 
     /// Says one line and answers with the words of the next one. A peer that hangs fails its test and not the whole run.

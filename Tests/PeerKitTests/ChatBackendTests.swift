@@ -76,7 +76,7 @@ import Testing
         #expect(throws: PeerError.self) { try unknown.webSocket("/health?token=\(alice.token)") }
         // On a connection that was used before.
         #expect(try unknown.request("GET", "/health").status == 200)
-        let other = try unknown.webSocket("/socket", headers: [("Authorization", "Bearer \(alice.token)")])
+        let other = try unknown.webSocket("/socket?token=\(alice.token)")
         try other.send(["type": "ping"])
         try other.expect("pong")
         _ = try bob.socket()

@@ -41,6 +41,15 @@ import Testing
         #expect(failed.stderr == "hello\n")
     }
 
+    /// A peer that goes on after the end of its input is ended.
+    @Test func peersOfLinesAreEnded() throws {
+        var stubborn: LinePeer? = try LinePeer("/bin/sh", ["-c", "read x; echo $$; while :; do sleep 0.1; done"])
+        let pid = try #require(try stubborn?.ask("go").first.flatMap(Int32.init))
+        #expect(kill(pid, 0) == 0)
+        stubborn = nil
+        #expect(kill(pid, 0) != 0)
+    }
+
     @Test func aChildThatEndsEarlyIsNoLongWait() throws {
         let child = try ChildProcess("sh", ["-c", "echo because >&2; exit 1"])
         #expect { try child.waitUntilListening(1) } throws: { "\($0)".contains("because") }

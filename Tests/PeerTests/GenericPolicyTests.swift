@@ -74,11 +74,24 @@ import Testing
         for token in [lab.alice.token, lab.bob.token] { #expect(JSONLab.shows(lab.gateway, token).isEmpty) }
     }
 
+    /// A browser cannot give a header to a WebSocket, so it shows its token in the target.
+    @Test(arguments: ["observe", "hosted"]) func tokenInTheTarget(_ policy: String) throws {
+        let lab = try GenericLab(policy: policy)
+        let socket = try WebClient(port: lab.gateway.port).webSocket("/socket?token=\(lab.bob.token)")
+        try lab.alice.say(Word.first, in: Self.c)
+        #expect(try socket.expect("message")["text"] == .string(Word.first))
+        try socket.send(["type": "send", "conversation": .string(Self.c), "id": "b1", "text": .string(Word.framed)])
+        try socket.expect("ack")
+        #expect(try lab.alice.texts(Self.c) == [Word.first, Word.framed])
+        #expect(try lab.backend.knows(Word.framed) == (policy == "observe"))
+    }
+
     @Test func required() throws {
         let lab = try GenericLab(policy: "required")
         let refused = try lab.alice.trySaying(Word.first, in: Self.c)
         #expect(refused.status == 403 && (refused.json["message"].string ?? "").contains(" "), "\(refused.text)")
-        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket(Word.framed, in: Self.c) }
+        // Over a socket as well its sender is told, in a frame that the client understands.
+        #expect { try lab.alice.sayOverSocket(Word.framed, in: Self.c) } throws: { "\($0)".contains("cannot say") }
         // The connection goes on.
         try lab.alice.socket().send(["type": "ping"])
         try lab.alice.socket().expect("pong")
@@ -96,7 +109,7 @@ import Testing
         #expect(seen.count == 2)
         for message in seen {
             #expect(message["encrypted"] == true && message["html"] == .null)
-            #expect(message["text"].string.flatMap { Data(base64Encoded: $0) } != nil, "\(message)")
+            #expect(JSONLab.isBase64(message["text"]), "\(message)")
         }
         // The same message said in plain words past the gateway is no protected one behind it.
         try direct.say("from outside", in: Self.c)

@@ -28,6 +28,13 @@ enum JSONLab {
         return try PawlProcess(upstream: upstream, options)
     }
 
+    /// Whether this is Base64, with or without the padding at its end.
+    static func isBase64(_ value: JSONValue) -> Bool {
+        guard let text = value.string, !text.isEmpty else { return false }
+        let padding = String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+        return Data(base64Encoded: text + padding) != nil
+    }
+
     /// How many writes wait to be sent.
     static func waiting(_ gateway: PawlProcess) throws -> Int {
         let output = try gateway.admin(["queue", "list", "--state", "pending", "--json"])

@@ -28,13 +28,13 @@ import Testing
         #expect(try start(data).stderr.contains("chmod 600"))
         try FileManager.default.removeItem(atPath: key)
         #expect(try start(data).stderr.contains("storage key"))
-        FileManager.default.createFile(
+        _ = FileManager.default.createFile(
             atPath: key, contents: Data(repeating: 9, count: 32), attributes: [.posixPermissions: 0o600])
         #expect(!(try start(data)).succeeded)
-        FileManager.default.createFile(atPath: key, contents: good, attributes: [.posixPermissions: 0o600])
+        _ = FileManager.default.createFile(atPath: key, contents: good, attributes: [.posixPermissions: 0o600])
         try lab.gateway.start()
         lab.gateway.stop()
-        FileManager.default.createFile(atPath: data + "/pawl.sqlite", contents: Data("not a database".utf8))
+        _ = FileManager.default.createFile(atPath: data + "/pawl.sqlite", contents: Data("not a database".utf8))
         let corrupt = try start(data)
         #expect(!corrupt.succeeded && corrupt.stderr.contains("pawl restore"))
     }

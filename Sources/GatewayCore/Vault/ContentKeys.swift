@@ -28,6 +28,9 @@ package struct EnvelopeDigest: Hashable, Sendable {
         low = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
     }
 
+    /// For the place of a row, where it is made for each: two numbers.
+    var name: String { "\(high) \(low)" }
+
     package var bytes: [UInt8] {
         var bytes: [UInt8] = []
         bytes.append(bigEndian: high)

@@ -118,7 +118,7 @@ extension Vault {
     static func place(
         ofKey message: MessageID, _ digest: EnvelopeDigest, _ conversation: AccountID, _ expiry: Int64
     ) -> String {
-        "content key \(message.value) \(digest.bytes) \(expiry) \(conversation.text)"
+        "content key \(message.value) \(digest.name) \(expiry) \(conversation.text)"
     }
 
     // MARK: Expiry
