@@ -58,6 +58,8 @@ package enum ExchangeAction: Sendable {
     /// A request of the gateway's own, with the client's credential.
     case look(Lookup)
     case submit(VaultJob)
+    /// The backend has let this account in with this credential: what waits for one can be sent.
+    case loggedIn(AccountID, Credential)
     /// Whether this account has said a write under this key before.
     case recall(AccountID, key: String)
     /// A write for the queue.

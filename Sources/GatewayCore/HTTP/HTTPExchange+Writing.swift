@@ -31,7 +31,9 @@ extension HTTPExchange {
     }
 
     /// What the client calls the message that it writes.
-    private var clientID: String? { outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap(match.value) } }
+    private var clientID: String? {
+        outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap(match.value) }
+    }
 
     /// What tells a repeated request from a new one: what the client calls its message, within the conversation.
     private var writeKey: String? {

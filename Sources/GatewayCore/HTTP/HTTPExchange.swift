@@ -130,7 +130,8 @@ package struct HTTPExchange: Sendable {
         return match.route.references.compactMap { source in
             switch source {
             case .capture(let name):
-                guard let index = match.route.path.segments.firstIndex(of: .capture(name)), let id = match.value(source),
+                guard let index = match.route.path.segments.firstIndex(of: .capture(name)),
+                    let id = match.value(source),
                     let local = local(id)
                 else { return nil }
                 return QueuedReference(.segment(index), local: local)
@@ -177,6 +178,7 @@ package struct HTTPExchange: Sendable {
             return unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
         }
         environment.credentials.remember(name, of: credential.digest, now: now.monotonic)
+        actions.append(.loggedIn(name, credential))
         account = name
         proceed(now, &actions)
     }

@@ -118,6 +118,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .upgrade(let head, let session): upgrade(head, session)
         case .look(let lookup): connection.look(lookup, from: received.head.headers) { [unowned self] in heard($0) }
         case .submit(let job): inbox.submit(job)
+        case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
         case .recall(let account, let key): inbox.recall(account, key)
         case .enqueue(let write): inbox.enqueue(write)
         case .await(let token): inbox.await(token)

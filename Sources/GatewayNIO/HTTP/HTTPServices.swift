@@ -10,6 +10,7 @@ package struct HTTPServices: Sendable {
     package var submit: @Sendable ([VaultJob]) -> Void = { _ in }
     package var register: @Sendable (any VaultClient, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
+    package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
     package var recall:
         @Sendable (AccountID, String, @escaping @Sendable (WriteToken?, _ creates: String?) -> Void) -> Void =
             { $2(nil, nil) }

@@ -87,6 +87,7 @@ struct JSONBackend: Sendable {
         services.submit = submit
         services.register = shared.register
         services.unregister = shared.unregister
+        services.loggedIn = { writes.loggedIn($0, $1) }
         services.recall = { writes.recall($0, key: $1, $2) }
         services.enqueue = { writes.enqueue($0, $1) }
         services.await = { writes.await($0, $1) }

@@ -28,6 +28,11 @@ final class WriteQueue: Sendable {
             credentials: credentials)
     }
 
+    /// What waits for a login can go.
+    func loggedIn(_ account: AccountID, _ credential: Credential) {
+        queue.setSession(SessionKey(credential), for: account.text)
+    }
+
     /// What was said before under a key.
     func recall(
         _ account: AccountID, key: String, _ done: @escaping @Sendable (WriteToken?, _ creates: String?) -> Void
@@ -117,7 +122,9 @@ extension QueuedWrite {
         }
         guard !locals.isEmpty else { return [.raw(head.target)] }
         var segments: [APIRequestPath.Segment] = []
-        for (index, segment) in head.path.dropFirst().split(separator: "/", omittingEmptySubsequences: false).enumerated() {
+        for (index, segment) in head.path.dropFirst().split(separator: "/", omittingEmptySubsequences: false)
+            .enumerated()
+        {
             segments.append(.raw("/"))
             segments.append(locals[index].map { .reference(Self.message($0)) } ?? .raw(String(segment)))
         }

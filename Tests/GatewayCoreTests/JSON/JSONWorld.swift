@@ -161,11 +161,14 @@ private final class RunningExchange {
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
                 case .recall(let account, let key):
                     let token = world.token(forKey: key, of: account)
-                    events.append(.recalled(token, creates: token.flatMap { world.writes[$0]?.creates.first(where: LocalMessageID.isOne) }))
+                    events.append(
+                        .recalled(
+                            token,
+                            creates: token.flatMap { world.writes[$0]?.creates.first(where: LocalMessageID.isOne) }))
                 case .enqueue(let write): events.append(.enqueued(.success(world.enqueue(write))))
                 case .await(let token):
                     if let outcome = world.outcomes[token] { events.append(.written(outcome)) }
-                case .wake: break
+                case .wake, .loggedIn: break
                 case .upgrade: return JSONWorld.Answer(status: 101, text: "")
                 }
             }
