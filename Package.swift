@@ -143,7 +143,7 @@ let package = Package(
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
         tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
-        tests("PeerTests", ["PeerKit", "ChatBackend", "pawl"], exclude: ["Golden"]),
+        tests("PeerTests", ["PeerKit", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"], exclude: ["Golden"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", nioCore, nioPosix, nioSSL]),
         tests(

@@ -10,16 +10,20 @@ package struct QueueReader {
 
     package init(_ database: Database) { self.database = database }
 
-    /// The columns of ``request(_:)``, then those of ``Ending``. Progress is the outer table: it has the indexes.
-    private static let select = """
-        SELECT p.id, r.token_high, r.token_low, r.tenant, r.lane, r.idempotency_key, r.size, r.form,
+    /// The columns of ``request(_:)``, then those of ``Ending``. Progress is the outer table: it is the small one.
+    private static let select = "SELECT \(columns) \(tables)"
+    private static let columns = """
+         p.id, r.token_high, r.token_low, r.tenant, r.lane, r.idempotency_key, r.size, r.form,
             p.state, p.accepted_at, p.attempts, p.crashes, p.doubts, p.not_before, p.is_held, p.lease, p.cause,
             p.finished_at, p.undelivered, p.result, p.status
-        FROM queue_progress AS p CROSS JOIN queue_request AS r ON r.id = p.id
         """
+    private static let tables = "FROM queue_progress AS p CROSS JOIN queue_request AS r ON r.id = p.id"
+    /// Of a response only its size, which is known without its bytes.
+    private static let responseSize = "(SELECT length(headers) + length(body) FROM queue_response WHERE id = p.id)"
 
     static let live = "\(select) WHERE p.state = 0 ORDER BY p.id"
-    static let finished = "\(select) WHERE p.finished_at IS NOT NULL ORDER BY p.finished_at, p.id"
+    static let finished =
+        "SELECT \(columns), \(responseSize) \(tables) WHERE p.finished_at IS NOT NULL ORDER BY p.id"
     static let one = "\(select) WHERE p.id = ?1"
     static let report = "\(select) WHERE p.state = ?1 AND p.id > ?2 ORDER BY p.id LIMIT ?3"
     static let waiting = "\(select) WHERE p.state = 0 AND p.lease IS NULL AND p.id > ?2 ORDER BY p.id LIMIT ?3"
@@ -39,7 +43,7 @@ package struct QueueReader {
         WHERE r.token_high = ?1 LIMIT 1
         """
     static let response = "SELECT headers, body FROM queue_response WHERE id = ?1"
-    static let mappings = "SELECT tenant, type, local, remote FROM queue_mapping ORDER BY learnt_at, id"
+    static let mappings = "SELECT tenant, type, local, remote, learnt_at FROM queue_mapping ORDER BY learnt_at, id"
     static let sessions = "SELECT tenant, sealed FROM queue_session"
     static let highest = """
         SELECT max(coalesce((SELECT highest FROM queue_meta), 0), coalesce((SELECT max(id) FROM queue_request), 0))
@@ -49,7 +53,7 @@ package struct QueueReader {
     package func load() throws -> QueueContents {
         var contents = QueueContents()
         contents.highest = try SQLStatement(database, Self.highest).rows { $0.identifier(0) }.first ?? 0
-        contents.mappings = try learnt()
+        contents.learnt = try learnt()
         for (tenant, sealed) in try SQLStatement(database, Self.sessions).rows({ ($0.text(0), $0.bytes(1)) }) {
             contents.sessions[tenant] = sealed
         }
@@ -60,14 +64,16 @@ package struct QueueReader {
                 contents.requests.append(request)
             }
         }
-        let finished = try SQLStatement(database, Self.finished).rows { (try request($0), Ending($0)) }
-        for ((request, reason), ending) in finished where reason == nil {
-            contents.finished.append(.init(request: request, at: ending.at))
+        let finished = try SQLStatement(database, Self.finished).rows { row in
+            (try request(row), Ending(row), Int(row.optionalNumber(21) ?? 0))
+        }
+        for ((request, reason), ending, size) in finished where reason == nil {
+            contents.finished.append(.init(request: request, at: ending.at, responseSize: size))
             guard let times = ending.undelivered, let result = ending.result else { continue }
-            let outcome = try outcome(request.id, result, request.cause)
+            let outcome = try outcome(request.id, result, request.cause, isCut: ending.isCut)
             contents.undelivered.append(.init(request: request, outcome: outcome, times: times))
         }
-        contents.undelivered.sort { $0.request.id < $1.request.id }
+        contents.finished.sort { ($0.at, $0.request.id) < ($1.at, $1.request.id) }
         return contents
     }
 
@@ -87,10 +93,13 @@ package struct QueueReader {
 
     package func outcome(_ token: RequestToken) throws -> RequestOutcome? {
         let ending = try found(token) { row in
-            (row.identifier(0), OutcomeColumns.read(row.optionalNumber(1), row.optionalNumber(2)), row.optionalText(3))
+            (
+                row.identifier(0), OutcomeColumns.read(row.optionalNumber(1), row.optionalNumber(2)),
+                row.optionalText(3), OutcomeColumns.isCut(row.optionalNumber(1))
+            )
         }
-        guard let (id, result, cause) = ending, let result else { return nil }
-        return try outcome(id, result, cause)
+        guard let (id, result, cause, isCut) = ending, let result else { return nil }
+        return try outcome(id, result, cause, isCut: isCut)
     }
 
     /// By id, those after one; for reports. One whose form cannot be read is there without what stood in it.
@@ -125,11 +134,13 @@ package struct QueueReader {
         let at: Int64
         let undelivered: Int?
         let result: RequestOutcome.Result?
+        let isCut: Bool
 
         init(_ row: SQLColumns) {
             at = row.number(17)
             undelivered = row.optionalNumber(18).map { Int($0) }
             result = OutcomeColumns.read(row.optionalNumber(19), row.optionalNumber(20))
+            isCut = OutcomeColumns.isCut(row.optionalNumber(19))
         }
     }
 
@@ -154,23 +165,26 @@ package struct QueueReader {
         return (request, reason)
     }
 
-    private func outcome(_ id: UInt64, _ result: RequestOutcome.Result, _ cause: String?) throws -> RequestOutcome {
+    private func outcome(
+        _ id: UInt64, _ result: RequestOutcome.Result, _ cause: String?, isCut: Bool
+    ) throws -> RequestOutcome {
         let statement = try SQLStatement(database, Self.response)
         statement.bind(id, at: 1)
         let response = try statement.rows { (RequestForm.decodeHeaders($0.bytes(0)) ?? [], $0.bytes(1)) }.first
-        return RequestOutcome(result, cause: cause, headers: response?.0 ?? [], body: response?.1 ?? [])
+        return RequestOutcome(result, cause: cause, headers: response?.0 ?? [], body: response?.1 ?? [], isCut: isCut)
     }
 
-    private func learnt() throws -> [IdentifierMapping] {
+    private func learnt() throws -> [QueueContents.Learnt] {
         let rows = try SQLStatement(database, Self.mappings).rows { row in
-            IdentifierMapping(
-                tenant: row.text(0), reference: EntityReference(type: row.text(1), local: row.text(2)),
-                remote: row.text(3))
+            QueueContents.Learnt(
+                mapping: IdentifierMapping(
+                    tenant: row.text(0), reference: EntityReference(type: row.text(1), local: row.text(2)),
+                    remote: row.text(3)), at: row.number(4))
         }
         var last: [IdentifierMapping.Entity: Int] = [:]
-        for (place, mapping) in rows.enumerated() { last[mapping.entity] = place }
+        for (place, row) in rows.enumerated() { last[row.mapping.entity] = place }
         guard last.count < rows.count else { return rows }
-        return rows.enumerated().filter { last[$1.entity] == $0 }.map(\.element)
+        return rows.enumerated().filter { last[$1.mapping.entity] == $0 }.map(\.element)
     }
 }
 

@@ -18,6 +18,21 @@ extension SQLiteQueueStore {
         public var kept: String
     }
 
+    /// Whether no damage is found in a queue, all of which is looked at. Nothing is changed.
+    ///
+    /// - Throws: ``QueueStoreError``: it is in use, too new, or the file system fails.
+    public static func isWhole(path: String) throws(QueueStoreError) -> Bool {
+        let lock = try FileLock(queue: path)
+        defer { withExtendedLifetime(lock) {} }
+        do throws(QueueStoreError) {
+            try examine(path, checkedWhole: .max)
+            return true
+        } catch {
+            guard error.message.hasPrefix(QueueStoreError.damagedWords(path)) else { throw error }
+            return false
+        }
+    }
+
     /// Makes a new queue of what can be read in a damaged one. The damaged files are kept aside.
     ///
     /// - Parameter now: milliseconds since 1970.

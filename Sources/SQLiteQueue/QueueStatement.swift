@@ -2,7 +2,7 @@
 
 enum QueueStatement: Int, CaseIterable {
     case insertRequest, insertProgress, lease, requeue, finish, insertResponse
-    case redeliver, handled, quarantine, map, hold, revive, putSession, removeSession
+    case redeliver, handled, markCut, quarantine, map, hold, revive, putSession, removeSession
     case raiseHighest, removeRequest, removeProgress, removeResponse
     case pruneResponses, pruneRequests, pruneProgress, pruneMappings, supersede
 
@@ -37,6 +37,7 @@ enum QueueStatement: Int, CaseIterable {
         case .redeliver:
             "UPDATE queue_progress SET undelivered = ?2 WHERE id = ?1 AND undelivered IS NOT NULL"
         case .handled: "UPDATE queue_progress SET undelivered = NULL WHERE id = ?1"
+        case .markCut: "UPDATE queue_progress SET result = result | \(OutcomeColumns.cut) WHERE id = ?1"
         case .quarantine:
             """
             UPDATE queue_progress SET state = 2, lease = NULL, finished_at = ?2, cause = ?3
@@ -64,11 +65,12 @@ enum QueueStatement: Int, CaseIterable {
         case .removeResponse: "DELETE FROM queue_response WHERE id = ?1"
         case .pruneResponses: "DELETE FROM queue_response WHERE id IN (\(Self.pruned))"
         case .pruneRequests: "DELETE FROM queue_request WHERE id IN (\(Self.pruned))"
-        case .pruneProgress: "DELETE FROM queue_progress WHERE finished_at < ?1 AND undelivered IS NULL"
+        case .pruneProgress: "DELETE FROM queue_progress WHERE \(Self.isPruned)"
         case .pruneMappings: "DELETE FROM queue_mapping WHERE learnt_at < ?1"
         case .supersede: "UPDATE queue_meta SET superseded = superseded + 1"
         }
     }
 
-    private static let pruned = "SELECT id FROM queue_progress WHERE finished_at < ?1 AND undelivered IS NULL"
+    private static let pruned = "SELECT id FROM queue_progress WHERE \(isPruned)"
+    private static let isPruned = "id < ?2 AND finished_at < ?1 AND undelivered IS NULL"
 }

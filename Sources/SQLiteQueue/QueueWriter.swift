@@ -36,6 +36,9 @@ package struct QueueWriter {
             try finish(id, lease, outcome, keepsOutcome, at)
         case .redeliver(let id, let times): try run(.redeliver, id, Int64(times))
         case .handled(let id): try run(.handled, id)
+        case .forgetResponse(let id):
+            try run(.removeResponse, id)
+            if changed { try run(.markCut, id) }
         case .quarantine(let id, let cause, let at):
             let statement = try statement(.quarantine)
             statement.bind(cause, at: 3)
@@ -59,12 +62,13 @@ package struct QueueWriter {
         case .remove(let id):
             try raiseHighest()
             for name in [QueueStatement.removeRequest, .removeProgress, .removeResponse] { try run(name, id) }
-        case .prune(let before):
+        case .prune(let before, let below):
             try raiseHighest()
             let time = UInt64(bitPattern: before)
-            for name in [QueueStatement.pruneResponses, .pruneRequests, .pruneProgress, .pruneMappings] {
-                try run(name, time)
+            for name in [QueueStatement.pruneResponses, .pruneRequests, .pruneProgress] {
+                try run(name, time, Int64(clamping: below))
             }
+            try run(.pruneMappings, time)
         }
     }
 
@@ -80,7 +84,7 @@ package struct QueueWriter {
         accepted.bind(request.token.low, at: 3)
         accepted.bind(request.tenant, at: 4)
         accepted.bind(request.lane, at: 5)
-        accepted.bind(request.idempotencyKey, at: 6)
+        accepted.bind(request.ownKey ?? "", at: 6)
         accepted.bind(Int64(request.size), at: 7)
         try accepted.run(bytes: form, at: 8)
         let progress = try statement(.insertProgress)
@@ -117,7 +121,7 @@ package struct QueueWriter {
         statement.bind(lease, at: 2)
         statement.bind(Int64(outcome.state.rawValue), at: 3)
         statement.bind(at, at: 4)
-        let (result, status) = OutcomeColumns.write(outcome.result)
+        let (result, status) = OutcomeColumns.write(outcome.result, isCut: keepsOutcome && outcome.isCut)
         statement.bind(result, at: 5)
         statement.bind(status, at: 6)
         statement.bind(keepsOutcome ? Int64(0) : nil, at: 7)
@@ -149,17 +153,23 @@ package struct QueueWriter {
 
 /// The result of an outcome in two columns.
 enum OutcomeColumns {
-    static func write(_ result: RequestOutcome.Result) -> (result: Int64, status: Int64?) {
-        switch result {
-        case .success(let status): (0, Int64(status))
-        case .failure(let status): (1, status.map(Int64.init))
-        case .aborted: (2, nil)
+    /// Added to the result where some of the answer is missing.
+    static let cut: Int64 = 4
+
+    static func write(_ result: RequestOutcome.Result, isCut: Bool) -> (result: Int64, status: Int64?) {
+        let mark = isCut ? cut : 0
+        return switch result {
+        case .success(let status): (0 | mark, Int64(status))
+        case .failure(let status): (1 | mark, status.map(Int64.init))
+        case .aborted: (2 | mark, nil)
         }
     }
 
+    static func isCut(_ result: Int64?) -> Bool { result.map { $0 & cut != 0 } ?? false }
+
     /// - Returns: nothing where no outcome is stored, or one that this program never writes.
     static func read(_ result: Int64?, _ status: Int64?) -> RequestOutcome.Result? {
-        switch result {
+        switch result.map({ $0 & ~cut }) {
         case 0: .success(status: Int(status ?? 0))
         case 1: .failure(status: status.map(Int.init))
         case 2: .aborted

@@ -74,7 +74,7 @@ public final class SQLiteQueueStore: QueueStore {
         try Connections.migrate(database, QueueTables.migrations)
     }
 
-    private static func examine(_ path: String) throws(QueueStoreError) {
+    static func examine(_ path: String, checkedWhole: Int = checkedWhole) throws(QueueStoreError) {
         try Examination<QueueStoreError>.examine(
             path, application: application, known: QueueTables.migrations.count, checkedWhole: checkedWhole,
             tables: ["queue_meta"], configuration
@@ -167,10 +167,14 @@ extension QueueStoreError: DiskFailure {
             """)
     }
 
+    /// How ``damaged(_:_:)`` begins.
+    static func damagedWords(_ path: String) -> String { "The queue \(path) is damaged" }
+
     package static func damaged(_ path: String, _ detail: String) -> String {
         """
-        The queue \(path) is damaged (\(detail)). Nothing was changed. Bring back a copy of it, or save what can still be \
-        read: SQLiteQueueStore.repair(path:) makes a new queue of that and keeps the damaged files aside.
+        \(damagedWords(path)) (\(detail)). Nothing was changed. Bring back a copy of it, or save what can still be \
+        read: pawl queue repair, in a program of your own SQLiteQueueStore.repair(path:now:), makes a new queue of that and \
+        keeps the damaged files aside.
         """
     }
 }

@@ -67,7 +67,9 @@ struct QueueTable {
                 + "`synchronous=FULL`, one file system; bodies of 200 bytes.")
         table.note(
             "A producer of pawl's waits until its request is accepted, and so do those of the others. A cycle is accepted, under way, done: "
-                + "three changes, each committed before the next. The answer comes from memory, not from a network.")
+                + "three changes, each committed before it counts. Where it can begin at once, pawl's is accepted as one that is under way, "
+                + "in one commit; the others always take three. The answer comes from memory, not from a network."
+        )
         table.print()
     }
 

@@ -85,7 +85,7 @@ extension QueueConformance {
         #expect(try one(store, 1) == expected)
         let contents = try store.load()
         #expect(contents.requests.isEmpty)
-        #expect(contents.finished == [.init(request: expected, at: 5000)])
+        #expect(contents.finished == [.init(request: expected, at: 5000, responseSize: success.responseSize)])
         #expect(contents.undelivered == [.init(request: expected, outcome: success, times: 0)])
         // All of it in one transaction comes to the same.
         try store.commit([

@@ -26,6 +26,7 @@ extension QueueConformance {
         let others = [mapping("a", "2", tenant: "u"), mapping("a", "3", type: "n"), mapping("b", "4")]
         try store.commit([.map(mapping("a", "1"), at: 10)] + others.map { .map($0, at: 10) })
         #expect(try subject.open().load().mappings == [mapping("a", "1")] + others)
+        #expect(try subject.open().load().learnt.map(\.at) == [10, 10, 10, 10])
         try store.commit([.map(mapping("a", "9"), at: 20)])
         #expect(try subject.open().load().mappings == others + [mapping("a", "9")])
         try store.commit([.prune(before: 20)])
@@ -76,7 +77,11 @@ extension QueueConformance {
             finish(1, keeps: false, at: 100), finish(2, at: 100), finish(3, at: 199), finish(4, keeps: false, at: 200),
             .handled(id: 3), .lease(id: 6, lease: 1),
         ])
-        try store.commit([.prune(before: 200)])
+        try store.commit([.prune(before: 200, below: 1)])
+        #expect(try all(store).map(\.id) == [1, 2, 3, 4, 5, 6])
+        try store.commit([.prune(before: 200, below: 2)])
+        #expect(try all(store).map(\.id) == [2, 3, 4, 5, 6])
+        try store.commit([.prune(before: 200, below: 4)])
         #expect(try all(store).map(\.id) == [2, 4, 5, 6])
         #expect(try store.outcome(token(3)) == nil)
         #expect(try store.outcome(token(2)) == success)

@@ -75,7 +75,8 @@ package struct RandomChanges {
             let lease = number(0...4) == 0 ? nil : lease()
             return .finish(id: id(), lease: lease, outcome: outcome(), keepsOutcome: number(0...3) > 0, at: time)
         case 78..<81: return .redeliver(id: id(), times: number(1...3))
-        case 81..<86: return .handled(id: id())
+        case 81..<84: return .handled(id: id())
+        case 84..<86: return .forgetResponse(id: id())
         case 86:
             return .session(tenant: "t\(number(0...5))", sealed: number(0...2) == 0 ? nil : [UInt8(number(0...255))])
         case 87: return .quarantine(id: id(), cause: "It cannot be read.", at: time)
@@ -87,7 +88,9 @@ package struct RandomChanges {
         case 91..<94: return .hold(id: id(), number(0...1) == 0)
         case 94..<97: return .revive(id: id(), at: time)
         case 97..<99: return .remove(id: id())
-        default: return .prune(before: time - Int64(number(0...1000)))
+        default:
+            return .prune(
+                before: time - Int64(number(0...1000)), below: number(0...1) == 0 ? .max : id())
         }
     }
 }

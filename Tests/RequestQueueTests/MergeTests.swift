@@ -169,4 +169,18 @@ import Testing
         let followers = world.targets.filter { $0 != "/c" }
         #expect(followers.count == 10_000 && followers.allSatisfy { $0.hasPrefix("/r") })
     }
+
+    /// What is old is forgotten for its age, and not for that of the process.
+    @Test func namesAreNotYoungerAfterARestart() throws {
+        let world = QueueWorld { $0.limits.retention = 1_000_000 }
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote) }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        world.run(1_000)
+        try world.restart(after: 600_000)
+        #expect(world.machine.map.count == 1)
+        world.run(500_000)
+        #expect(world.machine.map.count == 0)
+        world.turn()
+        #expect(try world.store.load().learnt.count <= 1)
+    }
 }

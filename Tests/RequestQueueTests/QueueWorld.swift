@@ -51,6 +51,9 @@ final class QueueWorld {
     var refused: [RequestToken] = []
     var withdrawn: [UInt64] = []
     private var answers: [(at: Int64, id: UInt64, lease: UInt64, reply: AttemptReply)] = []
+    /// Whether a batch is committed only at the next turn, when the machine has taken in more.
+    var lags = false
+    private var held: QueueBatch?
     /// Whether outcomes are taken by handlers at once.
     var handles = true
 
@@ -88,8 +91,17 @@ final class QueueWorld {
 
     /// One turn: commit, then do what the batch allows.
     func turn() {
-        let batch = machine.turn(now: now)
-        guard !batch.isEmpty else { return }
+        if lags {
+            if let batch = held { commit(batch) }
+            held = machine.turn(now: now)
+            if held?.isEmpty == true { held = nil }
+        } else {
+            let batch = machine.turn(now: now)
+            if !batch.isEmpty { commit(batch) }
+        }
+    }
+
+    private func commit(_ batch: QueueBatch) {
         do throws(QueueStoreError) {
             try store.commit(batch.changes)
         } catch {
@@ -114,7 +126,11 @@ final class QueueWorld {
         turn()
         while true {
             let next = [answers.map(\.at).min(), machine.nextWake()].compactMap { $0 }.min()
-            guard let next, next <= end else { break }
+            guard let next, next <= end else {
+                guard held != nil else { break }
+                turn()
+                continue
+            }
             let step = max(next - now.uptime, 0)
             now = QueueTime(wall: now.wall + step, uptime: now.uptime + step)
             let due = answers.filter { $0.at <= now.uptime }
@@ -135,7 +151,11 @@ final class QueueWorld {
     }
 
     /// The process ends and another one begins. Answers that were on their way are lost.
-    func restart(session: String? = "", after milliseconds: Int64 = 1_000) throws {
+    ///
+    /// - Parameter committed: whether a batch that was being committed is, though nobody has been told.
+    func restart(session: String? = "", after milliseconds: Int64 = 1_000, committed: Bool = false) throws {
+        if committed, let held { try store.commit(held.changes) }
+        held = nil
         answers.removeAll()
         process += 1
         now = QueueTime(wall: now.wall + milliseconds, uptime: 50)

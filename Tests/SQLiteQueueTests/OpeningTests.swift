@@ -40,8 +40,8 @@ import Testing
 
     @Test func aNewerSchemaIsRefused() throws {
         place.edit("PRAGMA user_version = 99")
-        #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 1"))
-        place.edit("PRAGMA user_version = 1")
+        #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 2"))
+        place.edit("PRAGMA user_version = 2")
         #expect(place.refusal() == nil)
     }
 
@@ -85,6 +85,7 @@ import Testing
         overwrite(page * 4096..<(page + 1) * 4096)
         let refusal = try #require(place.refusal())
         #expect(refusal.contains("damaged") && refusal.contains("repair"))
+        #expect(try !SQLiteQueueStore.isWhole(path: place.path))
         let repair = try SQLiteQueueStore.repair(path: place.path, now: 5)
         // Page 2 is the root of what was accepted: nothing leads to the rows any more. Else most of them are there.
         #expect(repair.requests >= (page == 1 ? 0 : 100), "page \(page): \(repair)")
@@ -101,6 +102,7 @@ import Testing
         let mapping = IdentifierMapping(tenant: "t", reference: EntityReference(type: "m", local: "l"), remote: "r")
         try place.open().commit([.lease(id: 3, lease: 4), .map(mapping, at: 5), .remove(id: 200)])
         let before = try place.open().load()
+        #expect(try SQLiteQueueStore.isWhole(path: place.path))
         let repair = try SQLiteQueueStore.repair(path: place.path, now: 5)
         #expect(repair == .init(requests: 199, doubtful: 0, mappings: 1, kept: place.path + ".damaged"))
         let after = try place.open().load()

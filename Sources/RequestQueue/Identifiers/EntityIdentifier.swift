@@ -5,7 +5,7 @@ public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
     /// What its creator calls it.
     public let local: String
 
-    /// Makes one.
+    /// By its kind and by the name that its creator has given it.
     public init(type: String, local: String) { (self.type, self.local) = (type, local) }
 
     /// For people and logs.

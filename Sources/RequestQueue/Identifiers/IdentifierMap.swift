@@ -11,7 +11,7 @@ public struct IdentifierMap: Sendable {
 
     private var remotes: [Key: String] = [:]
 
-    /// Makes one.
+    /// Of entities of which nothing is known.
     public init() {}
 
     /// How many entities are known by both names.
@@ -72,7 +72,7 @@ public struct IdentifierMapping: Hashable, Sendable {
     /// What the backend calls it.
     public let remote: String
 
-    /// Makes one.
+    /// As it is learnt, or read from a store.
     public init(tenant: String, reference: EntityReference, remote: String) {
         (self.tenant, self.reference, self.remote) = (tenant, reference, remote)
     }

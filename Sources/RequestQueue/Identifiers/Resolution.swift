@@ -22,7 +22,7 @@ public struct ResolvedRequest: Hashable, Sendable {
         /// Its value.
         public var value: String
 
-        /// Makes one.
+        /// Both as they stand on the wire.
         public init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
     }
 }

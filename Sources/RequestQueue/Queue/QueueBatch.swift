@@ -61,18 +61,29 @@ enum QueueStep: Sendable {
 final class QueueEntry: @unchecked Sendable {
     var request: QueuedRequest
     /// On the clock that only goes on.
-    var notBefore: Int64
+    var notBefore: Int64 = 0
     var deadline: Int64
     /// What it waits for: requests, and entities without a name.
     var blockers: Set<Blocker>
-    let lane: LaneID
+    /// The entities that it names.
+    let references: [EntityReference]
+    let isBarrier: Bool
+    let isBackground: Bool
+    let needsSession: Bool
+    var lane: LaneState
+    var host: HostState
 
-    init(request: QueuedRequest, notBefore: Int64 = 0, deadline: Int64 = 0, blockers: Set<Blocker> = []) {
+    init(request: QueuedRequest, lane: LaneState, host: HostState, deadline: Int64, blockers: Set<Blocker>) {
         self.request = request
-        self.notBefore = notBefore
         self.deadline = deadline
         self.blockers = blockers
-        lane = LaneID(tenant: request.tenant, lane: request.lane)
+        self.lane = lane
+        self.host = host
+        let config = request.config
+        references = config.references
+        isBarrier = config.queueingStrategy.synchronization == .barrier
+        isBackground = config.background
+        needsSession = config.includeSessionKey
     }
 
     enum Blocker: Hashable, Sendable {
@@ -81,7 +92,6 @@ final class QueueEntry: @unchecked Sendable {
     }
 
     var id: UInt64 { request.id }
-    var isBarrier: Bool { request.config.queueingStrategy.synchronization == .barrier }
 }
 
 /// Names a lane. The one without a name is the tenant's common lane.
@@ -94,6 +104,32 @@ struct LaneID: Hashable, Sendable {
 struct TenantReference: Hashable, Sendable {
     let tenant: String
     let reference: EntityReference
+}
+
+/// Names a request by its idempotency key, which is its token where nobody has chosen one.
+struct KeyName: Hashable, Sendable {
+    private let tenant: String
+    private let token: RequestToken?
+    private let text: String?
+
+    init(_ request: QueuedRequest) {
+        self.init(tenant: request.tenant, token: request.ownKey == nil ? request.token : nil, text: request.ownKey)
+    }
+
+    init(tenant: String, _ key: String) { self.init(tenant: tenant, token: nil, text: key) }
+
+    /// A key that reads like a token is that token.
+    private init(tenant: String, token: RequestToken?, text: String?) {
+        self.tenant = tenant
+        self.token = token ?? text.flatMap(RequestToken.init)
+        self.text = self.token == nil ? text : nil
+    }
+
+    func hash(into hasher: inout Hasher) {
+        if let token { return hasher.combine(token) }
+        hasher.combine(tenant)
+        hasher.combine(text)
+    }
 }
 
 /// Names a request by a key that its sender has chosen.

@@ -18,10 +18,23 @@ public struct RequestOutcome: Sendable, Equatable {
     public var headers: [ResolvedRequest.Header]
     /// Its bytes.
     public var body: [UInt8]
+    /// Whether some of what the backend answered is missing here: it was larger than ``QueueLimits/responseSize``, or others have
+    /// taken its place since, see ``QueueLimits/responses``.
+    public var isCut: Bool
 
-    /// Makes one.
-    public init(_ result: Result, cause: String? = nil, headers: [ResolvedRequest.Header] = [], body: [UInt8] = []) {
+    /// An end, with the answer that brought it where there was one.
+    public init(
+        _ result: Result, cause: String? = nil, headers: [ResolvedRequest.Header] = [], body: [UInt8] = [],
+        isCut: Bool = false
+    ) {
         (self.result, self.cause, self.headers, self.body) = (result, cause, headers, body)
+        self.isCut = isCut
+    }
+
+    /// What the answer takes in a store, in bytes.
+    package var responseSize: Int {
+        guard !headers.isEmpty || !body.isEmpty else { return 0 }
+        return headers.reduce(4 + body.count) { $0 + 8 + $1.name.utf8.count + $1.value.utf8.count }
     }
 
     /// The state of a request that ended so.
@@ -50,6 +63,8 @@ public enum QueueChange: Sendable, Equatable {
     case redeliver(id: UInt64, times: Int)
     /// The response handlers have had the outcome.
     case handled(id: UInt64)
+    /// What the backend answered is forgotten, and that it was. How the request ended is not.
+    case forgetResponse(id: UInt64)
     /// A row that cannot be read and is not finished becomes dead and is kept.
     case quarantine(id: UInt64, cause: String, at: Int64)
     /// What the backend calls an entity, instead of what was known of it.
@@ -60,8 +75,9 @@ public enum QueueChange: Sendable, Equatable {
     case remove(id: UInt64)
     /// Keeps a tenant's session key, sealed by whoever gave it, or forgets it.
     case session(tenant: String, sealed: [UInt8]?)
-    /// Removes what was finished before this time, and mappings that were learnt before it.
-    case prune(before: Int64)
+    /// Removes what was finished before this time and has a smaller id, and mappings that were learnt before it. All that is
+    /// old has a smaller id; a store that looks at no others has no need to find what is old by its time.
+    case prune(before: Int64, below: UInt64 = .max)
 
     /// How a request waits for its next attempt.
     public struct Wait: Sendable, Equatable {
@@ -93,7 +109,7 @@ public struct QueueContents: Sendable {
         /// Why it cannot be read, in words.
         public var reason: String
 
-        /// Makes one.
+        /// What a store has to say of such a row.
         public init(id: UInt64, reason: String) { (self.id, self.reason) = (id, reason) }
     }
 
@@ -106,10 +122,21 @@ public struct QueueContents: Sendable {
         /// How often it was given to handlers again.
         public var times: Int
 
-        /// Makes one.
+        /// As it stands in a store.
         public init(request: QueuedRequest, outcome: RequestOutcome, times: Int) {
             (self.request, self.outcome, self.times) = (request, outcome, times)
         }
+    }
+
+    /// What the backend calls an entity, and since when that is known.
+    public struct Learnt: Sendable, Equatable {
+        /// The name.
+        public var mapping: IdentifierMapping
+        /// Milliseconds since 1970.
+        public var at: Int64
+
+        /// As it stands in a store.
+        public init(mapping: IdentifierMapping, at: Int64) { (self.mapping, self.at) = (mapping, at) }
     }
 
     /// What is remembered of a finished request: its key, and the entities that it was to create.
@@ -118,9 +145,13 @@ public struct QueueContents: Sendable {
         public var request: QueuedRequest
         /// Milliseconds since 1970.
         public var at: Int64
+        /// Bytes of the answer that are kept.
+        public var responseSize: Int
 
-        /// Makes one.
-        public init(request: QueuedRequest, at: Int64) { (self.request, self.at) = (request, at) }
+        /// As it stands in a store.
+        public init(request: QueuedRequest, at: Int64, responseSize: Int = 0) {
+            (self.request, self.at, self.responseSize) = (request, at, responseSize)
+        }
     }
 
     /// Those that wait, or were under way when the last process ended, in the order in which they were accepted.
@@ -128,7 +159,9 @@ public struct QueueContents: Sendable {
     /// Rows that wait and cannot be read.
     public var unreadable: [Unreadable] = []
     /// What the backend calls the entities of each tenant, the oldest first.
-    public var mappings: [IdentifierMapping] = []
+    public var learnt: [Learnt] = []
+    /// The same without their times.
+    public var mappings: [IdentifierMapping] { learnt.map(\.mapping) }
     /// Session keys by tenant, sealed.
     public var sessions: [String: [UInt8]] = [:]
     /// Finished ones whose outcome no handler has had.
@@ -138,7 +171,7 @@ public struct QueueContents: Sendable {
     /// The highest id that was ever used.
     public var highest: UInt64 = 0
 
-    /// Makes one.
+    /// Nothing: what a new store has.
     public init() {}
 }
 
@@ -160,6 +193,6 @@ public struct QueueStoreError: Error, Equatable, Sendable {
     /// What happened, in words.
     public let message: String
 
-    /// Makes one.
+    /// In words.
     public init(_ message: String) { self.message = message }
 }

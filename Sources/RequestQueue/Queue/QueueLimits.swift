@@ -36,7 +36,9 @@ public struct QueueLimits: Hashable, Sendable {
     public var mappings = 1_000_000
     /// Bytes of a response that are kept for handlers and for repetitions of an idempotency key.
     public var responseSize = 1 << 20
+    /// Bytes of all responses that are kept. The oldest are forgotten first; how their requests ended is not.
+    public var responses = 256 << 20
 
-    /// Makes one.
+    /// The bounds as they are said here.
     public init() {}
 }

@@ -22,10 +22,10 @@ public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
 extension QueueMachine {
     /// A tenant has a session key, or has none any more. Requests that need one wait meanwhile.
     public mutating func setSession(_ tenant: String, present: Bool) {
-        tenants[tenant, default: TenantState()].hasSession = present
-        guard present, let waiting = tenants[tenant]?.waitingForSession else { return }
-        tenants[tenant]?.waitingForSession = []
-        for lane in waiting { wake(lane) }
+        let tenant = tenants.add(tenant)
+        tenant.hasSession = present
+        guard present else { return }
+        for lane in tenant.waitingForSession.take() { wake(lane) }
     }
 
     /// The same, with a sealed key that the store keeps for the next process.
@@ -46,7 +46,7 @@ extension QueueMachine {
         let entry = try live(token)
         settle(entry)
         if let lease = entry.request.lease {
-            hosts[host(of: entry)]?.breaker.withdrew(now: now.uptime)
+            entry.host.breaker.withdrew(now: now.uptime)
             steps.append(.withdraw(lease))
         }
         var words = cause ?? "It was cancelled."
@@ -70,7 +70,7 @@ extension QueueMachine {
     public mutating func hold(_ token: RequestToken, _ isHeld: Bool) throws(QueueActError) {
         let entry = try live(token)
         guard entry.request.isHeld != isHeld else { return }
-        entries[entry.id]?.request.isHeld = isHeld
+        entry.request.isHeld = isHeld
         steps.append(.change(.hold(id: entry.id, isHeld), nil))
         if !isHeld { wake(entry.lane) }
     }
@@ -78,7 +78,7 @@ extension QueueMachine {
     /// Ends the pause of a request that waits for its next attempt.
     public mutating func hurry(_ token: RequestToken, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)
-        entries[entry.id]?.notBefore = now.uptime
+        entry.notBefore = now.uptime
         wake(entry.lane)
     }
 
@@ -98,10 +98,11 @@ extension QueueMachine {
             }
         }
         ended[revived.token] = nil
+        forgetEnd(of: revived.id)
         let blockers = liveBlockers(of: revived)
         steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
         counts.revived += 1
-        enter(QueueEntry(request: revived, deadline: now.uptime + limits.age, blockers: blockers))
+        enter(entry(revived, deadline: now.uptime + limits.age, blockers: blockers))
     }
 
     /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.
@@ -113,7 +114,7 @@ extension QueueMachine {
             let wait = QueueChange.Wait(
                 notBefore: 0, attempts: request.attempts, crashes: request.crashes, doubts: request.doubts + 1,
                 cause: "Attempt \(request.attempts): the process was stopped before the answer came.")
-            entries[id]?.request.apply(wait)
+            entry.request.apply(wait)
             steps.append(.change(.requeue(id: id, lease: request.lease ?? 0, wait), nil))
         }
     }

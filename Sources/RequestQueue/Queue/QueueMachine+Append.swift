@@ -32,14 +32,10 @@ extension QueueMachine {
         guard !isClosed else { throw .closed }
         if let flaw = RequestFlaw.first(in: new, limits) { throw .malformed(flaw) }
         let dependsOn = try dependencies(of: new)
-        var request = QueuedRequest(
-            id: nextID, token: token, tenant: new.tenant, lane: new.lane, config: new.config, creates: new.creates,
-            dependsOn: dependsOn, identifiers: new.identifiers,
-            idempotencyKey: new.idempotencyKey ?? token.description, coalescingKey: new.coalescingKey,
-            timestamp: now.wall)
+        var request = QueuedRequest(id: nextID, token: token, new, dependsOn: dependsOn, timestamp: now.wall)
         let form = RequestForm.encode(request)
         request.size = form.count + RequestFlaw.rowSize
-        let key = TenantKey(tenant: new.tenant, key: request.idempotencyKey)
+        let key = KeyName(request)
         let digest = RequestDigest(of: request, form: form)
         if let known = keys[key] {
             guard known.digest == digest else { throw .keyReused }
@@ -58,7 +54,7 @@ extension QueueMachine {
             counts.cancelled += 1
             steps.append(.replace(entry, at: now.wall))
         }
-        let entry = QueueEntry(request: request, deadline: now.uptime + limits.age, blockers: blockers)
+        let entry = entry(request, deadline: now.uptime + limits.age, blockers: blockers)
         fresh[request.id] = form
         steps.append(.insert(request.id))
         enter(entry)
@@ -122,6 +118,29 @@ extension QueueMachine {
 
     // MARK: Entering and leaving
 
+    mutating func entry(
+        _ request: QueuedRequest, deadline: Int64, blockers: Set<QueueEntry.Blocker>
+    ) -> QueueEntry {
+        QueueEntry(
+            request: request, lane: lane(of: request), host: host(of: request), deadline: deadline, blockers: blockers)
+    }
+
+    private mutating func lane(of request: QueuedRequest) -> LaneState {
+        let id = LaneID(tenant: request.tenant, lane: request.lane)
+        if let lane = lanes[id] { return lane }
+        let lane = LaneState(id, tenants.add(request.tenant))
+        lanes[id] = lane
+        return lane
+    }
+
+    private mutating func host(of request: QueuedRequest) -> HostState {
+        let name = request.config.host ?? settings.host
+        if let host = hosts[name] { return host }
+        let host = HostState(name, CircuitBreaker(settings.breaker))
+        hosts[name] = host
+        return host
+    }
+
     /// Puts an entry where it belongs by its id.
     mutating func enter(_ entry: QueueEntry) {
         let request = entry.request
@@ -141,10 +160,14 @@ extension QueueMachine {
                     id)
             }
         }
+        // Put back after its lane or its host had been forgotten, it goes where others of these names are.
+        if entry.lane.isGone { entry.lane = lane(of: request) }
+        if entry.host.isGone { entry.host = host(of: request) }
         size += request.size
-        tenants[request.tenant, default: TenantState()].requests += 1
-        tenants[request.tenant]?.size += request.size
-        insertInOrder(id, &lanes[entry.lane, default: LaneState()].order)
+        entry.lane.tenant.requests += 1
+        entry.lane.tenant.size += request.size
+        entry.host.requests += 1
+        insertInOrder(id, &entry.lane.order)
         insertInOrder(id, &deadlines)
         wake(entry.lane)
     }
@@ -172,18 +195,28 @@ extension QueueMachine {
             }
         }
         size -= request.size
-        tenants[request.tenant]?.requests -= 1
-        tenants[request.tenant]?.size -= request.size
-        if let place = lanes[entry.lane]?.order.firstIndex(of: id) { lanes[entry.lane]?.order.remove(at: place) }
+        let lane = entry.lane
+        lane.tenant.requests -= 1
+        lane.tenant.size -= request.size
+        entry.host.requests -= 1
+        dissolve(entry.host)
+        if lane.order.first == id {
+            lane.order.removeFirst()
+        } else if let place = lane.order.firstIndex(of: id) {
+            lane.order.remove(at: place)
+        }
         if deadlines.first == id { deadlines.removeFirst() }
-        wake(entry.lane)
+        wake(lane)
         return entry
     }
 
     /// Removes an entry as if it had never been.
-    mutating func remove(_ id: UInt64) {
-        guard let entry = take(id) else { return }
-        keys[TenantKey(tenant: entry.request.tenant, key: entry.request.idempotencyKey)] = nil
+    ///
+    /// - Returns: it, if it was there.
+    mutating func remove(_ id: UInt64) -> QueuedRequest? {
+        guard let entry = take(id) else { return nil }
+        keys[KeyName(entry.request)] = nil
+        return entry.request
     }
 
     /// Puts back what a batch that failed has taken out.

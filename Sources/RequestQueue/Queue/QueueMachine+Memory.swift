@@ -2,12 +2,6 @@
 
 import DequeModule
 
-struct LearntMapping: Sendable {
-    let mapping: IdentifierMapping
-    /// Milliseconds since 1970.
-    let at: Int64
-}
-
 extension QueueMachine {
     /// Milliseconds between two looks at what is old, and how many more than its number may be kept until then.
     static let prunePause: Int64 = 60_000
@@ -25,8 +19,27 @@ extension QueueMachine {
         ended[request.token] = request.state == .done ? "" : request.cause ?? Self.cancelled
         finished.append(
             FinishedRecord(
-                token: request.token, at: at, key: TenantKey(tenant: request.tenant, key: request.idempotencyKey),
+                id: request.id, token: request.token, at: at, key: KeyName(request),
                 creates: request.creates.map { TenantReference(tenant: request.tenant, reference: $0) }))
+    }
+
+    /// Keeps an answer, and forgets the oldest ones that have no room beside it.
+    mutating func keepResponse(of id: UInt64, size: Int) {
+        guard size > 0 else { return }
+        responses.append((id, size))
+        responseBytes += size
+        while responseBytes > limits.responses, let oldest = responses.popFirst() {
+            responseBytes -= oldest.size
+            steps.append(.change(.forgetResponse(id: oldest.id), nil))
+        }
+    }
+
+    /// A finished request is not finished any more: nothing that was remembered of its end goes on counting.
+    mutating func forgetEnd(of id: UInt64) {
+        if let place = finished.firstIndex(where: { $0.id == id }) { finished.remove(at: place) }
+        if let place = responses.firstIndex(where: { $0.id == id }) {
+            responseBytes -= responses.remove(at: place).size
+        }
     }
 
     /// Forgets what is over its time or its number. What is stored is removed with the next batch.
@@ -42,6 +55,11 @@ extension QueueMachine {
             if keys[oldest.key]?.token == oldest.token { keys[oldest.key] = nil }
             for name in oldest.creates { failedCreators[name] = nil }
             horizon = oldest.at
+            highestPruned = max(highestPruned, oldest.id)
+            if let response = responses.first, response.id == oldest.id {
+                responses.removeFirst()
+                responseBytes -= response.size
+            }
         }
         while let oldest = learnt.first, oldest.at < before || learnt.count > limits.mappings {
             learnt.removeFirst()
@@ -49,6 +67,6 @@ extension QueueMachine {
             horizon = max(horizon ?? oldest.at, oldest.at)
         }
         // What shares the last one's millisecond stays in the store a little longer than in memory.
-        if let horizon { steps.append(.change(.prune(before: horizon), nil)) }
+        if let horizon { steps.append(.change(.prune(before: horizon, below: highestPruned + 1), nil)) }
     }
 }

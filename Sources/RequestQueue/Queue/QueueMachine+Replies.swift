@@ -21,11 +21,11 @@ extension QueueMachine {
         switch reply {
         case .success(let status, let headers, let body, let identifiers):
             succeed(
-                entry, RequestOutcome(.success(status: status), headers: headers, body: bounded(body)), identifiers,
+                entry, bounded(RequestOutcome(.success(status: status), headers: headers, body: body)), identifiers,
                 now: now)
         case .failure(let failure, let retryAfter, let headers, let body):
-            if failure.kind == .unauthorized, entry.request.config.includeSessionKey {
-                tenants[entry.request.tenant]?.hasSession = false
+            if failure.kind == .unauthorized, entry.needsSession {
+                entry.lane.tenant.hasSession = false
                 goBack(entry, failure, pause: 0, now: now)
             } else if entry.request.config.queueingStrategy.retries(after: failure) {
                 let pause = settings.backoff.pause(
@@ -37,26 +37,32 @@ extension QueueMachine {
         }
     }
 
-    private func bounded(_ body: [UInt8]) -> [UInt8] { Array(body.prefix(limits.responseSize)) }
+    private func bounded(_ outcome: RequestOutcome) -> RequestOutcome {
+        guard outcome.body.count > limits.responseSize else { return outcome }
+        var outcome = outcome
+        outcome.body = Array(outcome.body.prefix(limits.responseSize))
+        outcome.isCut = true
+        return outcome
+    }
 
     /// A host that answers works, whatever it says, unless it says that it does not.
     private mutating func tellBreaker(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
-        let name = host(of: entry)
+        let host = entry.host
         switch reply {
-        case .success: hosts[name]?.breaker.succeeded()
+        case .success: host.breaker.succeeded()
         case .failure(.status(let status), _, _, _):
             if [502, 503, 504].contains(status) {
-                hosts[name]?.breaker.failed(now: now.uptime)
+                host.breaker.failed(now: now.uptime)
             } else {
-                hosts[name]?.breaker.succeeded()
+                host.breaker.succeeded()
             }
         case .failure(.network(let failure), _, _, _):
             switch failure.kind {
-            case .unreachable, .interrupted, .timedOut: hosts[name]?.breaker.failed(now: now.uptime)
-            default: hosts[name]?.breaker.withdrew(now: now.uptime)
+            case .unreachable, .interrupted, .timedOut: host.breaker.failed(now: now.uptime)
+            default: host.breaker.withdrew(now: now.uptime)
             }
         }
-        wakeHost(name)
+        wakeWaiting(for: host)
     }
 
     private mutating func succeed(
@@ -69,8 +75,9 @@ extension QueueMachine {
             let cause = "The backend has done it, and has named an entity in a way that cannot be: \(error)"
             end(
                 entry,
-                RequestOutcome(.failure(status: nil), cause: cause, headers: outcome.headers, body: outcome.body),
-                now: now)
+                RequestOutcome(
+                    .failure(status: nil), cause: cause, headers: outcome.headers, body: outcome.body,
+                    isCut: outcome.isCut), now: now)
             return
         }
         end(entry, outcome, now: now)
@@ -86,8 +93,8 @@ extension QueueMachine {
             notBefore: now.wall + pause, attempts: request.attempts, crashes: request.crashes,
             doubts: request.doubts + (failure.kind.isAmbiguous ? 1 : 0),
             cause: "Attempt \(request.attempts): \(failure.text).")
-        entries[request.id]?.request.apply(wait)
-        entries[request.id]?.notBefore = now.uptime + pause
+        entry.request.apply(wait)
+        entry.notBefore = now.uptime + pause
         steps.append(.change(.requeue(id: request.id, lease: request.lease ?? 0, wait), nil))
         counts.retried += 1
         wake(entry.lane)
@@ -104,7 +111,7 @@ extension QueueMachine {
         cause += attempts > 1 ? ", after \(attempts) attempts." : "."
         if failure.kind.isAmbiguous || entry.request.doubts > 0 { cause += " The backend may have done it." }
         end(
-            entry, RequestOutcome(.failure(status: status), cause: cause, headers: headers, body: bounded(body)),
+            entry, bounded(RequestOutcome(.failure(status: status), cause: cause, headers: headers, body: body)),
             now: now)
     }
 
@@ -123,6 +130,7 @@ extension QueueMachine {
             .change(
                 finish(request, lease: lease, outcome, at: now.wall),
                 settings.keepsOutcomes ? QueueBatch.Result(request: request, outcome: outcome) : nil))
+        if settings.keepsOutcomes { keepResponse(of: request.id, size: outcome.responseSize) }
         switch outcome.result {
         case .success:
             counts.done += 1
@@ -154,8 +162,9 @@ extension QueueMachine {
 
     mutating func unblock(_ blocker: QueueEntry.Blocker, _ ids: [UInt64]) {
         for id in ids {
-            entries[id]?.blockers.remove(blocker)
-            if let entry = entries[id], entry.blockers.isEmpty { wake(entry.lane) }
+            guard let entry = entries[id] else { continue }
+            entry.blockers.remove(blocker)
+            if entry.blockers.isEmpty { wake(entry.lane) }
         }
     }
 
@@ -167,7 +176,7 @@ extension QueueMachine {
     ) throws(MergeConflict) {
         guard let mapping = try map.merge(identifier, tenant: tenant) else { return }
         steps.append(.change(.map(mapping, at: now.wall), nil))
-        learnt.append(LearntMapping(mapping: mapping, at: now.wall))
+        learnt.append(QueueContents.Learnt(mapping: mapping, at: now.wall))
         let name = TenantReference(tenant: tenant, reference: mapping.reference)
         failedCreators[name] = nil
         unblock(.reference(mapping.reference), waitingForReference.removeValue(forKey: name) ?? [])
@@ -191,7 +200,7 @@ extension QueueMachine {
                 // An attempt that is under way may still end well.
                 deadlines.removeFirst()
                 deadlines.append(id)
-                entries[id]?.deadline = now.uptime + Self.grace
+                entry.deadline = now.uptime + Self.grace
                 continue
             }
             let days = limits.age / 86_400_000

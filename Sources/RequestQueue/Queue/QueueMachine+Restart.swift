@@ -8,11 +8,12 @@ extension QueueMachine {
     /// batch.
     public mutating func restore(_ contents: QueueContents, now: QueueTime) {
         nextID = contents.highest + 1
-        for mapping in contents.mappings {
+        for known in contents.learnt {
+            let mapping = known.mapping
             let identifier = EntityIdentifier.both(
                 type: mapping.reference.type, local: mapping.reference.local, remote: mapping.remote)
             if (try? map.merge(identifier, tenant: mapping.tenant)) != nil {
-                learnt.append(LearntMapping(mapping: mapping, at: now.wall))
+                learnt.append(known)
             }
         }
         for record in contents.finished { recall(record) }
@@ -29,6 +30,7 @@ extension QueueMachine {
         let request = record.request
         remember(request, at: record.at)
         rememberKey(of: request)
+        keepResponse(of: request.id, size: record.responseSize)
         guard request.state != .done else { return }
         for reference in request.creates where map[request.tenant, reference] == nil {
             noteFailure(
@@ -37,7 +39,7 @@ extension QueueMachine {
     }
 
     private mutating func rememberKey(of request: QueuedRequest) {
-        keys[TenantKey(tenant: request.tenant, key: request.idempotencyKey)] = KeyRecord(
+        keys[KeyName(request)] = KeyRecord(
             token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
     }
 
@@ -58,9 +60,8 @@ extension QueueMachine {
         // The wall clock may have been set meanwhile: no pause is longer than it could have been made.
         let pause = min(max(request.notBefore - now.wall, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
         let age = min(max(now.wall - request.timestamp, 0), limits.age)
-        let entry = QueueEntry(
-            request: request, notBefore: now.uptime + pause, deadline: now.uptime + limits.age - age,
-            blockers: liveBlockers(of: request))
+        let entry = entry(request, deadline: now.uptime + limits.age - age, blockers: liveBlockers(of: request))
+        entry.notBefore = now.uptime + pause
         enter(entry)
         guard wasInFlight, request.crashes >= limits.crashes else { return }
         let cause = "The process ended \(request.crashes) times while it was under way. The backend may have done it."

@@ -19,7 +19,7 @@ public struct QueueMachine: Sendable {
         /// Whether there is somebody who wants outcomes; else they are dropped.
         public var keepsOutcomes = false
 
-        /// Makes one.
+        /// The defaults, without a host.
         public init() {}
     }
 
@@ -52,10 +52,10 @@ public struct QueueMachine: Sendable {
     var entries: [UInt64: QueueEntry] = [:]
     var tokens: [RequestToken: UInt64] = [:]
     var lanes: [LaneID: LaneState] = [:]
-    var tenants: [String: TenantState] = [:]
+    let tenants = Tenants()
     var hosts: [String: HostState] = [:]
     /// Tenants that have a lane in which something may be sent, in the order of their turns.
-    var ring: Deque<String> = []
+    var ring: Deque<TenantState> = []
     var timers: Heap<Timer> = []
     /// The live requests that bring entities into being, and why they did not.
     var creators: [TenantReference: UInt64] = [:]
@@ -64,9 +64,12 @@ public struct QueueMachine: Sendable {
     var waitingForRequest: [UInt64: [UInt64]] = [:]
     var waitingForReference: [TenantReference: [UInt64]] = [:]
     var coalescing: [TenantKey: UInt64] = [:]
-    var keys: [TenantKey: KeyRecord] = [:]
+    var keys: [KeyName: KeyRecord] = [:]
     var finished: Deque<FinishedRecord> = []
-    var learnt: Deque<LearntMapping> = []
+    /// Of the finished, those whose answers are kept, and the bytes of these, in all as well.
+    var responses: Deque<(id: UInt64, size: Int)> = []
+    var responseBytes = 0
+    var learnt: Deque<QueueContents.Learnt> = []
     var deadlines: Deque<UInt64> = []
     var map = IdentifierMap()
     /// What one turn hands out, and the stored forms of the requests that it stores.
@@ -75,6 +78,8 @@ public struct QueueMachine: Sendable {
     /// Finished requests that others may still depend on: why they failed, or nothing.
     var ended: [RequestToken: String] = [:]
     var nextPrune: Int64 = .min
+    /// The highest id of those that were forgotten.
+    var highestPruned: UInt64 = 0
     var inFlight = 0
     var size = 0
     var nextID: UInt64 = 1
@@ -107,7 +112,7 @@ public struct QueueMachine: Sendable {
 
     /// The request that was accepted under an idempotency key, for as long as that is remembered.
     public func token(idempotencyKey key: String, tenant: String) -> RequestToken? {
-        keys[TenantKey(tenant: tenant, key: key)]?.token
+        keys[KeyName(tenant: tenant, key)]?.token
     }
 
     /// What a request waits for besides its turn, in words.
@@ -122,19 +127,17 @@ public struct QueueMachine: Sendable {
             case .reference(let reference): obstacles.append("waits for the backend's name of \(reference)")
             }
         }
-        if entry.request.config.includeSessionKey, tenants[entry.request.tenant]?.hasSession != true {
+        if entry.request.config.includeSessionKey, !entry.lane.tenant.hasSession {
             obstacles.append("waits for the next login")
         }
         if entry.notBefore > now.uptime {
             obstacles.append("sent again in \((entry.notBefore - now.uptime + 999) / 1000) s")
         }
-        if let host = hosts[self.host(of: entry)], !host.breaker.allows(now: now.uptime) {
+        if !entry.host.breaker.allows(now: now.uptime) {
             obstacles.append("the host does not answer")
         }
         return obstacles.sorted()
     }
-
-    func host(of entry: QueueEntry) -> String { entry.request.config.host ?? settings.host }
 
     // MARK: Turns
 
@@ -176,24 +179,49 @@ public struct QueueMachine: Sendable {
         .finish(id: request.id, lease: lease, outcome: outcome, keepsOutcome: settings.keepsOutcomes, at: at)
     }
 
-    /// The batch could not be committed: what it began is undone, what it ended is kept for the next.
+    /// The batch could not be committed. What it began is undone, and so is what has begun since, because it may stand on that;
+    /// what ended is kept for the next batch.
     ///
     /// - Returns: the requests that are not accepted after all.
     public mutating func failed(_ batch: QueueBatch) -> [RequestToken] {
+        var refused: [RequestToken] = []
+        // The last first, each on what it was done to.
+        let open = steps
+        steps = []
+        fresh = [:]
+        let later = undo(open, &refused) { _ in nil }
+        let earlier = undo(batch.steps, &refused) { id in
+            batch.changes.first { change in
+                if case .insert(let request, _) = change { return request.id == id }
+                return false
+            }
+        }
+        steps = earlier + later
+        counts.appended -= refused.count
+        counts.refused += refused.count
+        return refused
+    }
+
+    /// - Returns: the steps that are not undone.
+    private mutating func undo(
+        _ undone: [QueueStep], _ refused: inout [RequestToken], insertion: (UInt64) -> QueueChange?
+    ) -> [QueueStep] {
         var kept: [QueueStep] = []
-        for step in batch.steps.reversed() {
+        for step in undone.reversed() {
             switch step {
-            case .insert(let id): remove(id)
+            case .insert(let id):
+                if let request = remove(id) {
+                    refused.append(request.token)
+                } else if let insertion = insertion(id) {
+                    // It has ended since: stored before it ends, so that whoever appended it finds it.
+                    kept.append(.change(insertion, nil))
+                }
             case .replace(let entry, _): reinstate(entry)
             case .lease(let dispatch): undo(dispatch)
             case .change, .withdraw: kept.append(step)
             }
         }
-        kept.reverse()
-        counts.appended -= batch.accepted.count
-        counts.refused += batch.accepted.count
-        steps = kept + steps
-        return batch.accepted
+        return kept.reversed()
     }
 
     /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
@@ -212,62 +240,10 @@ public struct QueueMachine: Sendable {
 /// A time at which a lane may have something to send.
 struct Timer: Comparable, Sendable {
     let at: Int64
-    let lane: LaneID
+    let lane: LaneState
 
     static func < (one: Timer, other: Timer) -> Bool { one.at < other.at }
-    static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane == other.lane }
-}
-
-struct LaneState: Sendable {
-    /// Those that are not finished, in the order in which they were accepted.
-    var order: Deque<UInt64> = []
-    var inFlight = 0
-    /// When the next timer of the lane ends.
-    var timer: Int64?
-    /// Whether it stands among its tenant's lanes that may have something to send.
-    var isReady = false
-
-    var isQuiet: Bool { order.isEmpty && inFlight == 0 && !isReady }
-}
-
-struct TenantState: Sendable {
-    var foreground: Deque<LaneID> = []
-    var background: Deque<LaneID> = []
-    var isInRing = false
-    var turns = 0
-    var requests = 0
-    var size = 0
-    var inFlight = 0
-    var hasSession = false
-    /// Lanes in which something waits for the session.
-    var waitingForSession: Set<LaneID> = []
-
-    /// Of four turns of a tenant one belongs to requests that nobody waits for, so that they are late but not for ever.
-    static let backgroundTurn = 4
-
-    /// Whether nothing is left of it that somebody may need.
-    var isQuiet: Bool { requests == 0 && !hasSession && foreground.isEmpty && background.isEmpty }
-
-    /// Whether it is to stand in the ring from now on, which it does not yet.
-    mutating func joinRing(_ limit: Int) -> Bool {
-        guard !isInRing, !foreground.isEmpty || !background.isEmpty, inFlight < limit else { return false }
-        isInRing = true
-        return true
-    }
-
-    /// The lane whose turn it is.
-    mutating func nextLane() -> LaneID? {
-        defer { turns = (turns + 1) % Self.backgroundTurn }
-        return turns == Self.backgroundTurn - 1
-            ? background.popFirst() ?? foreground.popFirst() : foreground.popFirst() ?? background.popFirst()
-    }
-}
-
-struct HostState: Sendable {
-    var breaker: CircuitBreaker
-    var inFlight = 0
-    /// Lanes in which something waits for an answer of the host.
-    var waiting: Set<LaneID> = []
+    static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane === other.lane }
 }
 
 struct KeyRecord: Sendable {
@@ -276,9 +252,10 @@ struct KeyRecord: Sendable {
 }
 
 struct FinishedRecord: Sendable {
+    let id: UInt64
     let token: RequestToken
     /// Milliseconds since 1970.
     let at: Int64
-    let key: TenantKey
+    let key: KeyName
     let creates: [TenantReference]
 }

@@ -6,13 +6,12 @@ enum RequestFlaw {
     /// In words; nothing where there is none.
     static func first(in new: NewRequest, _ limits: QueueLimits) -> String? {
         let config = new.config
-        if new.creates.count + new.dependsOn.count > limits.references
-            || config.references.count > limits.references
-        {
+        let references = config.references
+        if new.creates.count + new.dependsOn.count > limits.references || references.count > limits.references {
             return "it names more than \(limits.references) entities or requests"
         }
-        if Set(new.creates).count != new.creates.count { return "it creates one entity twice" }
-        if let own = config.references.first(where: new.creates.contains) {
+        if new.creates.count > 1, Set(new.creates).count != new.creates.count { return "it creates one entity twice" }
+        if let own = references.first(where: new.creates.contains) {
             return "it names \(own), which it creates itself"
         }
         for case .raw(let text) in config.path.segments where !isTarget(text) {

@@ -29,7 +29,7 @@ public struct APIRequestConfig: Hashable, Sendable {
     /// and `HEAD`, `true` for all others.
     public var background: Bool
 
-    /// Makes one.
+    /// What is not said is as the method has it by default.
     public init(
         method: HTTPMethod = .get, path: APIRequestPath, host: String? = nil, query: Parameters = [:],
         headers: Parameters = [:], body: RequestBody? = nil, includeSessionKey: Bool = true,
@@ -52,8 +52,9 @@ public struct APIRequestConfig: Hashable, Sendable {
 
     /// Every entity that it names and that may have no remote identifier yet, each once, in their order.
     public var references: [EntityReference] {
-        var seen: Set<EntityReference> = []
         let all = path.references + query.references + headers.references + (body?.references ?? [])
+        guard all.count > 1 else { return all }
+        var seen: Set<EntityReference> = []
         return all.filter { seen.insert($0).inserted }
     }
 }

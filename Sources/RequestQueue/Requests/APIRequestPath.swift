@@ -15,7 +15,7 @@ public struct APIRequestPath: Hashable, Sendable {
     /// The parts, in their order.
     public let segments: [Segment]
 
-    /// Makes one.
+    /// Texts that stand side by side are joined, and empty ones left out.
     public init(_ segments: [Segment]) {
         // Two texts side by side are one, so that equal paths have equal forms.
         self.segments = segments.reduce(into: []) { output, segment in
@@ -55,7 +55,7 @@ extension APIRequestPath: ExpressibleByStringInterpolation {
     public struct StringInterpolation: StringInterpolationProtocol {
         fileprivate var segments: [Segment] = []
 
-        /// Makes one.
+        /// Begins with nothing.
         public init(literalCapacity: Int, interpolationCount: Int) {}
         /// Adds a text.
         public mutating func appendLiteral(_ literal: String) { segments.append(.text(literal)) }
@@ -69,9 +69,9 @@ extension APIRequestPath: ExpressibleByStringInterpolation {
         }
     }
 
-    /// Makes one.
+    /// From a literal without references.
     public init(stringLiteral value: String) { self.init([.text(value)]) }
-    /// Makes one.
+    /// From a literal with references in it.
     public init(stringInterpolation: StringInterpolation) { self.init(stringInterpolation.segments) }
 }
 

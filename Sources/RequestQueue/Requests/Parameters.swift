@@ -7,14 +7,14 @@ public struct Parameters: Hashable, Sendable, ExpressibleByDictionaryLiteral {
         /// Its value.
         public var value: ParameterValue
 
-        /// Makes one.
+        /// As it is to be written.
         public init(name: String, value: ParameterValue) { (self.name, self.value) = (name, value) }
     }
 
     /// The names and values.
     public var items: [Item]
 
-    /// Makes one.
+    /// In the order in which they are to be written.
     public init(_ items: [Item] = []) { self.items = items }
 
     /// Values that are nothing are left out.
@@ -43,9 +43,9 @@ public enum ParameterValue: Hashable, Sendable, ExpressibleByStringInterpolation
         case reference(EntityReference)
     }
 
-    /// Makes one.
+    /// A text.
     public init(stringLiteral value: String) { self = .text(value) }
-    /// Makes one.
+    /// A number, in decimal digits.
     public init(integerLiteral value: Int) { self = .text(String(value)) }
 
     /// What it comes down to, one or several.

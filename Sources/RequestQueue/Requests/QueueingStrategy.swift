@@ -27,7 +27,7 @@ public struct QueueingStrategy: Hashable, Sendable {
     /// After which failures it is sent again.
     public var retryPolicy: [RetryPolicy]
 
-    /// Makes one.
+    /// For a request that is not to be queued as its method would have it.
     public init(synchronization: Synchronization, retryPolicy: [RetryPolicy]) {
         (self.synchronization, self.retryPolicy) = (synchronization, retryPolicy)
     }

@@ -35,7 +35,7 @@ public indirect enum JSONValue: Hashable, Sendable {
         /// Its value.
         public var value: JSONValue
 
-        /// Makes one.
+        /// A member as it is to be written.
         public init(_ name: String, _ value: JSONValue) { (self.name, self.value) = (name, value) }
     }
 
@@ -64,18 +64,18 @@ public indirect enum JSONValue: Hashable, Sendable {
 extension JSONValue: ExpressibleByStringInterpolation, ExpressibleByIntegerLiteral, ExpressibleByBooleanLiteral,
     ExpressibleByArrayLiteral, ExpressibleByDictionaryLiteral, ExpressibleByNilLiteral
 {
-    /// Makes one.
+    /// A string.
     public init(stringLiteral value: String) { self = .string(value) }
-    /// Makes one.
+    /// A number, in decimal digits.
     public init(integerLiteral value: Int) { self = .number(String(value)) }
-    /// Makes one.
+    /// `true` or `false`.
     public init(booleanLiteral value: Bool) { self = .bool(value) }
-    /// Makes one.
+    /// An array.
     public init(arrayLiteral elements: JSONValue...) { self = .array(elements) }
-    /// Makes one.
+    /// An object, its members in the order of the literal.
     public init(dictionaryLiteral elements: (String, JSONValue)...) {
         self = .object(elements.map { Member($0.0, $0.1) })
     }
-    /// Makes one.
+    /// `null`.
     public init(nilLiteral: ()) { self = .null }
 }

@@ -7,7 +7,7 @@ public struct Backoff: Hashable, Sendable {
     /// Milliseconds; what a host's `Retry-After` is believed up to.
     public var retryAfterCap: Int64
 
-    /// Makes one.
+    /// All in milliseconds.
     public init(base: Int64 = 500, cap: Int64 = 300_000, retryAfterCap: Int64 = 3_600_000) {
         self.base = max(base, 1)
         self.cap = max(cap, base)

@@ -10,7 +10,7 @@ public struct CircuitBreaker: Sendable {
         /// Milliseconds; what no pause exceeds.
         public var longestPause: Int64
 
-        /// Makes one.
+        /// A threshold below one is one, and so is a pause.
         public init(threshold: Int = 5, pause: Int64 = 1000, longestPause: Int64 = 60_000) {
             self.threshold = max(threshold, 1)
             self.pause = max(pause, 1)
@@ -33,7 +33,7 @@ public struct CircuitBreaker: Sendable {
     private var failures = 0
     private var openings = 0
 
-    /// Makes one.
+    /// Of a host that nothing is known of: closed.
     public init(_ rule: Rule) { self.rule = rule }
 
     /// Whether a request may go to the host now. Asking changes nothing.

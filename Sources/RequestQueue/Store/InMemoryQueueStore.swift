@@ -30,7 +30,7 @@ public final class InMemoryQueueStore: QueueStore {
 
     private let state = Mutex(State())
 
-    /// Makes one.
+    /// An empty store.
     public init() {}
 
     /// Makes so many commits fail as a full disk would.
@@ -64,7 +64,8 @@ public final class InMemoryQueueStore: QueueStore {
             var contents = QueueContents()
             contents.highest = state.highest
             contents.sessions = state.sessions
-            contents.mappings = state.mappings.values.sorted { ($0.at, $0.place) < ($1.at, $1.place) }.map(\.mapping)
+            contents.learnt = state.mappings.values.sorted { ($0.at, $0.place) < ($1.at, $1.place) }
+                .map { .init(mapping: $0.mapping, at: $0.at) }
             for (id, row) in state.rows.sorted(by: { $0.key < $1.key }) {
                 let (request, reason) = row.read()
                 if let reason {
@@ -75,7 +76,8 @@ public final class InMemoryQueueStore: QueueStore {
                     contents.requests.append(request)
                     continue
                 }
-                contents.finished.append(.init(request: request, at: at))
+                contents.finished.append(
+                    .init(request: request, at: at, responseSize: row.outcome?.responseSize ?? 0))
                 if let times = row.undelivered, let outcome = row.outcome {
                     contents.undelivered.append(.init(request: request, outcome: outcome, times: times))
                 }
@@ -148,6 +150,9 @@ extension InMemoryQueueStore.State {
             rows[id]?.undelivered = keepsOutcome ? 0 : nil
         case .redeliver(let id, let times): if rows[id]?.undelivered != nil { rows[id]?.undelivered = times }
         case .handled(let id): rows[id]?.undelivered = nil
+        case .forgetResponse(let id):
+            guard let outcome = rows[id]?.outcome, outcome.responseSize > 0 else { return }
+            rows[id]?.outcome = .init(outcome.result, cause: outcome.cause, isCut: true)
         case .quarantine(let id, let cause, let at):
             guard rows[id]?.finishedAt == nil else { return }
             rows[id]?.request.state = .dead
@@ -170,8 +175,10 @@ extension InMemoryQueueStore.State {
             rows[id]?.undelivered = nil
         case .remove(let id): rows[id] = nil
         case .session(let tenant, let sealed): sessions[tenant] = sealed
-        case .prune(let before):
-            rows = rows.filter { ($0.value.finishedAt ?? .max) >= before || $0.value.undelivered != nil }
+        case .prune(let before, let below):
+            rows = rows.filter { id, row in
+                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil
+            }
             mappings = mappings.filter { $0.value.at >= before }
         }
     }

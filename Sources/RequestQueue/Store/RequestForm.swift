@@ -40,7 +40,9 @@ public enum RequestForm {
     /// Writes what of a request never changes.
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
         // The size is known where it has been stored before; it may be that of a damaged row.
-        var writer = FormWriter(capacity: min(max(request.size, 128), 1 << 16))
+        var capacity = request.size
+        if capacity == 0, case .rawData(let data) = request.config.body { capacity = data.count + 128 }
+        var writer = FormWriter(capacity: min(max(capacity, 128), 1 << 16))
         writer.byte(request.config.path.isRaw ? 2 : 1)
         writer.config(request.config)
         writer.list(request.creates) { $0.reference($1) }
@@ -90,14 +92,10 @@ struct FormWriter {
     mutating func byte(_ value: UInt8) { output.append(value) }
     mutating func bool(_ value: Bool) { output.append(value ? 1 : 0) }
 
-    mutating func number(_ value: UInt64) {
-        for shift in stride(from: 56, through: 0, by: -8) {
-            output.append(UInt8(truncatingIfNeeded: value >> UInt64(shift)))
-        }
-    }
+    mutating func number(_ value: UInt64) { withUnsafeBytes(of: value.bigEndian) { output.append(contentsOf: $0) } }
 
     mutating func length(_ value: Int) {
-        for shift in stride(from: 24, through: 0, by: -8) { output.append(UInt8(truncatingIfNeeded: value >> shift)) }
+        withUnsafeBytes(of: UInt32(truncatingIfNeeded: value).bigEndian) { output.append(contentsOf: $0) }
     }
 
     mutating func bytes(_ value: [UInt8]) {
@@ -106,11 +104,8 @@ struct FormWriter {
     }
 
     mutating func text(_ value: String) {
-        let place = output.count
-        length(0)
+        length(value.utf8.count)
         output.append(contentsOf: value.utf8)
-        let count = output.count - place - 4
-        for index in 0..<4 { output[place + index] = UInt8(truncatingIfNeeded: count >> (24 - 8 * index)) }
     }
 
     mutating func list<Element>(_ values: [Element], _ write: (inout FormWriter, Element) -> Void) {

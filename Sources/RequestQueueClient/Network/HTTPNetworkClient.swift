@@ -29,8 +29,12 @@ public struct HTTPNetworkClient: NetworkClient {
         return configuration
     }
 
+    /// What the client speaks. Asked before, because its own refusal cannot be told from others.
+    private static let schemes: Set = ["http", "https", "unix", "http+unix", "https+unix"]
+
     /// See ``NetworkClient/send(_:)``.
     public func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
+        guard Self.schemes.contains(request.url.prefix { $0 != ":" }.lowercased()) else { throw .badURL }
         var outgoing = HTTPClientRequest(url: request.url)
         outgoing.method = NIOHTTP1.HTTPMethod(rawValue: request.method.name)
         for header in request.headers { outgoing.headers.add(name: header.name, value: header.value) }
@@ -69,10 +73,10 @@ public struct HTTPNetworkClient: NetworkClient {
         case .readTimeout, .writeTimeout, .deadlineExceeded, .httpProxyHandshakeTimeout: .timedOut
         case .tlsHandshakeTimeout: .secureConnectionFailed
         case .cancelled: .cancelled
-        case .invalidURL, .emptyHost, .emptyScheme, .unsupportedScheme(""), .missingSocketPath,
+        case .invalidURL, .emptyHost, .emptyScheme, .missingSocketPath,
             .invalidHeaderFieldNames([]):
             .badURL
-        default: error.description.contains("unsupportedScheme") ? .badURL : .networkConnectionLost
+        default: .networkConnectionLost
         }
     }
 }

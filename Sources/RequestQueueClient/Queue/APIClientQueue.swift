@@ -12,7 +12,6 @@ public final class APIClientQueue: APIClientQueuing {
     private struct State: Sendable {
         var handlers: [any APIClientQueueResponseHandler] = []
         var sessions: [String: SessionKey] = [:]
-        var attempts: [UInt64: Task<Void, Never>] = [:]
         var unhandled = 0
         var waiters = OutcomeWaiters()
     }
@@ -25,7 +24,10 @@ public final class APIClientQueue: APIClientQueuing {
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
-    private let engine: Mutex<QueueEngine?> = Mutex(nil)
+    private let engine: QueueEngine
+    /// By lease. Only the engine's thread adds and removes.
+    private let attempts: Mutex<[UInt64: Task<Void, Never>]> = Mutex([:])
+    private let tokens = RandomTokens()
 
     /// Opens the queue and goes on with what a process before this one has left.
     ///
@@ -54,8 +56,8 @@ public final class APIClientQueue: APIClientQueuing {
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant, present: true) }
         machine.restore(contents, now: QueueEngine.now())
-        let engine = QueueEngine(machine, store: store) { [weak self] batch in self?.act(on: batch) }
-        self.engine.withLock { $0 = engine }
+        engine = QueueEngine(store: store)
+        engine.start(machine) { [weak self] batch in self?.act(on: batch) }
         let task = Task { [weak self] in
             for await result in stream { await self?.handle(result) }
         }
@@ -64,8 +66,7 @@ public final class APIClientQueue: APIClientQueuing {
 
     deinit {
         results.finish()
-        let attempts = state.withLock { Array($0.attempts.values) }
-        guard let engine = engine.withLock({ $0 }) else { return }
+        let (engine, attempts) = (engine, attempts.withLock { Array($0.values) })
         engine.post { machine, now in
             machine.release(now: now)
             return nil
@@ -85,7 +86,7 @@ public final class APIClientQueue: APIClientQueuing {
             return nil
         }
         let end = ContinuousClock.now + deadline
-        while ContinuousClock.now < end, state.withLock({ !$0.attempts.isEmpty || $0.unhandled > 0 }) {
+        while ContinuousClock.now < end, !attempts.withLock({ $0.isEmpty }) || state.withLock({ $0.unhandled > 0 }) {
             try? await Task.sleep(for: .milliseconds(5))
         }
         results.finish()
@@ -95,8 +96,15 @@ public final class APIClientQueue: APIClientQueuing {
             machine.release(now: now)
             return nil
         }
-        engine.withLock { $0 }?.stop()
-        for task in state.withLock({ $0.attempts.values }) { task.cancel() }
+        // The last commit may take its time, and no thread that others need waits for it.
+        let engine = engine
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+            Thread {
+                engine.stop()
+                continuation.resume()
+            }.start()
+        }
+        for task in attempts.withLock({ Array($0.values) }) { task.cancel() }
         for waiter in state.withLock({ $0.waiters.close() }) { waiter.end(.failure(QueueError.closed)) }
     }
 
@@ -105,7 +113,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// See ``APIClientQueuing/append(_:)``.
     @discardableResult
     public func append(_ request: NewRequest) async throws(QueueError) -> RequestToken {
-        let token = RequestToken(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+        let token = tokens.next()
         let outcome = await withCheckedContinuation {
             (continuation: CheckedContinuation<Result<RequestToken, QueueError>, Never>) in
             let isPosted = post { machine, now in
@@ -282,7 +290,7 @@ public final class APIClientQueue: APIClientQueuing {
     // MARK: The engine
 
     @discardableResult
-    private func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.withLock { $0 }?.post(event) ?? false }
+    private func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.post(event) }
 
     private func perform<Value: Sendable>(
         _ body: @escaping @Sendable (inout QueueMachine, QueueTime) throws -> Value
@@ -305,16 +313,17 @@ public final class APIClientQueue: APIClientQueuing {
     /// On the engine's thread.
     private func act(on batch: QueueBatch) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
-        let (withdrawn, waiters, isBehind) = state.withLock { state in
-            let withdrawn = batch.withdrawn.compactMap { state.attempts.removeValue(forKey: $0) }
-            for dispatch in batch.dispatches {
-                let key = state.sessions[dispatch.request.tenant]
-                state.attempts[dispatch.lease] = Task { [weak self] in
-                    await self?.attempt(dispatch, session: key)
-                }
-            }
+        let (sessions, waiters, isBehind) = state.withLock { state in
             state.unhandled += batch.results.count
-            return (withdrawn, state.waiters.take(batch.results), state.unhandled > Self.backlog)
+            return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
+        }
+        let begun = batch.dispatches.map { dispatch in
+            let key = sessions[dispatch.request.tenant]
+            return Task { [weak self] in _ = await self?.attempt(dispatch, session: key) }
+        }
+        let withdrawn = attempts.withLock { attempts in
+            for (dispatch, task) in zip(batch.dispatches, begun) { attempts[dispatch.lease] = task }
+            return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) }
         }
         // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
         for task in withdrawn { task.cancel() }
@@ -331,18 +340,22 @@ public final class APIClientQueue: APIClientQueuing {
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
         let reply = await Attempt(client: client, dispatch: dispatch, session: session).run()
         let tenant = dispatch.request.tenant
-        let hasNewer = state.withLock { state in
-            state.attempts[dispatch.lease] = nil
-            guard case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey else {
-                return false
+        var hasNewer = false
+        if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
+            hasNewer = state.withLock { state in
+                if state.sessions[tenant] == session { state.sessions[tenant] = nil }
+                return state.sessions[tenant] != nil
             }
-            if state.sessions[tenant] == session { state.sessions[tenant] = nil }
-            return state.sessions[tenant] != nil
         }
-        post { machine, now in
-            machine.reply(dispatch.id, lease: dispatch.lease, reply, now: now, random: .random(in: .min ... .max))
+        let (id, lease, isRefused) = (dispatch.id, dispatch.lease, hasNewer)
+        post { [weak self] machine, now in
+            self?.attempts.withLock { $0[lease] = nil }
+            // Asked of the system only where there is a pause to be chosen.
+            var random: UInt64 = 0
+            if case .failure = reply { random = .random(in: .min ... .max) }
+            machine.reply(id, lease: lease, reply, now: now, random: random)
             // What was refused was an older key than the one that has come meanwhile.
-            if hasNewer { machine.setSession(tenant, present: true) }
+            if isRefused { machine.setSession(tenant, present: true) }
             return nil
         }
     }

@@ -10,7 +10,7 @@ struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at writes to the backend, and hold, drop or retry them.",
         discussion: "A request holds ciphertext only. What is finished stays visible for an hour.",
-        subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self],
+        subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self, Repair.self],
         defaultSubcommand: List.self)
 
     /// `pawl queue list`
