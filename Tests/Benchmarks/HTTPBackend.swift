@@ -63,7 +63,7 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
     private func answer() -> Bool {
         guard let length = self.unread.lengthOfHead else { return false }
         let head = self.unread.readSlice(length: length)
-        self.isWebSocket = head.map { String(buffer: $0).contains("Upgrade: websocket") } ?? false
+        self.isWebSocket = head.map { String(buffer: $0).lowercased().contains("upgrade: websocket") } ?? false
         self.outbound.writeImmutableBuffer(self.isWebSocket ? Self.upgrade : Self.answer)
         return true
     }

@@ -175,6 +175,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         if isRequestWhole { return take(.requestBody(requestBody)) }
         if case .length(let length) = received.framing, length > limit { return take(.requestTooLong) }
         request = .collecting(limit: limit)
+        connection.touch()
         if received.expectsContinue, !hasContinued {
             hasContinued = true
             connection.send(ResponseHead(100, reason: "Continue"))
@@ -236,6 +237,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             if isRequestWhole { endUpstream(HeaderFields()) }
         }
         connection.process()
+        connection.touch()
         connection.settle()
     }
 

@@ -97,4 +97,17 @@ extension HTTPConnection {
             head.headers.add("Connection", "keep-alive")
         }
     }
+
+    // MARK: Buffers
+
+    /// A buffer to write a head into.
+    func scratch() -> ByteBuffer {
+        var bytes = ByteBuffer()
+        swap(&bytes, &spare)
+        bytes.clear()
+        return bytes
+    }
+
+    /// Gives it back after it has been handed to a channel.
+    func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
 }

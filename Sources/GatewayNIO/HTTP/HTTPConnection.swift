@@ -34,7 +34,7 @@ final class HTTPConnection: @unchecked Sendable {
     var output = ByteBuffer()
     var isOutputShared = false
     var needsFlush = false
-    private var spare = ByteBuffer()
+    var spare = ByteBuffer()
     // Timing.
     var deadline = NIODeadline.distantFuture
     var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
@@ -277,8 +277,8 @@ final class HTTPConnection: @unchecked Sendable {
 
     func look(_ lookup: Lookup, from client: HeaderFields, _ heard: @escaping (ExchangeEvent) -> Void) {
         var lookup = lookup
-        if lookup.head.headers.first("host") == nil {
-            lookup.head.headers.fields.insert(.init("Host", client.first("host") ?? "localhost"), at: 0)
+        if lookup.head.headers.first("host") == nil, let host = client.first("host") {
+            lookup.head.headers.fields.insert(.init("Host", host), at: 0)
         }
         lookup.head.headers.remove("upgrade")
         lookup.head = forwarded(lookup.head, isChunked: false)
@@ -293,13 +293,19 @@ final class HTTPConnection: @unchecked Sendable {
     /// The head with what the backend is told about the client.
     func forwarded(_ head: RequestHead, isChunked: Bool) -> RequestHead {
         if forwarding == nil {
-            let peer = channel.remoteAddress
-            let client = prelude.addresses?.source ?? peer
-            let options = services.downstream()
+            // Behind a PROXY header it is the client itself that speaks, and its word counts for what its address does.
+            let client = prelude.addresses?.source ?? channel.remoteAddress
             forwarding = Forwarding(
-                address: client?.ipAddress, isSecure: isSecure, trustsPeer: peer.map(options.trusts) ?? false)
+                address: client?.ipAddress, isSecure: isSecure,
+                trustsPeer: client.map(services.downstream().trusts) ?? false)
         }
-        return forwarding?.request(head, isChunked: isChunked) ?? head
+        var head = forwarding?.request(head, isChunked: isChunked) ?? head
+        if head.headers.first("host") == nil {
+            // HTTP/1.0 knows none; HTTP/1.1 has to have one.
+            let upstream = services.upstream()
+            head.headers.fields.insert(.init("Host", "\(upstream.host):\(upstream.port)"), at: 0)
+        }
+        return head
     }
 
     func upgrade(
@@ -383,17 +389,4 @@ final class HTTPConnection: @unchecked Sendable {
             channel.read()
         }
     }
-
-    // MARK: Buffers
-
-    /// A buffer to write a head into.
-    func scratch() -> ByteBuffer {
-        var bytes = ByteBuffer()
-        swap(&bytes, &spare)
-        bytes.clear()
-        return bytes
-    }
-
-    /// Gives it back after it has been handed to a channel.
-    func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
 }

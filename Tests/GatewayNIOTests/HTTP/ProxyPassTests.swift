@@ -1,4 +1,5 @@
 import GatewayCore
+import GatewayNIO
 import NIOCore
 import Synchronization
 import Testing
@@ -164,7 +165,9 @@ import Testing
 
     @Test func olderClients() async throws {
         let backend = try RawServer { socket, _ in
-            while (try? socket.message()) != nil {
+            while let (first, _) = try? socket.message() {
+                // The version in between has to have a host.
+                #expect(first.hasPrefix("GET / HTTP/1.1\r\nHost: 127.0.0.1:"))
                 try socket.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
                 guard let (head, _) = try? socket.message() else { return }
                 #expect(head.hasPrefix("GET /kept HTTP/1.1\r\n"))
@@ -211,6 +214,29 @@ import Testing
             try refused.send("POST /no" + head)
             #expect(try refused.message().body == "no")
             #expect(refused.isAtEnd())
+        }
+        await proxy.stop()
+    }
+
+    @Test func aProxyProtocolHeaderSaysWhoTheClientIs() async throws {
+        let backend = try Self.mirror()
+        let proxy = try await Proxy(to: backend.port) { services in
+            var options = DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)])
+            options.acceptsProxyProtocol = true
+            options.trusts = { $0.ipAddress == "127.0.0.1" }
+            let downstream = options
+            services.downstream = { downstream }
+        }
+        try await blocking {
+            let client = try proxy.client()
+            for byte in "PROXY TCP4 192.0.2.9 198.51.100.1 4000 443\r\n".utf8 { try client.send([byte]) }
+            try client.send("GET / HTTP/1.1\r\nHost: chat\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n")
+            let body = try client.message().body
+            #expect(body.contains("X-Forwarded-For: 192.0.2.9\r\n"))
+            #expect(!body.contains("10.0.0.1"))
+            let other = try proxy.client()
+            try other.send("GET / HTTP/1.1\r\nHost: chat\r\n\r\n")
+            #expect(try other.message().head.hasPrefix("HTTP/1.1 400 "))
         }
         await proxy.stop()
     }
