@@ -8,6 +8,7 @@
 //     routes: {METHODS PATH?QUERY: LABEL [SHAPES] [-> SHAPES], ...}
 //     frames: {from client: {CONDITION: LABEL [SHAPES], ...}, from backend: {...}}
 //     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON}
+//     merged: JSON
 
 package import GatewayCore
 package import PawlConfiguration
@@ -65,7 +66,7 @@ struct MappingReader {
     init(path: String) { self.path = path }
 
     /// Keys at the top, in the order in which they are written in examples.
-    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal"]
+    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged"]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
         guard let keys = map(tree, "the mapping", Self.keys, needs: ["name", "account", "routes"]) else { return nil }
@@ -81,8 +82,12 @@ struct MappingReader {
             wrong("`messages.\(name)`", line, "is named by no route and no frame; name it there, or take it out")
         }
         guard let name, let account else { return nil }
-        return Mapping(
+        var mapping = Mapping(
             name: name, account: account, members: members, routes: routes, frames: frames, refusal: refusal)
+        mapping.merged = keys["merged"].flatMap {
+            json($0, "merged", #"{"local_id":"{local_id}","id":"{message_id}"}"#)
+        }
+        return mapping
     }
 
     // MARK: Problems

@@ -7,22 +7,6 @@ import Testing
     private static let c = GenericLab.conversation
     private static let messages = "/conversations/\(c)/messages"
 
-    /// A request of alice's over a connection of its own, whose answer is waited for later.
-    private func begin(_ lab: GenericLab, _ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
-        let client = WebClient(port: lab.gateway.port)
-        let bytes = body.bytes
-        let head = [
-            "\(method) \(target) HTTP/1.1", "Host: chat", "Authorization: Bearer \(lab.alice.token)",
-            "Content-Type: application/json", "Content-Length: \(bytes.count)", "", "",
-        ]
-        try client.send(Array(head.joined(separator: "\r\n").utf8) + bytes)
-        return client
-    }
-
-    private func wait(_ lab: GenericLab, for count: Int) throws {
-        try eventually("\(count) wait") { try JSONLab.waiting(lab.gateway) == count }
-    }
-
     /// A lab where a message went through, so that accounts and members are known.
     private func warm(
         _ options: ChatBackendProcess.Options = .init(), environment: [String: String] = [:]
@@ -76,8 +60,8 @@ import Testing
         var clients: [WebClient] = []
         for number in 1...5 {
             clients.append(
-                try begin(lab, "POST", Self.messages, ["id": "own-\(number)", "text": .string("text \(number)")]))
-            try wait(lab, for: number)
+                try lab.begin("POST", Self.messages, ["id": "own-\(number)", "text": .string("text \(number)")]))
+            try lab.wait(for: number)
         }
         try lab.backend.behave()
         for client in clients { #expect(try client.answer(to: "POST").status == 201) }
@@ -95,8 +79,8 @@ import Testing
         ]
         var clients: [WebClient] = []
         for (method, path, body) in requests {
-            clients.append(try begin(lab, method, Self.messages + path, body))
-            try wait(lab, for: clients.count)
+            clients.append(try lab.begin(method, Self.messages + path, body))
+            try lab.wait(for: clients.count)
         }
         try lab.backend.behave()
         #expect(try clients.map { try $0.answer(to: "POST").status } == [201, 200, 201, 204])
@@ -108,8 +92,8 @@ import Testing
     @Test(arguments: ["sealed", "memory"]) func gatewayIsKilledWhileItWaits(_ credentials: String) throws {
         let lab = try warm(environment: ["PAWL_QUEUE_CREDENTIALS": credentials])
         try lab.backend.set(.away)
-        let waiting = try begin(lab, "POST", Self.messages, ["id": "own-1", "text": "survives"])
-        try wait(lab, for: 1)
+        let waiting = try lab.begin("POST", Self.messages, ["id": "own-1", "text": "survives"])
+        try lab.wait(for: 1)
         #expect(JSONLab.shows(lab.gateway, "survives").isEmpty && JSONLab.shows(lab.gateway, lab.alice.token).isEmpty)
         lab.gateway.crash()
         #expect(throws: PeerError.self) { try waiting.answer(to: "POST") }

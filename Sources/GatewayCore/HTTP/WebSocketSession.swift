@@ -24,6 +24,8 @@ package enum WebSocketEvent: Sendable {
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     case notFound(Lookup.ID)
     case vault(VaultReply)
+    /// The backend has named a message that this account knows by a local id.
+    case merged(MessageMerge)
     case woken
 }
 
@@ -50,7 +52,7 @@ package struct WebSocketSession: Sendable {
 
     let environment: JSONEnvironment
     let connection: ConnectionID
-    let account: AccountID
+    package let account: AccountID
     private let credential: Credential?
     private let host: String?
     private var toBackend = Deque<Slot>()
@@ -84,6 +86,7 @@ package struct WebSocketSession: Sendable {
         case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
         case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
+        case .merged(let merge): tell(merge)
         case .found, .notFound, .vault, .woken: break
         }
         flush(&actions)
@@ -225,6 +228,14 @@ package struct WebSocketSession: Sendable {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
         let words = no.words(target: outgoing?.conversation ?? "this conversation", environment.texts)
         let text = environment.mapping.refusal.frame(no, words: words, localID: outgoing?.localID)
+        toClient.append(
+            Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
+    }
+
+    /// Behind what the client is being told already.
+    private mutating func tell(_ merge: MessageMerge) {
+        guard let form = environment.mapping.merged else { return }
+        let text = RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID])
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
     }

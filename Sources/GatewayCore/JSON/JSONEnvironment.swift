@@ -19,6 +19,7 @@ package final class JSONEnvironment: Sendable {
     package let conversations = ConversationBook()
     package let observations = SharedObservations()
     package let ownIDs = OwnIDs()
+    package let sockets = SocketBook()
     let firstSights = FirstSights()
     private let current: Mutex<Settings>
     private let tickets = Atomic<UInt64>(0)

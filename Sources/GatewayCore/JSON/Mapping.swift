@@ -16,6 +16,9 @@ package struct Mapping: Sendable, Equatable {
     /// Messages of WebSocket connections; the first that fits counts.
     package var frames: [FrameRoute]
     package var refusal: RefusalForm
+    /// What a WebSocket client is told when the backend has named a message that was answered at once: JSON, with `{local_id}` and
+    /// `{message_id}` in it; nothing where clients find out themselves.
+    package var merged: String?
 
     package init(
         name: String, account: AccountSource, members: MembersSource? = nil, routes: [Mapping.Route] = [],

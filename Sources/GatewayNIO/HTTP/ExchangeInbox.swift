@@ -7,6 +7,12 @@ import NIOCore
 protocol ReplyTarget: AnyObject {
     func answered(_ replies: [VaultReply])
     func heard(_ event: ExchangeEvent)
+    func merged(_ merge: MessageMerge)
+}
+
+extension ReplyTarget {
+    /// Only WebSocket clients are told.
+    func merged(_: MessageMerge) {}
 }
 
 /// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
@@ -17,6 +23,8 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
     private let services: HTTPServices
     weak var target: (any ReplyTarget)?
     private var isRegistered = false
+    /// Whose messages are told of when the backend has named them.
+    private var account: AccountID?
 
     init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
         (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
@@ -50,8 +58,17 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
         }
     }
 
+    func listen(to account: AccountID) {
+        self.account = account
+        services.environment.sockets.add(id, of: account) { merge in
+            self.eventLoop.execute { self.target?.merged(merge) }
+        }
+    }
+
     func close() {
         target = nil
+        if let account { services.environment.sockets.remove(id, of: account) }
+        account = nil
         guard isRegistered else { return }
         isRegistered = false
         services.unregister(id)

@@ -33,6 +33,12 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         inbox = ended.inbox
         clientHead = ended.received.head.headers
         inbox.target = self
+        inbox.listen(to: session.account)
+    }
+
+    func merged(_ merge: MessageMerge) {
+        take(.merged(merge))
+        goOn()
     }
 
     // MARK: The session

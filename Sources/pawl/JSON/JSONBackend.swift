@@ -42,9 +42,11 @@ struct JSONBackend: Sendable {
             case .memory: .memory
             case .sealed: .sealed(CredentialSealer(sealer: sealer))
             }
+        let sockets = environment.sockets
         writes = try WriteQueue(
             path: configuration.data + "/queue.sqlite", host: Self.host(configuration.upstream.url), settings: settings,
-            credentials: credentials, http: try Self.client(configuration.upstream))
+            credentials: credentials, http: try Self.client(configuration.upstream),
+            merged: { sockets.tell($0, $1) })
     }
 
     private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {

@@ -17,15 +17,18 @@ final class WriteQueue: Sendable {
     private let http: HTTPClient
 
     /// - Throws: `QueueStoreError` where the store cannot be read.
+    ///
+    /// - Parameter merged: hears what the backend calls messages that clients know by a local id.
     init(
-        path: String, host: String, settings: QueueMachine.Settings, credentials: SessionCredentials, http: HTTPClient
+        path: String, host: String, settings: QueueMachine.Settings, credentials: SessionCredentials, http: HTTPClient,
+        merged: @escaping @Sendable (AccountID, MessageMerge) -> Void
     ) throws {
         self.http = http
         var settings = settings
         settings.keepsOutcomes = true
         queue = try APIClientQueue(
             client: BackendClient(host: host, http: http), store: try SQLiteQueueStore(path: path), settings: settings,
-            credentials: credentials)
+            credentials: credentials, handlers: [MergeTeller(merged)])
     }
 
     /// What waits for a login can go.
@@ -216,6 +219,24 @@ private struct BackendClient: APIClient {
             let place = try? document.one(path), let remote = try? document.identifier(place, path.text)
         else { return [] }
         return request.creates.map { .both(type: $0.type, local: $0.local, remote: remote) }
+    }
+}
+
+/// Tells clients that have been answered at once what their messages are called now.
+private final class MergeTeller: APIClientQueueResponseHandler {
+    private let merged: @Sendable (AccountID, MessageMerge) -> Void
+
+    init(_ merged: @escaping @Sendable (AccountID, MessageMerge) -> Void) { self.merged = merged }
+
+    func clientQueue(
+        _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
+        for request: APIClientQueueRequest
+    ) async {
+        guard case .success(let response) = result, let queue = clientQueue as? APIClientQueue else { return }
+        for case .both(_, let local, let remote) in queue.client.identifiers(in: response, for: request)
+        where LocalMessageID.isOne(local) {
+            merged(AccountID(text: request.tenant), MessageMerge(localID: local, remoteID: remote))
+        }
     }
 }
 

@@ -1,0 +1,37 @@
+// Which WebSocket connections an account has, so that it can be told what the backend calls its messages.
+
+import Synchronization
+
+/// What the backend calls a message that a client knows by a local id.
+package struct MessageMerge: Sendable, Equatable {
+    package var localID: String
+    package var remoteID: String
+
+    package init(localID: String, remoteID: String) { (self.localID, self.remoteID) = (localID, remoteID) }
+}
+
+/// The open WebSocket connections whose messages are looked at.
+package final class SocketBook: Sendable {
+    private let listeners = Mutex<[AccountID: [ConnectionID: @Sendable (MessageMerge) -> Void]]>([:])
+
+    package init() {}
+
+    /// - Parameter listener: called on any thread.
+    package func add(
+        _ connection: ConnectionID, of account: AccountID, _ listener: @escaping @Sendable (MessageMerge) -> Void
+    ) {
+        listeners.withLock { $0[account, default: [:]][connection] = listener }
+    }
+
+    package func remove(_ connection: ConnectionID, of account: AccountID) {
+        listeners.withLock { listeners in
+            listeners[account]?[connection] = nil
+            if listeners[account]?.isEmpty == true { listeners[account] = nil }
+        }
+    }
+
+    /// Tells every connection of an account.
+    package func tell(_ account: AccountID, _ merge: MessageMerge) {
+        for listener in listeners.withLock({ Array(($0[account] ?? [:]).values) }) { listener(merge) }
+    }
+}
