@@ -1,6 +1,6 @@
 import Foundation
 
-/// Synapse on SQLite, client API only, in the environment that Tests/install-python makes.
+/// Synapse on SQLite, client API only, in the environment that deploy/install-python makes.
 package final class Synapse: Sendable {
     package static let serverName = "pawl.test"
     package static let password = "correct-horse-battery"
@@ -152,7 +152,7 @@ package final class Synapse: Sendable {
         """
 }
 
-/// What Tests/install-python has made for Matrix.
+/// What deploy/install-python has made for Matrix.
 package enum MatrixPrograms {
     private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent()
