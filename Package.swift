@@ -100,6 +100,8 @@ let package = Package(
             swiftSettings: settings),
         // What tests and benchmarks use.
         .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
+        .target(
+            name: "CapableApp", dependencies: ["DoubleRatchet"], path: "Tests/CapableApp", swiftSettings: settings),
         .executableTarget(
             name: "ChatBackend",
             dependencies: ["PeerKit", nioCore, nioPosix, nioHTTP1, nioWebSocket, argumentParser],
@@ -139,11 +141,16 @@ let package = Package(
             ]),
         tests(
             "GatewayCoreTests",
-            ["GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore]),
+            [
+                "GatewayCore", "CapableApp", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue",
+                nioCore,
+            ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
         tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
-        tests("PeerTests", ["PeerKit", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"], exclude: ["Golden"]),
+        tests(
+            "PeerTests", ["PeerKit", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
+            exclude: ["Golden"]),
         tests("TidyTests", []),
         tests("GatewayNIOTests", ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", nioCore, nioPosix, nioSSL]),
         tests(

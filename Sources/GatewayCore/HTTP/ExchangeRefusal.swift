@@ -9,6 +9,8 @@ package enum ExchangeRefusal: Sendable, Equatable {
     case refused(Refusal)
     /// The request's body is longer than can be sealed.
     case tooLong
+    /// It is sealed by a device that is not the account's.
+    case otherDevice
     /// Nobody can tell what stands in the request.
     case unreadable(MessageFault)
     case notLoggedIn
@@ -39,6 +41,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         case .refused: nil
         case .tooLong: 413
         case .unreadable: 400
+        case .otherDevice: 409
         case .notLoggedIn: 401
         case .backendGone, .failed, .answerTooLong, .answerUnreadable: 502
         case .notStored, .notQueued(.unavailable): 503
@@ -55,6 +58,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         case .refused(let refusal): "pawl_" + refusal.name
         case .tooLong: "pawl_too_long"
         case .unreadable: "pawl_unreadable"
+        case .otherDevice: "pawl_other_device"
         case .notLoggedIn: "pawl_not_logged_in"
         case .backendGone: "pawl_backend_gone"
         case .notStored: "pawl_not_stored"
@@ -74,6 +78,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         switch self {
         case .refused(let refusal): Remarks.refusal(refusal, target: target, texts: texts)
         case .tooLong: "Not sent: the message is too long to be protected."
+        case .otherDevice: Remarks.notOwnDevice
         case .unreadable(let error): "Not sent: the gateway cannot tell what the message says: \(error)."
         case .notLoggedIn: "Not sent: the gateway does not know who you are. Log in first."
         case .backendGone: "The chat server does not answer. Try again in a moment."

@@ -49,8 +49,9 @@ extension HTTPExchange {
             return respond(responseHead, body, &actions)
         }
         var messages = IncomingMessages(
-            document, match.route.response, label: match.route.label, reader: account, captures: match.captures,
-            query: match.query)
+            document, match.route.response, label: match.route.label, reader: account,
+            readsEnvelopes: provenDevice != nil, captures: match.captures, query: match.query,
+            directory: environment.directory)
         stage = .opening
         for job in messages.jobs(connection, environment) { actions.append(.submit(.read(job))) }
         incoming = messages

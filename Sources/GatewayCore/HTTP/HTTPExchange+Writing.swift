@@ -7,7 +7,9 @@ import NIOCore
 extension HTTPExchange {
     /// A request with a text. Where nothing can become of it but plain text, only its conversation is of interest.
     mutating func write(_ now: Moment, _ actions: inout [ExchangeAction]) {
-        if !protects, !conversationOfHead.isEmpty { return askMembers(now, &actions) }
+        if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
+            return askMembers(now, &actions)
+        }
         stage = .requestBody
         actions.append(.collectRequest(limit: Self.requestLimit))
     }
@@ -25,6 +27,7 @@ extension HTTPExchange {
             guard policies.strictest >= .hosted || !environment.latches.isEmpty else { return passCollected(&actions) }
             return refuse(.unreadable(error), &actions)
         }
+        if !recognise(now, &actions) { return }
         guard protects, let key = writeKey else { return askMembers(now, &actions) }
         stage = .recall
         actions.append(.recall(account, key: key))
@@ -84,6 +87,12 @@ extension HTTPExchange {
         guard let account else { return }
         let name = outgoing?.conversation ?? conversationOfHead
         let room = AccountID.room(name)
+        if isOwnEnvelope { return judgeEnvelope(to: room, members, now, &actions) }
+        if let refusal = environment.refusalOfWords(
+            to: room, by: account, members, canSeal: provenDevice != nil, policies)
+        {
+            return refuse(.refused(refusal), &actions)
+        }
         switch environment.verdict(on: room, by: account, members, policies) {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
@@ -91,6 +100,35 @@ extension HTTPExchange {
         case .refuse(let refusal): refuse(.refused(refusal), &actions)
         case .seal: seal(for: room, now, &actions)
         }
+    }
+
+    /// Looks whether the client has sealed it.
+    ///
+    /// - Returns: false where it cannot go: the envelope is not of a device of the account, and words would be due.
+    private mutating func recognise(_ now: Moment, _ actions: inout [ExchangeAction]) -> Bool {
+        guard let outgoing, let account else { return true }
+        switch environment.envelope(in: outgoing.found, of: account) {
+        case .none: return true
+        case .own: isOwnEnvelope = true
+        case .foreign where policies.policy(of: account) >= .hosted:
+            environment.tally.add(.openWrongSource)
+            refuse(.otherDevice, &actions)
+            return false
+        case .foreign: return true
+        }
+        noteEvidence(asked: true, now, &actions)
+        return true
+    }
+
+    private mutating func judgeEnvelope(
+        to room: AccountID, _ members: [AccountID]?, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let account else { return }
+        let (refusal, isForCapable) = environment.verdictOnEnvelope(to: room, by: account, members, policies)
+        if let refusal { return refuse(.refused(refusal), &actions) }
+        environment.tally.add(.sentDevice)
+        if isForCapable, let job = environment.protection(of: room) { actions.append(.submit(job)) }
+        if protects { enqueue(&actions) } else { passCollected(&actions) }
     }
 
     /// The request as it came, its body included.

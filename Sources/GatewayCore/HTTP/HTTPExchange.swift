@@ -1,7 +1,7 @@
 // One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
 
 import Envelope
-package import NIOCore
+import NIOCore
 
 /// The machine of one exchange. Events go in, actions come out.
 ///
@@ -28,6 +28,8 @@ package struct HTTPExchange: Sendable {
         case response
         case responseBody
         case opening
+        /// A call of the control plane.
+        case call
         case done
     }
 
@@ -51,6 +53,11 @@ package struct HTTPExchange: Sendable {
     var incoming: IncomingMessages?
     /// The local id that the client is told where it is answered at once.
     var localID: String?
+    /// Whether the request is for the gateway itself.
+    var isCall = false
+    var call: ControlCall?
+    /// Whether what the client writes is an envelope of its own device.
+    var isOwnEnvelope = false
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment
@@ -69,8 +76,11 @@ package struct HTTPExchange: Sendable {
         switch (stage, event) {
         case (.beginning, .request(let head)): begin(head, now, &actions)
         case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
+        case (.account, .notFound(.account)) where isCall: answerCall(ControlAnswer(.backendGone), &actions)
         case (.account, .notFound(.account)): unidentified(nil, now, &actions)
+        case (.requestBody, .requestBody(let body)) where isCall: carryOutCall(body, now, &actions)
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
+        case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
         case (.requestBody, .requestTooLong): refuse(.tooLong, &actions)
         case (.recall, .recalled(let token, let creates)): recalled(token, creates, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
@@ -86,6 +96,8 @@ package struct HTTPExchange: Sendable {
         case (.responseBody, .responseBody(let body)): answered(body, now, &actions)
         case (.responseBody, .responseTooLong): refuse(.answerTooLong, &actions)
         case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, now, &actions)
+        case (.call, .vault(let reply)):
+            if let answer = call?.take(reply, now) { answerCall(answer, &actions) }
         case (.done, _): break
         case (_, .upstreamFailed): refuse(.backendGone, &actions)
         default: break
@@ -98,9 +110,9 @@ package struct HTTPExchange: Sendable {
         self.head = head
         isUpgrade = head.isWebSocketUpgrade
         // Under `off` bytes are bytes. A preflight carries nothing.
-        guard policies.strictest > .off || !environment.latches.isEmpty, head.method != "OPTIONS" else {
-            return pass(&actions)
-        }
+        let isOn = policies.strictest > .off || !environment.latches.isEmpty
+        if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
+        guard isOn, head.method != "OPTIONS" else { return pass(&actions) }
         // Nobody could look into what another protocol says.
         if !isUpgrade { self.head.headers.remove("Upgrade") }
         match = RouteMatch(head, mapping)
@@ -152,7 +164,7 @@ package struct HTTPExchange: Sendable {
 
     // MARK: Whose it is
 
-    private mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
         credential = Credential(of: head, at: mapping.account.credentials)
         guard let credential else { return unidentified(nil, now, &actions) }
         switch environment.credentials.owner(of: credential.digest, now: now.monotonic) {
@@ -189,6 +201,7 @@ package struct HTTPExchange: Sendable {
     private mutating func unidentified(
         _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
+        guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
         let demands = policies.strictest >= .hosted
         switch match?.route.label {
         case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
@@ -203,10 +216,8 @@ package struct HTTPExchange: Sendable {
 
     private mutating func proceed(_ now: Moment, _ actions: inout [ExchangeAction]) {
         guard let account else { return }
-        let software = head.headers.first("User-Agent")
-        if let row = environment.accounts.note(account, software: software, now: now) {
-            actions.append(.submit(.record([row])))
-        }
+        noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
+        if isCall { return collectCall(&actions) }
         let demands = policies.policy(of: account) >= .hosted
         switch match?.route.label {
         case .media where demands: refuse(.refused(.media), &actions)
@@ -225,6 +236,7 @@ package struct HTTPExchange: Sendable {
         stage = .response
         head.headers.set("Accept-Encoding", to: "identity")
         if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
+        if asksForEncryption { head.headers.removeSubprotocol(Self.subprotocol) }
         actions.append(.passRequest(head))
     }
 

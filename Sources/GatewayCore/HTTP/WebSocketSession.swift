@@ -48,6 +48,8 @@ package struct WebSocketSession: Sendable {
     private struct Sending: Sendable {
         var outgoing: OutgoingMessage
         var room: AccountID
+        /// Whether it is an envelope of the account's own device.
+        var isOwnEnvelope = false
     }
 
     let environment: JSONEnvironment
@@ -62,6 +64,8 @@ package struct WebSocketSession: Sendable {
     private var opening: [(slot: UInt64, messages: IncomingMessages)] = []
     /// Texts whose conversation's members are being asked for, one question at a time.
     private var asking = Deque<UInt64>()
+    /// Calls of the control plane.
+    private var calls = InBandCalls()
 
     package init(
         environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?,
@@ -83,6 +87,7 @@ package struct WebSocketSession: Sendable {
             let members = (200..<300).contains(head.status) ? environment.mapping.members?.members(in: body) : nil
             membersFound(members, now, &actions)
         case .notFound(.members): membersFound(nil, now, &actions)
+        case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
         case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
         case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
@@ -90,6 +95,12 @@ package struct WebSocketSession: Sendable {
         case .found, .notFound, .vault, .woken: break
         }
         flush(&actions)
+    }
+
+    /// The device that the connection's credential has proven.
+    private var provenDevice: DeviceID? {
+        guard let credential else { return nil }
+        return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
     }
 
     private var protects: Bool {
@@ -102,10 +113,11 @@ package struct WebSocketSession: Sendable {
         guard toBackend.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
+        let document = isText ? try? JSONDocument(bytes) : nil
+        if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
         let ticket = environment.nextTicket()
         let demands = environment.policies.snapshot.policy(of: account) >= .hosted
-        guard isText, let document = try? JSONDocument(bytes),
-            let frame = environment.mapping.frame(for: document, .fromClient)
+        guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
             // Nobody can tell what it says.
             environment.tally.add(.unlabelled)
@@ -138,7 +150,15 @@ package struct WebSocketSession: Sendable {
             }
             return refuse(ticket, .unreadable(error), &actions)
         }
-        sending[ticket] = Sending(outgoing: outgoing, room: .room(outgoing.conversation))
+        let envelope = environment.envelope(in: outgoing.found, of: account)
+        if envelope == .foreign, environment.policies.snapshot.policy(of: account) >= .hosted {
+            environment.tally.add(.openWrongSource)
+            return refuse(ticket, .otherDevice, &actions)
+        }
+        var isOwnEnvelope = false
+        if case .own = envelope { isOwnEnvelope = true }
+        sending[ticket] = Sending(
+            outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope)
         if !outgoing.recipients.isEmpty {
             return judge(ticket, outgoing.recipients.map { .services($0) }, now, &actions)
         }
@@ -181,6 +201,12 @@ package struct WebSocketSession: Sendable {
         _ ticket: UInt64, _ members: [AccountID]?, _ now: Moment, _ actions: inout [WebSocketAction]
     ) {
         guard let text = sending[ticket] else { return }
+        if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
+        if let refusal = environment.refusalOfWords(
+            to: text.room, by: account, members, canSeal: provenDevice != nil, environment.policies.snapshot)
+        {
+            return refuse(ticket, .refused(refusal), &actions)
+        }
         switch environment.verdict(
             on: text.room, by: account, members, environment.policies.snapshot)
         {
@@ -202,6 +228,18 @@ package struct WebSocketSession: Sendable {
                 refuse(ticket, .unreadable(error), &actions)
             }
         }
+    }
+
+    private mutating func judgeEnvelope(
+        _ ticket: UInt64, _ text: Sending, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
+    ) {
+        let (refusal, isForCapable) = environment.verdictOnEnvelope(
+            to: text.room, by: account, members, environment.policies.snapshot)
+        if let refusal { return refuse(ticket, .refused(refusal), &actions) }
+        environment.tally.add(.sentDevice)
+        if isForCapable, let job = environment.protection(of: text.room) { actions.append(.submit(job)) }
+        sending[ticket] = nil
+        ready(ticket)
     }
 
     private mutating func sealed(_ ticket: UInt64, _ envelope: [UInt8], _ actions: inout [WebSocketAction]) {
@@ -246,14 +284,20 @@ package struct WebSocketSession: Sendable {
         guard toClient.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
+        let document = isText ? try? JSONDocument(bytes) : nil
+        // Only the gateway answers calls. What cannot be read, another reader might take for an answer.
+        guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
+            return environment.tally.add(.unknownFromBackend)
+        }
         let ticket = environment.nextTicket()
-        guard isText, let document = try? JSONDocument(bytes),
-            let frame = environment.mapping.frame(for: document, .fromBackend), !frame.shapes.isEmpty
+        guard let document, let frame = environment.mapping.frame(for: document, .fromBackend), !frame.shapes.isEmpty
         else {
             toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
             return
         }
-        var incoming = IncomingMessages(document, frame.shapes, label: .sync, reader: account)
+        var incoming = IncomingMessages(
+            document, frame.shapes, label: .sync, reader: account, readsEnvelopes: provenDevice != nil,
+            directory: environment.directory)
         toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
         for job in incoming.jobs(connection, environment) { actions.append(.submit(.read(job))) }
         guard !incoming.isComplete else { return finish(ticket, incoming, &actions) }
@@ -278,6 +322,29 @@ package struct WebSocketSession: Sendable {
             // What cannot be changed where it has to be is not shown.
             settle(ticket, in: \.toClient, nil)
             tell(.answerUnreadable, nil, &actions)
+        }
+    }
+
+    // MARK: Calls
+
+    private mutating func called(_ call: InBandCall, _ now: Moment, _ actions: inout [WebSocketAction]) {
+        let caller = credential.map {
+            ControlCall(environment: environment, connection: connection, account: account, credential: $0.digest)
+        }
+        handle(calls.take(call, by: caller, now), &actions)
+    }
+
+    private mutating func answered(_ reply: VaultReply, _ now: Moment, _ actions: inout [WebSocketAction]) {
+        handle(calls.take(reply, now), &actions)
+    }
+
+    private mutating func handle(_ steps: [InBandCalls.Step], _ actions: inout [WebSocketAction]) {
+        for step in steps {
+            switch step {
+            case .submit(let job): actions.append(.submit(job))
+            case .answer(let text):
+                toClient.append(Slot(ticket: environment.nextTicket(), message: (text, true), isReady: true))
+            }
         }
     }
 

@@ -6,6 +6,20 @@ import NIOCore
 
 /// What a backend hands out, and what is to become of it.
 struct IncomingMessages: Sendable {
+    /// What a message has in the place of an envelope.
+    private enum Handling: Sendable, Equatable {
+        /// Nothing that could be one.
+        case words
+        /// For the vault, under this number in ``items``.
+        case item(Int)
+        /// Sealed by a person's own device: it is for the readers' own devices to open.
+        case sealedByDevice
+        /// It names a device of somebody else than who is said to have sent it.
+        case wrongSource
+    }
+
+    /// Whether the reader's client opens envelopes itself.
+    private let readsEnvelopes: Bool
     private let document: JSONDocument
     private let messages: [FoundMessage]
     /// Whether something in it cannot be read as a message, and so may be anything.
@@ -16,13 +30,15 @@ struct IncomingMessages: Sendable {
     private let items: [ReadJob.Item]
     /// What has been asked of the vault: its ticket, and how many answers it has, in the order of ``items``.
     private var asked: [(ticket: UInt64, count: Int, outcomes: [ReadOutcome]?)] = []
-    /// By message, the number of its envelope in ``items``.
-    private let itemNumbers: [Int?]
+    /// By message, what is known of its envelope.
+    private let handlings: [Handling]
 
     init(
         _ document: JSONDocument, _ shapes: [MessageShape], label: Mapping.Label, reader: AccountID,
-        captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil)
+        readsEnvelopes: Bool, captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil),
+        directory: DirectoryTable
     ) {
+        self.readsEnvelopes = readsEnvelopes
         self.document = document
         self.label = label
         self.reader = reader
@@ -30,20 +46,25 @@ struct IncomingMessages: Sendable {
         messages = reading.messages
         hasFaults = !reading.faults.isEmpty
         var items: [ReadJob.Item] = []
-        var numbers: [Int?] = []
+        var handlings: [Handling] = []
         for message in messages {
             guard let envelope = message.envelope, Self.maybeEnvelope(envelope) else {
-                numbers.append(nil)
+                handlings.append(.words)
                 continue
             }
-            numbers.append(items.count)
+            if let claim = Envelope.claim(of: envelope), let owner = directory.owner(of: claim.sender) {
+                let isRight = message.sender.map { AccountID.services($0) == owner } ?? true
+                handlings.append(isRight ? .sealedByDevice : .wrongSource)
+                continue
+            }
+            handlings.append(.item(items.count))
             items.append(
                 ReadJob.Item(
                     envelope: envelope, sender: message.sender.map { .services($0) },
                     conversation: .room(message.conversation)))
         }
         self.items = items
-        itemNumbers = numbers
+        self.handlings = handlings
     }
 
     /// Many a word is Base64 by chance; an envelope says so in its first byte and is longer than most of them.
@@ -86,8 +107,17 @@ struct IncomingMessages: Sendable {
         if hasFaults, policy >= .hosted { throw .noMessage }
         var edits = MessageEdits(document)
         var isCopy = false
-        for (message, number) in zip(messages, itemNumbers) {
-            if let number, outcomes.indices.contains(number) {
+        for (message, handling) in zip(messages, handlings) {
+            switch handling {
+            case .sealedByDevice:
+                try putSealed(message, &edits, environment)
+                continue
+            case .wrongSource:
+                _ = try put(.failed(.wrongSource), message, &edits, environment)
+                continue
+            case .words, .item: break
+            }
+            if case .item(let number) = handling, outcomes.indices.contains(number) {
                 if isRepeated(outcomes[number], message, environment) {
                     environment.tally.add(.openCopy)
                     if edits.drop(message) { continue }
@@ -106,6 +136,15 @@ struct IncomingMessages: Sendable {
     private func isRepeated(_ outcome: ReadOutcome, _ message: FoundMessage, _ environment: JSONEnvironment) -> Bool {
         guard case .text(_, _, _, let id) = outcome, let remoteID = message.remoteID else { return false }
         return environment.firstSights.isCopy(id, as: "\(message.conversation) \(remoteID)")
+    }
+
+    /// An envelope of a person's own device: untouched for those who can open it, words for the others.
+    private func putSealed(
+        _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+    ) throws(MessageFault) {
+        environment.tally.add(.openedDevice)
+        guard !readsEnvelopes else { return }
+        try edits.replace(message, with: Remarks.forOwnDevice(from: message.sender))
     }
 
     /// What the vault says to an envelope.

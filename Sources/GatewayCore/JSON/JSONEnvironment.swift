@@ -14,6 +14,9 @@ package final class JSONEnvironment: Sendable {
     package let policies: PolicyTable
     package let latches: LatchTable
     package let tally: Tally
+    /// The public keys of people's own devices.
+    package let directory: DirectoryTable
+    package let devices = DeviceBook()
     package let credentials = CredentialBook()
     package let accounts = AccountBook()
     package let conversations = ConversationBook()
@@ -26,12 +29,13 @@ package final class JSONEnvironment: Sendable {
 
     package init(
         mapping: Mapping, texts: RemarkTexts = RemarkTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally()
+        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable()
     ) {
         current = Mutex(Settings(mapping: mapping, texts: texts))
         self.policies = policies
         self.latches = latches
         self.tally = tally
+        self.directory = directory
     }
 
     /// The mapping now; a reload may replace it.

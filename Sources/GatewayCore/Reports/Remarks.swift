@@ -184,8 +184,16 @@ package enum Remarks {
 
     static let otherDevice = "Not sent: the message was sealed by another device than the one of this connection."
 
+    static let notOwnDevice =
+        "Not sent: the message was sealed by a device that is not one of yours, or has been removed. Prove your device again."
+
     static func forOtherDevice(from nick: String) -> String {
         "\(nick) writes to a device of yours that can encrypt. This client cannot read it, and says so once."
+    }
+
+    /// What stands in the place of a message of a JSON backend that is for a person's own device.
+    static func forOwnDevice(from sender: String?) -> String {
+        "[\(sender ?? "Somebody") writes to a device of yours that can encrypt. This client cannot read it.]"
     }
 
     static let frontFound =

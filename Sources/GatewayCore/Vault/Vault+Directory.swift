@@ -62,6 +62,11 @@ extension Vault {
             }
             if !low.isEmpty { batch.also += connections.map { ($0, .directory(id: 0, .low)) } }
             return .directory(id: job.id, .found(entry))
+        case .show(let account):
+            guard let entry = directory?.accounts[account], !entry.isBlocked else {
+                return .directory(id: job.id, .found(.legacy))
+            }
+            return .directory(id: job.id, .found(.capable(account: account.text, entry.chain, [])))
         case .replenish(let keys, let device):
             step.published.insert(job.account)
             let count = try directory?.replenish(keys, of: device, job.account, &changes) ?? 0

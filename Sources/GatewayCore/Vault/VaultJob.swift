@@ -96,6 +96,8 @@ package struct DirectoryJob: Sendable {
     package enum Request: Sendable {
         case publish(DeviceChain, PublishedDevice, signature: [UInt8], nonce: [UInt8])
         case find(AccountID, connections: [ConnectionID])
+        /// The list of an account alone; no prekey is used up.
+        case show(AccountID)
         case replenish([OneTimePreKey.Public], DeviceID)
         case list(DeviceChain)
         /// An operator's acts.
@@ -173,6 +175,14 @@ package enum VaultJob: Sendable {
     case record([StoreChange])
     /// Time has passed.
     case tick
+
+    /// Whether whoever submits it hears back.
+    package var isAnswered: Bool {
+        switch self {
+        case .protect, .record, .tick: false
+        default: true
+        }
+    }
 }
 
 /// Why an envelope was not opened.

@@ -64,7 +64,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
                 }
             }
         case .submit(let job):
-            pending += 1
+            if job.isAnswered { pending += 1 }
             inbox.submit(job)
         case .wake(let time):
             wake?.cancel()

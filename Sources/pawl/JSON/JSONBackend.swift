@@ -32,7 +32,7 @@ struct JSONBackend: Sendable {
         }
         environment = JSONEnvironment(
             mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
-            latches: shared.latches, tally: shared.tally)
+            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryTable())
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
         var settings = QueueMachine.Settings()
         settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount

@@ -46,14 +46,16 @@ final class JSONWorld {
         var snapshot = PolicySnapshot(everyone: policy)
         for (name, policy) in accounts { snapshot.accounts[.services(name)] = policy }
         let latches = LatchTable()
-        environment = JSONEnvironment(mapping: mapping, policies: PolicyTable(snapshot), latches: latches)
+        let directory = DirectoryTable()
+        environment = JSONEnvironment(
+            mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory)
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
         vault = try Vault(
             network: "lab", carrier: .json, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches,
             rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
-            random: SeededSource(seed: 1), wasDelivered: { _ in false }, changes: &changes)
+            random: SeededSource(seed: 1), directory: directory, wasDelivered: { _ in false }, changes: &changes)
         if let retention { vault.historyRetention = retention }
         _ = try store.commit([changes])
     }
@@ -194,6 +196,8 @@ final class JSONBackend {
     var rooms: [String: [String]] = ["pair": ["alice", "bob"], "all": ["alice", "bob", "carol", "eve"]]
     /// Tokens of people are their names behind `t-`.
     var people: Set<String> = ["alice", "bob", "carol", "eve"]
+    /// Whose other tokens are.
+    var tokens: [String: String] = [:]
     var messages: [String: [Message]] = [:]
     /// Everything that it has ever read.
     var heard: [String] = []
@@ -206,7 +210,7 @@ final class JSONBackend {
         guard isUp else { return nil }
         heard.append("\(head.method) \(head.target) \(String(buffer: body))")
         let token = head.headers.first("Authorization") ?? ""
-        let name = String(token.dropFirst("Bearer t-".count))
+        let name = tokens[String(token.dropFirst("Bearer ".count))] ?? String(token.dropFirst("Bearer t-".count))
         guard token.hasPrefix("Bearer t-"), people.contains(name) else { return said(401, #"{"error":"who"}"#) }
         let parts = head.path.split(separator: "/").map(String.init)
         switch (head.method, parts.first, parts.count) {

@@ -1,0 +1,52 @@
+// The calls of the control plane over HTTP: which there are, and how they are told apart. Its paths are the gateway's own and
+// reach no backend.
+
+/// One kind of call. The table is closed: what is not in it is answered with 404.
+package enum ControlRoute: Equatable, Sendable {
+    /// `POST challenge`: what the next proof is made over.
+    case challenge
+    /// `GET me`: the account, and the device that this credential has proven.
+    case me
+    /// `PUT device`: proves the device of this credential and publishes its keys.
+    case publish
+    /// `GET accounts/{account}/devices`: the list of somebody's devices; no prekey is used up.
+    case devices(AccountID)
+    /// `POST accounts/{account}/bundles`: keys to begin sessions with.
+    case bundles(AccountID)
+    /// `PUT keys`: more one-time prekeys.
+    case replenish
+    /// `PUT list`: a later version of the account's own list, with a device more or one less.
+    case list
+
+    package static let prefix = "/_pawl/"
+    private static let version = "v1"
+
+    /// Whether a path is the gateway's own.
+    package static func isReserved(_ path: Substring) -> Bool { path.hasPrefix(prefix) || path == prefix.dropLast() }
+
+    /// - Returns: nothing where there is no such call.
+    package init?(_ method: String, _ path: Substring) {
+        guard let segments = RequestPath(path)?.segments, segments.count > 2, segments[0] == "_pawl",
+            segments[1] == Self.version
+        else { return nil }
+        let call = Array(segments[2...])
+        switch (method, call.count, call[0], call.last) {
+        case ("POST", 1, "challenge", _): self = .challenge
+        case ("GET", 1, "me", _): self = .me
+        case ("PUT", 1, "device", _): self = .publish
+        case ("PUT", 1, "keys", _): self = .replenish
+        case ("PUT", 1, "list", _): self = .list
+        case ("GET", 3, "accounts", "devices"):
+            guard let account = Self.account(call[1]) else { return nil }
+            self = .devices(account)
+        case ("POST", 3, "accounts", "bundles"):
+            guard let account = Self.account(call[1]) else { return nil }
+            self = .bundles(account)
+        default: return nil
+        }
+    }
+
+    private static func account(_ name: String) -> AccountID? {
+        FoundMessage.isUsable(name) ? .services(name) : nil
+    }
+}

@@ -1,0 +1,97 @@
+// Calls of the control plane on a WebSocket whose messages are looked at, between those of the chat:
+//
+//     {"pawl":{"id":7,"method":"PUT","path":"/_pawl/v1/device","body":{...}}}    from the client
+//     {"pawl":{"id":7,"status":200,"body":{...}}}                                from the gateway
+//
+// Neither ever reaches the backend, and what the backend says in this form never reaches the client.
+
+import DequeModule
+import JSONCodec
+import NIOCore
+
+/// One call as it came.
+struct InBandCall: Sendable {
+    /// The client's own number; it stands in the answer.
+    var id: Int
+    var method: String
+    var path: String
+    var body: ByteBuffer
+
+    private static let name = "pawl"
+
+    /// Whether a document is of this kind, well formed or not.
+    static func isReserved(_ document: JSONDocument) -> Bool { document.member(name, of: document.root) != nil }
+
+    /// - Returns: nothing where the document is of another kind. What is wrong with a call shows when it is carried out: it
+    ///   has no path that anybody knows.
+    init?(_ document: JSONDocument) {
+        guard let place = document.member(Self.name, of: document.root) else { return nil }
+        func text(_ name: String) -> String {
+            document.member(name, of: place).flatMap { try? document.text($0) } ?? ""
+        }
+        id = document.member("id", of: place).flatMap(document.integer) ?? 0
+        (method, path) = document.hasDuplicateNames ? ("", "") : (text("method"), text("path"))
+        body = document.member("body", of: place).map(document.slice) ?? ByteBuffer()
+    }
+
+    func answer(_ answer: ControlAnswer) -> ByteBuffer {
+        let members: [(name: String, value: JSONFragment)] = [
+            ("id", .integer(id)), ("status", .integer(answer.status)), ("body", answer.body),
+        ]
+        return ByteBuffer(bytes: JSONFragment.object([(Self.name, .object(members))]).bytes)
+    }
+}
+
+/// The calls of one connection: one after the other, because the vault's answers to some of them have no number.
+struct InBandCalls: Sendable {
+    /// Ours: calls that may wait.
+    static let waitingLimit = 32
+
+    enum Step: Sendable {
+        case submit(VaultJob)
+        case answer(ByteBuffer)
+    }
+
+    /// Whether the client has ever called.
+    private(set) var isInUse = false
+    private var current: (call: InBandCall, machine: ControlCall)?
+    private var waiting = Deque<(call: InBandCall, machine: ControlCall)>()
+
+    /// Whether an answer of the vault can be one to a call.
+    func isFor(_ reply: VaultReply) -> Bool {
+        guard current != nil else { return false }
+        switch reply {
+        case .directory, .proven: return true
+        default: return false
+        }
+    }
+
+    mutating func take(_ call: InBandCall, by machine: ControlCall?, _ now: Moment) -> [Step] {
+        isInUse = true
+        guard let machine else { return [.answer(call.answer(ControlAnswer(.notLoggedIn)))] }
+        guard waiting.count < Self.waitingLimit else { return [.answer(call.answer(ControlAnswer(.tooMany)))] }
+        waiting.append((call, machine))
+        return next(now)
+    }
+
+    mutating func take(_ reply: VaultReply, _ now: Moment) -> [Step] {
+        guard let (call, machine) = current, let answer = machine.take(reply, now) else { return [] }
+        current = nil
+        return [.answer(call.answer(answer))] + next(now)
+    }
+
+    private mutating func next(_ now: Moment) -> [Step] {
+        var steps: [Step] = []
+        while current == nil, let entry = waiting.popFirst() {
+            let call = entry.call
+            var machine = entry.machine
+            switch machine.begin(call.method, call.path[...], call.body, now) {
+            case .answer(let answer): steps.append(.answer(call.answer(answer)))
+            case .submit(let job):
+                current = (call, machine)
+                steps.append(.submit(job))
+            }
+        }
+        return steps
+    }
+}

@@ -1,0 +1,276 @@
+import CapableApp
+import Envelope
+import Foundation
+import GatewayCore
+import JSONCodec
+import NIOCore
+import Testing
+
+extension JSONWorld {
+    /// A call of the control plane.
+    func call(_ method: String, _ path: String, as token: String?, _ message: [UInt8]? = nil) -> Answer {
+        let body = message.map { #"{"message":"\#(Data($0).base64EncodedString())"}"# } ?? ""
+        return send(method, "/_pawl/v1/" + path, as: token, body) ?? Answer(status: 0, text: "")
+    }
+
+    func challenge(_ token: String) -> [UInt8] { call("POST", "challenge", as: token).bytes("challenge") }
+
+    /// Somebody with a device of their own, proven.
+    func device(_ name: String, id: UInt64, as token: String? = nil) -> AppDevice {
+        let device = AppDevice(name, id: id)
+        let token = token ?? "t-\(name)"
+        #expect(call("PUT", "device", as: token, device.publication(over: challenge(token))).status == 200)
+        return device
+    }
+
+    /// Begins sessions with all devices of somebody.
+    func meet(_ device: AppDevice, _ name: String) throws {
+        let found = call("POST", "accounts/\(name)/bundles", as: "t-\(device.account)")
+        #expect(found.status == 200)
+        try device.begin(found.bytes("message"))
+    }
+
+    func say(_ envelope: [UInt8], in room: String, as token: String, id: String = "1") -> Answer? {
+        send(
+            "POST", "/c/\(room)", as: token,
+            #"{"id":"\#(id)","text":"\#(Self.base64(envelope))","encrypted":true}"#)
+    }
+
+    static func base64(_ bytes: [UInt8]) -> String {
+        Data(bytes).base64EncodedString().trimmingCharacters(in: CharacterSet(charactersIn: "="))
+    }
+
+    func latch(_ room: String) -> Protection {
+        environment.latches.latch(of: ConversationID(.room(room), .room(room)))
+    }
+}
+
+extension JSONWorld.Answer {
+    func bytes(_ path: String) -> [UInt8] { Base64.decode(Array((self[path] ?? "").utf8)) ?? [] }
+}
+
+/// Clients of a JSON backend that can encrypt by themselves.
+@Suite struct CapableClientTests {
+    let secret = "the canary sings"
+
+    private func pair(_ policy: Policy) throws -> (world: JSONWorld, alice: AppDevice, bob: AppDevice) {
+        let world = try JSONWorld(policy)
+        let (alice, bob) = (world.device("alice", id: 1), world.device("bob", id: 2))
+        try world.meet(alice, "bob")
+        return (world, alice, bob)
+    }
+
+    @Test(arguments: [Policy.observe, .opportunistic, .hosted, .required]) func capablePeopleAreEndToEnd(
+        _ policy: Policy
+    ) throws {
+        let (world, alice, bob) = try pair(policy)
+        let envelope = try alice.seal(secret, in: "pair")
+        #expect(world.say(envelope, in: "pair", as: "t-alice")?.status == 201)
+        let stored = try #require(world.backend.messages["pair"]?.first)
+        #expect(stored.body == #"{"id":"1","text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#)
+        let read = try #require(world.send("GET", "/c/pair", as: "t-bob"))
+        #expect(read.bytes("messages[0].data.text") == envelope)
+        #expect(try bob.open(read.bytes("messages[0].data.text"), in: "pair") == #"{"text":"\#(secret)"}"#)
+        #expect(world.environment.tally[.sentDevice] == 1)
+        #expect(world.environment.tally[.sentGateway] == 0)
+        #expect(world.latch("pair") == .device)
+        #expect(!world.backend.heard.contains { $0.contains("_pawl") }, "the backend sees nothing of the control plane")
+    }
+
+    @Test func aLegacyReaderIsToldInWords() throws {
+        let (world, alice, _) = try pair(.hosted)
+        world.backend.tokens["t-bob-phone"] = "bob"
+        _ = world.say(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")
+        let read = try #require(world.send("GET", "/c/pair", as: "t-bob-phone"))
+        #expect(read["messages[0].data.text"]?.contains("writes to a device of yours that can encrypt") == true)
+        #expect(read["messages[0].data.encrypted"] == nil)
+    }
+
+    @Test func hostedMessagesAreOpenedForBoth() throws {
+        let (world, _, _) = try pair(.hosted)
+        world.send("GET", "/me", as: "t-carol")
+        world.backend.rooms["mixed"] = ["alice", "carol"]
+        #expect(world.send("POST", "/c/mixed", as: "t-alice", #"{"id":"9","text":"\#(secret)"}"#)?.status == 201)
+        #expect(!world.backend.hasHeard(secret))
+        for token in ["t-alice", "t-carol"] {
+            #expect(world.send("GET", "/c/mixed", as: token)?["messages[0].data.text"] == secret)
+        }
+        #expect(world.latch("mixed") == .gateway)
+    }
+
+    /// Whoever can encrypt to somebody who can does not send words, nor does another client of theirs once it was done.
+    @Test func wordsDoNotFollowEnvelopes() throws {
+        let (world, alice, _) = try pair(.hosted)
+        let words = #"{"id":"5","text":"\#(secret)"}"#
+        #expect(world.send("POST", "/c/pair", as: "t-alice", words)?["error"] == "pawl_unsealed")
+        world.backend.tokens["t-alice-phone"] = "alice"
+        _ = world.say(try alice.seal("x", in: "pair"), in: "pair", as: "t-alice")
+        #expect(world.send("POST", "/c/pair", as: "t-alice-phone", words)?["error"] == "pawl_latched")
+        #expect(!world.backend.hasHeard(secret))
+        #expect(world.backend.messages["pair"]?.count == 1)
+        // What the backend puts in by itself is withheld.
+        world.backend.messages["pair"]?.append(.init(id: "m9", sender: "bob", body: #"{"text":"\#(secret)"}"#))
+        #expect(world.send("GET", "/c/pair?since=1", as: "t-alice")?.text.contains(secret) == false)
+    }
+
+    @Test func requiredRefusesWhoeverHasNoDevice() throws {
+        let (world, alice, _) = try pair(.required)
+        world.send("GET", "/me", as: "t-carol")
+        world.backend.rooms["mixed"] = ["alice", "carol"]
+        let envelope = try alice.seal(secret, in: "mixed")
+        #expect(world.say(envelope, in: "mixed", as: "t-alice")?["error"] == "pawl_required")
+        #expect(world.say(envelope, in: "all", as: "t-alice")?["error"] == "pawl_room")
+        #expect(
+            world.send("POST", "/c/mixed", as: "t-carol", #"{"id":"1","text":"\#(secret)"}"#)?["error"]
+                == "pawl_required")
+        #expect(world.backend.messages.isEmpty)
+    }
+
+    @Test func anEnvelopeForLegacyReadersIsTheClientsChoice() throws {
+        let (world, alice, _) = try pair(.hosted)
+        #expect(world.say(try alice.seal(secret, in: "all"), in: "all", as: "t-alice")?.status == 201)
+        #expect(world.latch("all") == .plaintext)
+        #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains("can encrypt") == true)
+    }
+
+    // MARK: Attacks
+
+    @Test func anEnvelopeOfSomebodyElsesDeviceDoesNotPass() throws {
+        let (world, alice, _) = try pair(.hosted)
+        world.send("GET", "/me", as: "t-eve")
+        let envelope = try alice.seal(secret, in: "pair")
+        #expect(world.say(envelope, in: "all", as: "t-eve")?["error"] == "pawl_other_device")
+        #expect(world.backend.messages.isEmpty)
+        // What the backend shows under another name is nobody's.
+        world.backend.messages["pair"] = [
+            .init(id: "m1", sender: "carol", body: #"{"text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#)
+        ]
+        let read = try #require(world.send("GET", "/c/pair", as: "t-bob"))
+        #expect(read["messages[0].data.text"]?.contains("somebody else had sealed it") == true)
+    }
+
+    @Test(arguments: ["no envelope", "header and words"]) func aFlagMakesNoEnvelope(_ kind: String) throws {
+        let (world, _, _) = try pair(.hosted)
+        world.send("GET", "/me", as: "t-carol")
+        world.backend.rooms["mixed"] = ["alice", "carol"]
+        let header: [UInt8] = [0x12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
+        let text = kind == "no envelope" ? secret : JSONWorld.base64(header + Array(secret.utf8))
+        #expect(
+            world.send("POST", "/c/mixed", as: "t-alice", #"{"id":"1","text":"\#(text)","encrypted":true}"#)?.status
+                == 201)
+        #expect(world.environment.tally[.sentGateway] == 1 && world.environment.tally[.sentDevice] == 0)
+        #expect(!world.backend.hasHeard(text))
+    }
+
+    @Test func aChallengeCountsOnceAndForItsLoginOnly() throws {
+        let world = try JSONWorld(.hosted)
+        let (alice, eve) = (AppDevice("alice", id: 1), AppDevice("eve", id: 3))
+        let challenge = world.challenge("t-alice")
+        // Stolen: another login has no challenge, and the account is part of what is signed.
+        #expect(
+            world.call("PUT", "device", as: "t-eve", alice.publication(over: challenge))["error"] == "pawl_no_challenge"
+        )
+        let own = world.challenge("t-eve")
+        #expect(world.call("PUT", "device", as: "t-eve", alice.publication(over: own))["error"] == "pawl_refused")
+        #expect(world.call("PUT", "device", as: "t-eve", eve.publication(over: own))["error"] == "pawl_no_challenge")
+        // Repeated.
+        let publication = alice.publication(over: challenge)
+        #expect(world.call("PUT", "device", as: "t-alice", publication)["device"] == alice.name)
+        #expect(world.call("PUT", "device", as: "t-alice", publication)["error"] == "pawl_no_challenge")
+        _ = world.challenge("t-alice")
+        #expect(world.call("PUT", "device", as: "t-alice", publication)["error"] == "pawl_refused")
+        // Late.
+        let late = alice.publication(over: world.challenge("t-alice"))
+        world.now.monotonic += 121_000_000_000
+        #expect(world.call("PUT", "device", as: "t-alice", late)["error"] == "pawl_no_challenge")
+        // Somebody else's device, proven with their keys for this login.
+        #expect(
+            world.call("PUT", "device", as: "t-eve", alice.publication(over: world.challenge("t-eve"), for: "eve"))[
+                "message"]?.contains("belongs to another account") == true)
+        #expect(world.environment.directory[.services("eve")] == nil)
+    }
+
+    @Test func withoutALoginThereIsNoCall() throws {
+        let world = try JSONWorld(.observe)
+        #expect(world.call("POST", "challenge", as: nil)["error"] == "pawl_not_logged_in")
+        #expect(world.call("POST", "challenge", as: "t-nobody").status == 401)
+        #expect(world.call("GET", "me", as: "t-alice")["account"] == "alice")
+        #expect(world.call("GET", "nothing", as: "t-alice").status == 404)
+        #expect(world.call("POST", "accounts/bob/bundles", as: "t-alice")["error"] == "pawl_not_proven")
+        #expect(world.call("GET", "accounts/bob/devices", as: "t-alice").status == 403)
+        #expect(world.call("PUT", "list", as: "t-alice", [19, 1]).status == 403)
+        world.backend.isUp = false
+        #expect(world.call("GET", "me", as: "t-carol").status == 502)
+        #expect(!world.backend.heard.contains { $0.contains("_pawl") })
+    }
+
+    @Test func underOffThePathsAreTheBackends() throws {
+        let world = try JSONWorld(.off)
+        #expect(world.call("GET", "me", as: "t-alice").status == 404)
+        #expect(world.backend.heard.contains { $0.contains("_pawl") })
+    }
+
+    @Test func aFloodOfCallsIsRefused() throws {
+        let (world, _, _) = try pair(.hosted)
+        var last = 200
+        for _ in 0..<260 where last == 200 { last = world.call("POST", "accounts/bob/bundles", as: "t-alice").status }
+        #expect(last == 429)
+        #expect(world.call("GET", "me", as: "t-bob").status == 200, "others are not concerned")
+        world.now.monotonic += 61_000_000_000
+        #expect(world.call("GET", "me", as: "t-alice").status == 200)
+    }
+
+    // MARK: Several devices
+
+    @Test func theMasterDeviceAdoptsAndRemovesAnother() throws {
+        let (world, alice, bob) = try pair(.hosted)
+        world.backend.tokens["t-bob-tablet"] = "bob"
+        let tablet = AppDevice("bob", id: 4)
+        // Whoever has the login alone would begin the account anew; the tablet waits until it is adopted.
+        #expect(world.call("PUT", "list", as: "t-bob", bob.adopting(tablet)).status == 200)
+        #expect(
+            world.call("PUT", "device", as: "t-bob-tablet", tablet.publication(over: world.challenge("t-bob-tablet")))
+                .status == 200)
+        #expect(world.environment.directory[.services("bob")]?.published.count == 2)
+        try world.meet(alice, "bob")
+        let envelope = try alice.seal(secret, in: "pair")
+        _ = world.say(envelope, in: "pair", as: "t-alice")
+        let read = try #require(world.send("GET", "/c/pair", as: "t-bob-tablet"))
+        #expect(try tablet.open(read.bytes("messages[0].data.text"), in: "pair") == #"{"text":"\#(secret)"}"#)
+
+        #expect(world.call("PUT", "list", as: "t-bob", bob.removing(tablet)).status == 200)
+        #expect(world.call("GET", "me", as: "t-bob-tablet")["device"] == nil)
+        try tablet.begin(world.call("POST", "accounts/alice/bundles", as: "t-bob").bytes("message"))
+        #expect(
+            world.say(try tablet.seal("x", in: "pair"), in: "pair", as: "t-bob-tablet")?["error"]
+                == "pawl_other_device")
+        // It cannot come back by itself.
+        let again = tablet.publication(over: world.challenge("t-bob-tablet"))
+        #expect(world.call("PUT", "device", as: "t-bob-tablet", again)["error"] == "pawl_refused")
+    }
+
+    @Test func prekeysAreUsedUpOnceAndReplenished() throws {
+        let (world, alice, _) = try pair(.hosted)
+        let left = { Int(world.call("GET", "me", as: "t-bob")["one_time"] ?? "") }
+        #expect(left() == 19)
+        _ = world.call("GET", "accounts/bob/devices", as: "t-alice")
+        #expect(left() == 19)
+        try world.meet(alice, "bob")
+        #expect(left() == 18)
+        let bob = AppDevice("bob", id: 7)
+        #expect(world.call("PUT", "keys", as: "t-bob", bob.replenishment(5))["one_time"] == "23")
+    }
+
+    /// What a client may do ends with an operator's act.
+    @Test func anOperatorsActEndsTheProof() throws {
+        let (world, alice, _) = try pair(.hosted)
+        let nobody = ConnectionID(0)
+        _ = world.perform(
+            .directory(
+                DirectoryJob(
+                    connection: nobody, id: 0, account: .services("alice"), request: .block(.services("alice"), true))))
+        #expect(world.call("POST", "accounts/bob/bundles", as: "t-alice")["error"] == "pawl_not_proven")
+        #expect(
+            world.say(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")?["error"] == "pawl_other_device")
+    }
+}
