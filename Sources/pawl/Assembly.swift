@@ -6,6 +6,7 @@ import Foundation
 import GatewayCore
 import GatewayNIO
 import Logging
+import MappingFile
 import NIOCore
 import NIOPosix
 import NIOSSL
@@ -247,6 +248,7 @@ enum Assembly {
     static func checkFiles(_ configuration: PawlConfiguration) throws {
         _ = try serverTLS(configuration)
         _ = try upstream(configuration)
+        if let mapping = configuration.mapping { _ = try MappingFile.read(path: mapping) }
     }
 
     // MARK: Errors

@@ -57,6 +57,23 @@ struct DocumentTests {
         #expect(configuration.tls == .init(certificate: "/etc/pawl/certificate.pem", key: "/etc/pawl/key.pem"))
     }
 
+    @Test func exampleForMatrix() throws {
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/matrix.yaml")
+        #expect(configuration.listen.map(\.description) == ["https://0.0.0.0:8443", "http://127.0.0.1:8008"])
+        #expect(configuration.upstream.url.description == "http://127.0.0.1:8009")
+        #expect(configuration.upstream.network == "matrix")
+        #expect(configuration.mapping == "/etc/pawl/mappings/matrix.yaml")
+        #expect(configuration.policy == .observe)
+    }
+
+    @Test func exampleForOtherBackends() throws {
+        let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/generic.yaml")
+        #expect(configuration.listen.map(\.description) == ["http://127.0.0.1:8080"])
+        #expect(configuration.upstream.url.description == "http://127.0.0.1:8081")
+        #expect(configuration.mapping == "/etc/pawl/mappings/generic.yaml")
+        #expect(configuration.policy == .observe)
+    }
+
     @Test func namesAndVariablesAreUnique() {
         #expect(Set(ConfigurationKey.table.map(\.name)).count == ConfigurationKey.table.count)
         #expect(Set(ConfigurationKey.table.map(\.variable)).count == ConfigurationKey.table.count)

@@ -40,7 +40,7 @@ import Testing
     @Test func everyExampleHolds() throws {
         let scratch = try ScratchDirectory()
         let blocks = try Self.blocks()
-        #expect(Set(blocks.map(\.language)) == ["yaml", "http", "sh", "text", "json"])
+        #expect(Set(blocks.map(\.language)) == ["yaml", "http", "sh", "text", "json", "console"])
         for block in blocks {
             guard let file = block.file else { continue }
             _ = try scratch.write(file, block.lines.joined(separator: "\n") + "\n")
@@ -87,6 +87,22 @@ import Testing
         #expect(try PawlProcess.run(check + [mapping, "--request", scratch.file("bad")]).status == .exited(1))
         #expect(try PawlProcess.run(check + [mapping, "--request", scratch.file("none")]).status == .exited(78))
         #expect(try PawlProcess.run(check + [mapping, "--request", scratch.file("absent")]).status == .exited(78))
+        // A configuration is not better than the mapping that it names.
+        for (name, says) in [("absent", "no such file"), ("wrong.yaml", "has no `account`")] {
+            let configuration = """
+                listen: [http://127.0.0.1:8080]
+                upstream: {url: http://127.0.0.1:8081}
+                mapping: \(scratch.file(name))
+                data: \(scratch.file("data"))
+                metrics: {listen: ""}
+
+                """
+            _ = try scratch.write("pawl.yaml", configuration)
+            for command in [["config", "check"], ["serve", "--config"]] {
+                let run = try PawlProcess.run(command + [scratch.file("pawl.yaml")])
+                #expect(run.status == .exited(78) && run.stderr.contains(says), "\(command): \(run.stderr)")
+            }
+        }
         let wrong = try PawlProcess.run(check + [scratch.file("wrong.yaml")])
         #expect(wrong.status == .exited(78) && wrong.stderr.contains("has no `account`"))
         for words in [

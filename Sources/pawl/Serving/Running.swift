@@ -34,7 +34,8 @@ struct Running {
                 configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
         } catch {
             FileHandle.standardError.write(Data("pawl does not start: \(Assembly.message(of: error))\n".utf8))
-            throw ExitCode(ExitStatus.failed)
+            // A wrong mapping is a wrong configuration: it does not mend by another start.
+            throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
         }
         let service = GatewayService(assembled: assembled) { line in
             print(line)
