@@ -36,7 +36,8 @@ package struct HTTPExchange: Sendable {
     let environment: JSONEnvironment
     let connection: ConnectionID
     var stage = Stage.beginning
-    var mapping: Mapping
+    let settings: JSONEnvironment.Settings
+    var mapping: Mapping { settings.mapping }
     var policies: PolicySnapshot
     var head = RequestHead("", "")
     var match: RouteMatch?
@@ -62,7 +63,7 @@ package struct HTTPExchange: Sendable {
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment
         self.connection = connection
-        mapping = environment.mapping
+        settings = environment.settings
         policies = environment.policies.snapshot
     }
 

@@ -6,9 +6,12 @@ import Synchronization
 
 /// The surroundings of a JSON backend's sessions. Everything in it may be used from any thread.
 package final class JSONEnvironment: Sendable {
-    private struct Settings {
-        var mapping: Mapping
-        var texts: RemarkTexts
+    /// What a reload replaces. One object for all, because every exchange has one at hand and looks at little of it.
+    final class Settings: Sendable {
+        let mapping: Mapping
+        let texts: RemarkTexts
+
+        init(mapping: Mapping, texts: RemarkTexts) { (self.mapping, self.texts) = (mapping, texts) }
     }
 
     package let policies: PolicyTable
@@ -39,8 +42,9 @@ package final class JSONEnvironment: Sendable {
     }
 
     /// The mapping now; a reload may replace it.
-    package var mapping: Mapping { current.withLock { $0.mapping } }
-    package var texts: RemarkTexts { current.withLock { $0.texts } }
+    package var mapping: Mapping { settings.mapping }
+    package var texts: RemarkTexts { settings.texts }
+    var settings: Settings { current.withLock { $0 } }
 
     package func replace(_ mapping: Mapping, texts: RemarkTexts) {
         current.withLock { $0 = Settings(mapping: mapping, texts: texts) }

@@ -89,7 +89,7 @@ extension Mapping {
     }
 
     /// One kind of request.
-    package struct Route: Sendable, Equatable {
+    package final class Route: Sendable, Equatable {
         /// How a client that writes is answered.
         package enum Answer: Sendable, Equatable {
             /// It waits for the backend's answer.
@@ -99,23 +99,23 @@ extension Mapping {
         }
 
         /// The methods; any where there are none.
-        package var methods: [String]
-        package var path: PathPattern
-        package var query: [QueryCondition]
-        package var label: Mapping.Label
+        package let methods: [String]
+        package let path: PathPattern
+        package let query: [QueryCondition]
+        package let label: Mapping.Label
         /// What people write, in the request.
-        package var request: MessageShape?
+        package let request: MessageShape?
         /// What people wrote, in the answer.
-        package var response: [MessageShape]
+        package let response: [MessageShape]
         /// In the answer to a write: the backend's id of the message.
-        package var remoteID: JSONPath?
+        package let remoteID: JSONPath?
         /// The client's id of what it writes.
-        package var localID: ValueSource?
+        package let localID: ValueSource?
         /// The conversation, for control requests, which have no shape.
-        package var conversation: ValueSource?
+        package let conversation: ValueSource?
         /// Ids of other messages that the request names.
-        package var references: [ValueSource]
-        package var answer: Answer
+        package let references: [ValueSource]
+        package let answer: Answer
 
         package init(
             methods: [String], path: PathPattern, query: [QueryCondition] = [], label: Mapping.Label,
@@ -134,6 +134,15 @@ extension Mapping {
             self.conversation = conversation
             self.references = references
             self.answer = answer
+        }
+
+        package static func == (left: Route, right: Route) -> Bool {
+            left === right
+                || left.methods == right.methods && left.path == right.path && left.query == right.query
+                    && left.label == right.label && left.request == right.request && left.response == right.response
+                    && left.remoteID == right.remoteID && left.localID == right.localID
+                    && left.conversation == right.conversation && left.references == right.references
+                    && left.answer == right.answer
         }
     }
 }

@@ -147,8 +147,8 @@ import Testing
     }
 
     @Test func answeredAtOnceAndDeletedBeforeItIsSent() throws {
-        var mapping = Mapping.lab
-        mapping.routes[0].answer = .atOnce(status: 202, body: #"{"message_id":"{local_id}","id":"{client_id}"}"#)
+        let mapping = Mapping.lab(
+            answer: .atOnce(status: 202, body: #"{"message_id":"{local_id}","id":"{client_id}"}"#))
         let world = try JSONWorld(.hosted, mapping: mapping)
         world.queueIsOpen = false
         let sent = try #require(world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#))

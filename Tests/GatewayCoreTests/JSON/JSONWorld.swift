@@ -251,7 +251,10 @@ final class JSONBackend {
 
 extension Mapping {
     /// For ``JSONBackend``.
-    static let lab: Mapping = {
+    static let lab = lab()
+
+    /// The same with another answer to what is written.
+    static func lab(answer: Mapping.Route.Answer = .whenDone) -> Mapping {
         func path(_ text: String) -> JSONPath {
             guard let path = try? JSONPath(text) else { preconditionFailure("\(text) is no path") }
             return path
@@ -275,7 +278,7 @@ extension Mapping {
             routes: [
                 Route(
                     methods: ["POST"], path: pattern("/c/{conversation}"), label: .content, request: text,
-                    remoteID: path("message_id")),
+                    remoteID: path("message_id"), answer: answer),
                 Route(
                     methods: ["GET"], path: pattern("/c/{conversation}"), query: [QueryCondition("since", .present)],
                     label: .sync, response: [list]),
@@ -287,5 +290,5 @@ extension Mapping {
                 Route(methods: ["GET"], path: pattern("/me"), label: .passthrough),
                 Route(methods: ["GET"], path: pattern("/c/{conversation}/members"), label: .passthrough),
             ])
-    }()
+    }
 }
