@@ -26,6 +26,9 @@ package struct ControlAnswer: Equatable, Sendable {
         case noChallenge
         case notProven
         case notFound
+        case full
+        case unknownDevices([DeviceID])
+        case notStored
         case refused(String)
 
         /// RFC 9110 section 15.
@@ -37,8 +40,9 @@ package struct ControlAnswer: Equatable, Sendable {
             case .takesNoPart, .notProven: 403
             case .malformed: 400
             case .tooLong: 413
-            case .tooMany: 429
-            case .noChallenge, .refused: 409
+            case .tooMany, .full: 429
+            case .notStored: 503
+            case .noChallenge, .refused, .unknownDevices: 409
             }
         }
 
@@ -55,6 +59,9 @@ package struct ControlAnswer: Equatable, Sendable {
             case .noChallenge: "pawl_no_challenge"
             case .notProven: "pawl_not_proven"
             case .notFound: "pawl_not_found"
+            case .full: "pawl_full"
+            case .unknownDevices: "pawl_unknown_devices"
+            case .notStored: "pawl_not_stored"
             case .refused: "pawl_refused"
             }
         }
@@ -72,19 +79,28 @@ package struct ControlAnswer: Equatable, Sendable {
             case .noChallenge: "Ask for a challenge first. Each can be answered once, within two minutes."
             case .notProven: "Prove your device first: POST challenge, then PUT device."
             case .notFound: "There is nothing by this name."
+            case .full: "Too much waits already. Try again when it has been fetched or taken away."
+            case .unknownDevices: "Not sent: the devices named are not published. Ask for the bundles again."
+            case .notStored: "The gateway could not store it. Try again later."
             case .refused(let reason): "Not done: \(reason)."
             }
         }
     }
 
     init(_ fault: Fault) {
-        self.init([("error", .string(fault.code)), ("message", .string(fault.words))], status: fault.status)
+        var members: [(name: String, value: JSONFragment)] = [
+            ("error", .string(fault.code)), ("message", .string(fault.words)),
+        ]
+        if case .unknownDevices(let devices) = fault {
+            members.append(("devices", .array(devices.map { .string($0.name) })))
+        }
+        self.init(members, status: fault.status)
     }
 
     /// As an answer of HTTP.
     var response: (ResponseHead, ByteBuffer) {
         var head = ResponseHead(status, headers: ["Content-Type": "application/json", "Cache-Control": "no-store"])
-        if status == 429 || status == 502 { head.headers.add("Retry-After", "5") }
+        if [429, 502, 503].contains(status) { head.headers.add("Retry-After", "5") }
         return (head, ByteBuffer(bytes: body.bytes))
     }
 }

@@ -8,7 +8,7 @@ import NIOCore
 /// The machine of one call.
 struct ControlCall: Sendable {
     /// Ours: bytes of a call, Base64 and JSON included.
-    static let bodyLimit = ControlFrames.messageLimit * 3 / 2
+    static let bodyLimit = 512 << 10
 
     /// What is to be done next.
     enum Step: Sendable {
@@ -21,7 +21,7 @@ struct ControlCall: Sendable {
     let account: AccountID
     let credential: CredentialBook.Digest
     /// What the vault's answer bears.
-    private var number: UInt32 = 0
+    private(set) var number: UInt32 = 0
     private var route: ControlRoute?
 
     init(
@@ -32,15 +32,15 @@ struct ControlCall: Sendable {
     }
 
     /// The device that the caller has proven.
-    private var device: DeviceID? {
+    var device: DeviceID? {
         environment.devices.device(of: account, by: credential, in: environment.directory)
     }
 
     // MARK: The call
 
-    mutating func begin(_ method: String, _ path: Substring, _ body: ByteBuffer, _ now: Moment) -> Step {
+    mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment) -> Step {
         do throws(ControlAnswer.Fault) {
-            return try step(method, path, body, now)
+            return try step(method, target, body, now)
         } catch {
             if case .tooMany = error {} else { environment.tally.add(.badLines) }
             return .answer(ControlAnswer(error))
@@ -48,8 +48,10 @@ struct ControlCall: Sendable {
     }
 
     private mutating func step(
-        _ method: String, _ path: Substring, _ body: ByteBuffer, _ now: Moment
+        _ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment
     ) throws(ControlAnswer.Fault) -> Step {
+        let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        let (path, query) = (parts.first ?? "", RequestQuery(parts.count > 1 ? parts[1] : nil))
         guard environment.policies.snapshot.policy(of: account) > .off else { throw .takesNoPart }
         guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
@@ -80,6 +82,7 @@ struct ControlCall: Sendable {
             guard device != nil else { throw .notProven }
             guard case .list(let chain) = try Self.message(body) else { throw .malformed }
             return directory(.list(chain))
+        default: return try mail(route, query, body)
         }
     }
 
@@ -89,10 +92,8 @@ struct ControlCall: Sendable {
 
     /// The message of the control plane in `{"message":"BASE64"}`.
     private static func message(_ body: ByteBuffer) throws(ControlAnswer.Fault) -> DirectoryMessage {
-        guard let document = try? JSONDocument(body), !document.hasDuplicateNames,
-            let place = document.member("message", of: document.root), let text = try? document.utf8(place),
-            let bytes = Base64.decode(text.trimmedPadding), let message = try? DirectoryMessage(bytes)
-        else { throw .malformed }
+        let bytes = try ControlBody(body).bytes("message")
+        guard let message = try? DirectoryMessage(bytes) else { throw .malformed }
         return message
     }
 
@@ -112,6 +113,7 @@ struct ControlCall: Sendable {
             environment.devices.prove(device, of: account, by: credential)
             return ControlAnswer([("device", .string(device.name)), ("one_time", .integer(oneTime))])
         case (_, .directory(id: number, let message)): return answer(message)
+        case (_, .mail(id: number, let answer)): return ControlAnswer(answer)
         default: return nil
         }
     }
@@ -148,14 +150,5 @@ struct ControlCall: Sendable {
                     ("published", .boolean(entry?.published.contains(listed.id) ?? false)),
                 ])
             })
-    }
-}
-
-extension [UInt8] {
-    /// Base64 as most libraries write it, without the signs at its end.
-    fileprivate var trimmedPadding: ArraySlice<UInt8> {
-        var text = self[...]
-        while text.count > count - 2, text.last == UInt8(ascii: "=") { text.removeLast() }
-        return text
     }
 }

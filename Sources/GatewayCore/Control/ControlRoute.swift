@@ -17,6 +17,22 @@ package enum ControlRoute: Equatable, Sendable {
     case replenish
     /// `PUT list`: a later version of the account's own list, with a device more or one less.
     case list
+    /// `POST messages`: one message for one or many devices.
+    case post
+    /// `GET messages?after=N`: what waits for the device.
+    case fetch
+    /// `PUT messages/acknowledged`: what the device has.
+    case acknowledge
+    /// `POST receipts`.
+    case receipt
+    /// `POST blobs`.
+    case publishBlob
+    /// `GET blobs/{id}`.
+    case blob(String)
+    /// `DELETE blobs/{id}`.
+    case removeBlob(String)
+    /// `POST registrations`: a device asks to be taken into the account's list.
+    case register
 
     package static let prefix = "/_pawl/"
     private static let version = "v1"
@@ -36,6 +52,14 @@ package enum ControlRoute: Equatable, Sendable {
         case ("PUT", 1, "device", _): self = .publish
         case ("PUT", 1, "keys", _): self = .replenish
         case ("PUT", 1, "list", _): self = .list
+        case ("POST", 1, "messages", _): self = .post
+        case ("GET", 1, "messages", _): self = .fetch
+        case ("PUT", 2, "messages", "acknowledged"): self = .acknowledge
+        case ("POST", 1, "receipts", _): self = .receipt
+        case ("POST", 1, "registrations", _): self = .register
+        case ("POST", 1, "blobs", _): self = .publishBlob
+        case ("GET", 2, "blobs", let id?): self = .blob(id)
+        case ("DELETE", 2, "blobs", let id?): self = .removeBlob(id)
         case ("GET", 3, "accounts", "devices"):
             guard let account = Self.account(call[1]) else { return nil }
             self = .devices(account)
@@ -46,7 +70,7 @@ package enum ControlRoute: Equatable, Sendable {
         }
     }
 
-    private static func account(_ name: String) -> AccountID? {
+    static func account(_ name: String) -> AccountID? {
         FoundMessage.isUsable(name) ? .services(name) : nil
     }
 }

@@ -61,7 +61,7 @@ struct InBandCalls: Sendable {
     func isFor(_ reply: VaultReply) -> Bool {
         guard current != nil else { return false }
         switch reply {
-        case .directory, .proven: return true
+        case .directory, .proven, .mail: return true
         default: return false
         }
     }

@@ -46,7 +46,7 @@ extension HTTPExchange {
         guard let account, let credential else { return }
         var call = ControlCall(
             environment: environment, connection: connection, account: account, credential: credential.digest)
-        switch call.begin(head.method, head.path, body, now) {
+        switch call.begin(head.method, head.target[...], body, now) {
         case .answer(let answer): answerCall(answer, &actions)
         case .submit(let job):
             stage = .call

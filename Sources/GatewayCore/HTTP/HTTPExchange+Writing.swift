@@ -109,7 +109,9 @@ extension HTTPExchange {
         guard let outgoing, let account else { return true }
         switch environment.envelope(in: outgoing.found, of: account) {
         case .none: return true
-        case .own: isOwnEnvelope = true
+        case .own(let device):
+            isOwnEnvelope = true
+            environment.devices.noteEnvelope(of: device)
         case .foreign where policies.policy(of: account) >= .hosted:
             environment.tally.add(.openWrongSource)
             refuse(.otherDevice, &actions)

@@ -156,7 +156,10 @@ package struct WebSocketSession: Sendable {
             return refuse(ticket, .otherDevice, &actions)
         }
         var isOwnEnvelope = false
-        if case .own = envelope { isOwnEnvelope = true }
+        if case .own(let device) = envelope {
+            isOwnEnvelope = true
+            environment.devices.noteEnvelope(of: device)
+        }
         sending[ticket] = Sending(
             outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope)
         if !outgoing.recipients.isEmpty {

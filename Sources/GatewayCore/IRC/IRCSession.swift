@@ -181,6 +181,7 @@ package final class IRCSession {
         case .recall: recall(out)
         case .directory(let number, let message): directoryAnswer(number, message, now, out)
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
+        case .mail: break
         case .ask(let message): ask(message, out)
         case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)
         case .rooms(let answer): answer(roomReports())

@@ -1,7 +1,7 @@
 // Which credential has proven which device, and what the next proof has to be made over. In memory: whoever starts again
 // proves again.
 
-import Envelope
+package import Envelope
 import Synchronization
 
 /// What clients of a JSON backend have shown of their own devices. A request has no connection that could be proven, so
@@ -20,6 +20,8 @@ package final class DeviceBook: Sendable {
     private struct State {
         var challenges: [CredentialBook.Digest: (nonce: [UInt8], until: Int64)] = [:]
         var proven: [CredentialBook.Digest: (account: AccountID, device: DeviceID)] = [:]
+        /// Devices whose envelopes were seen.
+        var sealers: Set<DeviceID> = []
         var calls: [AccountID: (count: Int, since: Int64)] = [:]
     }
 
@@ -58,6 +60,18 @@ package final class DeviceBook: Sendable {
             let entry = directory[account], !entry.isBlocked, entry.published.contains(proven.device)
         else { return nil }
         return proven.device
+    }
+
+    /// An envelope of a published device has come from its account.
+    func noteEnvelope(of device: DeviceID) {
+        state.withLock { state in
+            if state.sealers.count < Self.provenLimit { state.sealers.insert(device) }
+        }
+    }
+
+    /// Devices that a credential has proven since this process began, and those whose envelopes it has seen.
+    package var seen: (proven: Set<DeviceID>, sealing: Set<DeviceID>) {
+        state.withLock { (Set($0.proven.values.map(\.device)), $0.sealers) }
     }
 
     func mayCall(_ account: AccountID, now: Int64) -> Bool {

@@ -16,6 +16,11 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case directoryDevice = 6
     /// What an operator holds back, named by ``RequestScope/name``; the value is the time, in decimal digits.
     case hold = 7
+    /// Up to which number a device has its letters; see ``Mailroom``.
+    case mailbox = 8
+    case letter = 9
+    case parcel = 10
+    case blob = 11
 }
 
 /// A small row with a name.

@@ -18,6 +18,7 @@ package struct VaultBatch: Sendable {
         /// Peers that have changed, and prekeys that were used.
         var peers: Set<AccountID> = []
         var touchesDevices = false
+        var touchesMail = false
         /// Accounts whose published devices have changed.
         var published: Set<AccountID> = []
         /// The folded nick that somebody known has been seen under.
@@ -129,6 +130,10 @@ package struct Vault<Random: RandomSource> {
     var devices: DeviceKeeper?
     /// The public keys of people's own devices; nothing in a sidecar.
     var directory: Directory?
+    /// Letters and blobs of their devices.
+    var mailroom: Mailroom?
+    /// When the next look at what has waited for too long is due, in monotonic nanoseconds.
+    var prunesMailAt: Int64 = 0
     /// What connections see of it.
     let directoryTable: DirectoryTable
     /// Sessions that the present job has replaced, in case it fails.
@@ -172,6 +177,7 @@ package struct Vault<Random: RandomSource> {
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
         if directory != nil { try openDirectory(&changes) }
+        if directory != nil { mailroom = try Mailroom(store: store) }
         if peers != nil { try holdOwnDevice(sealer, now, &changes) }
         for room in contents.devices.map(\.account) where room.roomName != nil {
             for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
@@ -245,6 +251,7 @@ package struct Vault<Random: RandomSource> {
             case .revoke(let device): revoke(device, &changes, &step)
             case .challenge(let connection): challenge(connection, &step)
             case .directory(let job): directory(job, now, &changes, &batch, &step)
+            case .mail(let job): mail(job, now, &changes, &step)
             case .protect(let conversation, let names): protect(conversation, names, now, &changes, &step)
             case .publish(let connection, let nonce, let account):
                 publish(connection, nonce, account, now, &changes, &step)
@@ -255,6 +262,7 @@ package struct Vault<Random: RandomSource> {
             case .tick:
                 openedMessages.expire(now: now.monotonic)
                 pruneKeys(now, &changes)
+                pruneMail(now, &changes, &step)
                 for (connection, reply) in expire(now, &changes, &step) {
                     batch.steps.append(.init(reply: (connection, reply)))
                     stepGroups.append([])
@@ -352,6 +360,7 @@ package struct Vault<Random: RandomSource> {
         for account in step.madeDevices { keeper.drop(device: account) }
         if let latched = step.latched { conversations.remove(latched.conversation) }
         if !step.published.isEmpty { directory = (try? Directory(store: store)) ?? directory }
+        if step.touchesMail { mailroom = (try? Mailroom(store: store)) ?? mailroom }
         if step.touchesDevices {
             let store = store
             devices?.reload(store)

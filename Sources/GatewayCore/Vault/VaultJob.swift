@@ -161,6 +161,8 @@ package enum VaultJob: Sendable {
     /// A connection that may become a capable one is to prove its device.
     case challenge(ConnectionID)
     case directory(DirectoryJob)
+    /// Letters and blobs of people's own devices.
+    case mail(MailJob)
     /// A message came end to end between two accounts, or went: the conversation stays so.
     case protect(ConversationID, names: (first: String, second: String))
     /// The keys of the own device for a directory, as proof for an account.
@@ -330,6 +332,7 @@ package enum VaultReply: Sendable {
     case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
+    case mail(id: UInt32, MailAnswer)
     /// Something to ask of the directory of the gateway in front.
     case ask(DirectoryMessage)
     /// Sessions have been begun with devices that a directory named; each is to be told. Nothing where they were not.

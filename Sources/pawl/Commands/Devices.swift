@@ -27,12 +27,15 @@ struct DevicesCommand: AsyncParsableCommand {
             /// `published`, `listed` by the account without keys here, or `blocked`.
             var state: String
             var connected: Bool
+            /// In front of a JSON backend: an envelope of it has come since the gateway began.
+            var sealing: Bool
             var oneTimePrekeys: Int
             var provenAt: String
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let present = Set(gateway.environment.roster.entries.compactMap(\.device))
+            let seen = gateway.json?.environment.devices.seen
+            let present = Set(gateway.environment.roster.entries.compactMap(\.device)).union(seen?.proven ?? [])
             let rows = try gateway.directory().all.filter {
                 account == nil || $0.account == gateway.account(named: account ?? "")
             }
@@ -42,7 +45,9 @@ struct DevicesCommand: AsyncParsableCommand {
                         account: gateway.displayName(known), device: SidecarStatus.name(listed),
                         state: entry.isBlocked
                             ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
-                        connected: present.contains(listed.id), oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
+                        connected: present.contains(listed.id),
+                        sealing: seen?.sealing.contains(listed.id) ?? false,
+                        oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
                         provenAt: Table.time(entry.provenAt))
                 }
             }

@@ -40,18 +40,24 @@ struct Users: AdminCommand {
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let evidence = try gateway.store.evidence(limit: 100_000)
         let devices = Set(try gateway.store.load().devices.map(\.account.text))
-        let capable = Set((gateway.environment.directory?.all ?? []).map(\.account.text))
+        let capable = gateway.capableAccounts
+        let sealing = gateway.json?.environment.devices.seen.sealing ?? []
+        let verified = Set(
+            (gateway.environment.directory?.all ?? []).filter { !sealing.isDisjoint(with: $0.entry.published) }
+                .map(\.account.text))
         let present = gateway.environment.roster.entries
         let snapshot = gateway.environment.policies.snapshot
         let rows = Dictionary(grouping: evidence, by: \.name).map { name, rows in
-            let verified = rows.contains(where: \.verified)
+            let isAccount = rows.contains(where: \.verified)
             let account = AccountID.services(name)
             return Row(
-                name: name, verified: verified,
-                capability: capable.contains(name) ? "capable" : rows.contains(where: \.asked) ? "asked" : "legacy",
+                name: name, verified: isAccount,
+                capability: verified.contains(name)
+                    ? "verified"
+                    : capable.contains(name) ? "capable" : rows.contains(where: \.asked) ? "asked" : "legacy",
                 custody: capable.contains(name) ? "device" : devices.contains(name) ? "gateway" : "none",
-                policy: snapshot.policy(of: verified ? account : nil).name,
-                connected: present.contains { $0.account == account || (!verified && $0.nick.lowercased() == name) },
+                policy: snapshot.policy(of: isAccount ? account : nil).name,
+                connected: present.contains { $0.account == account || (!isAccount && $0.nick.lowercased() == name) },
                 firstSeen: Table.time(rows.map(\.firstSeen).min() ?? 0),
                 lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0),
                 software: Set(rows.map(\.software)).subtracting([""]).sorted())
@@ -79,22 +85,28 @@ struct Clients: AdminCommand {
         var software: String
         var people: Int
         var askedForCapability: Int
+        /// Those of them with a published device.
+        var capable: Int
         var lastSeen: String
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        let capable = gateway.capableAccounts
         let rows = Dictionary(grouping: try gateway.store.evidence(limit: 100_000), by: \.software)
             .map { software, rows in
                 Row(
                     software: software.isEmpty ? "(not known)" : software, people: Set(rows.map(\.name)).count,
                     askedForCapability: Set(rows.filter(\.asked).map(\.name)).count,
+                    capable: Set(rows.filter(\.asked).map(\.name)).intersection(capable).count,
                     lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0))
             }.sorted { ($1.people, $0.software) < ($0.people, $1.software) }
         if common.json { return try .json(rows) }
         return .text(
             Table.text(
-                ["SOFTWARE", "PEOPLE", "ASKED FOR ENCRYPTION", "LAST SEEN"],
-                rows.map { [$0.software, "\($0.people)", "\($0.askedForCapability)", $0.lastSeen] }))
+                ["SOFTWARE", "PEOPLE", "ASKED FOR ENCRYPTION", "CAPABLE", "LAST SEEN"],
+                rows.map {
+                    [$0.software, "\($0.people)", "\($0.askedForCapability)", "\($0.capable)", $0.lastSeen]
+                }))
     }
 }
 
@@ -119,5 +131,12 @@ struct Audit: AdminCommand {
         if common.json { return try .json(rows) }
         return .text(
             Table.text(["TIME", "WHO", "WHAT", "DETAIL"], rows.map { [$0.at, $0.actor, $0.action, $0.detail] }))
+    }
+}
+
+extension Gateway {
+    /// Accounts with published devices.
+    fileprivate var capableAccounts: Set<String> {
+        Set((environment.directory?.all ?? []).filter { !$0.entry.published.isEmpty }.map(\.account.text))
     }
 }

@@ -1,3 +1,4 @@
+import CapableApp
 import Envelope
 import Foundation
 import GatewayCore
@@ -19,10 +20,10 @@ import Testing
         var held: [VaultReply] = []
         var holdsVault = false
 
-        init(_ world: JSONWorld, _ name: String) {
+        init(_ world: JSONWorld, _ name: String, token: String? = nil) {
             self.world = world
             self.name = name
-            let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer t-\(name)"])
+            let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer \(token ?? "t-\(name)")"])
             session = WebSocketSession(
                 environment: world.environment, connection: ConnectionID(9), account: .services(name),
                 credential: Credential(of: head, at: [.header("Authorization")]), host: "chat.example")
@@ -158,5 +159,69 @@ import Testing
         alice.holdsVault = true
         for _ in 0...WebSocketSession.waitingLimit { alice.say(sent("x")) }
         #expect(alice.closed == 1008)
+    }
+
+    // MARK: Clients that can encrypt
+
+    private func call(_ socket: Socket, _ method: String, _ path: String, _ message: [UInt8]? = nil) -> JSONWorld.Answer
+    {
+        let body = message.map { #","body":{"message":"\#(JSONWorld.base64($0))"}"# } ?? ""
+        socket.say(#"{"pawl":{"id":7,"method":"\#(method)","path":"/_pawl/v1/\#(path)"\#(body)}}"#)
+        return JSONWorld.Answer(status: 0, text: socket.toClient.last ?? "")
+    }
+
+    @Test func callsAndEnvelopesInBand() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let (alice, bob) = (Socket(world, "alice"), Socket(world, "bob"))
+        let (first, second) = (AppDevice("alice", id: 1), AppDevice("bob", id: 2))
+        for (socket, device) in [(alice, first), (bob, second)] {
+            let challenge = call(socket, "POST", "challenge").bytes("pawl.body.challenge")
+            #expect(call(socket, "PUT", "device", device.publication(over: challenge))["pawl.status"] == "200")
+            #expect(call(socket, "GET", "me")["pawl.body.device"] == device.name)
+        }
+        try first.begin(call(alice, "POST", "accounts/bob/bundles").bytes("pawl.body.message"))
+        #expect(call(alice, "GET", "nothing")["pawl.body.error"] == "pawl_unknown_call")
+        #expect(alice.toBackend.isEmpty && bob.toBackend.isEmpty, "no call reaches the backend")
+        let envelope = try first.seal("the canary sings", in: "pair")
+        let frame =
+            #"{"type":"send","room":"pair","id":"7","text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#
+        alice.say(frame)
+        #expect(alice.toBackend == [frame])
+        bob.hear(relayed(frame, from: "alice"))
+        #expect(bob.toClient.last == relayed(frame, from: "alice"))
+        #expect(world.latch("pair") == .device)
+        // Another client of bob's, whose login has proven nothing, reads words.
+        let phone = Socket(world, "bob", token: "t-bob-phone")
+        phone.hear(relayed(frame, from: "alice"))
+        #expect(phone.toClient.last?.contains("can encrypt") == true)
+        alice.say(sent("the canary sings", room: "pair"))
+        #expect(alice.toClient.last?.contains("pawl_unsealed") == true)
+        #expect(alice.toBackend.count == 1)
+    }
+
+    @Test(arguments: [
+        #"{"pawl":{"id":7,"status":200,"body":{"message":"AAAA"}}}"#,
+        #"{"a":"                                                                                ","pawl":{}}"#,
+        #"{"\u0070awl":{"id":7}}"#,
+        #"{"pawl":{"id":7"#,
+    ]) func theBackendCannotAnswerCalls(_ forged: String) throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        _ = call(alice, "GET", "me")
+        alice.hear(forged)
+        #expect(alice.toClient.count == 1)
+        #expect(world.environment.tally[.unknownFromBackend] == 1)
+    }
+
+    @Test func callsAreAnsweredInOrderAndBounded() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        let alice = Socket(world, "alice")
+        alice.holdsVault = true
+        for id in 0..<40 { alice.say(#"{"pawl":{"id":\#(id),"method":"POST","path":"/_pawl/v1/challenge"}}"#) }
+        #expect(alice.toClient.count == 7, "one is under way, 32 wait")
+        alice.toClient = []
+        while !alice.held.isEmpty { alice.release() }
+        let ids = alice.toClient.compactMap { JSONWorld.Answer(status: 0, text: $0)["pawl.id"] }
+        #expect(ids == (0..<33).map(String.init))
     }
 }

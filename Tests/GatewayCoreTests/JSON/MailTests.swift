@@ -1,0 +1,191 @@
+import CapableApp
+import Envelope
+import Foundation
+import GatewayCore
+import Testing
+
+/// Letters, receipts, multi-recipient messages and blobs of capable clients.
+@Suite struct MailTests {
+    private let world: JSONWorld
+    private let alice: AppDevice
+    private let bob: AppDevice
+
+    init() throws {
+        world = try JSONWorld(.hosted)
+        alice = world.device("alice", id: 1)
+        bob = world.device("bob", id: 2)
+    }
+
+    private func call(_ method: String, _ path: String, as name: String, _ json: String = "") -> JSONWorld.Answer {
+        world.send(method, "/_pawl/v1/" + path, as: "t-\(name)", json) ?? .init(status: 0, text: "")
+    }
+
+    private func post(
+        _ id: String, _ text: String = "sealed", to device: AppDevice, as name: String = "alice", body: String? = nil
+    ) -> JSONWorld.Answer {
+        let message = JSONWorld.base64(Array(text.utf8))
+        let common = body.map { #","body":"\#(JSONWorld.base64(Array($0.utf8)))""# } ?? ""
+        return call(
+            "POST", "messages", as: name,
+            #"{"id":"\#(id)","recipients":[{"account":"\#(device.account)","device":"\#(device.name)","message":"\#(message)"}]\#(common)}"#
+        )
+    }
+
+    private func texts(_ answer: JSONWorld.Answer) -> [String] {
+        (0..<60).compactMap { answer["messages[\($0)].message"] == nil ? nil : answer.bytes("messages[\($0)].message") }
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    @Test func lettersWaitInOrderUntilTheDeviceHasThem() throws {
+        for number in 1...60 { #expect(post("m\(number)", "text \(number)", to: bob).status == 200) }
+        #expect(post("m60", "text 60", to: bob).status == 200, "a repeated call does nothing")
+        let first = call("GET", "messages", as: "bob")
+        #expect(texts(first) == (1...50).map { "text \($0)" })
+        #expect(first["more"] == "true")
+        #expect(first["messages[0].from"] == "alice" && first["messages[0].device"] == alice.name)
+        #expect(first["messages[0].id"] == "m1" && first["messages[0].kind"] == "message")
+        #expect(texts(call("GET", "messages?after=50", as: "bob")) == (51...60).map { "text \($0)" })
+        #expect(call("PUT", "messages/acknowledged", as: "bob", #"{"through":58}"#).status == 200)
+        #expect(texts(call("GET", "messages", as: "bob")) == ["text 59", "text 60"])
+        #expect(call("GET", "messages", as: "alice")["more"] == "false")
+        // Numbers go on, also when nothing has been left.
+        _ = call("PUT", "messages/acknowledged", as: "bob", #"{"through":60}"#)
+        let again = try JSONWorld(.hosted, store: world.store)
+        _ = again.call("PUT", "device", as: "t-bob", bob.publication(over: again.challenge("t-bob")))
+        _ = again.call("PUT", "device", as: "t-alice", alice.publication(over: again.challenge("t-alice")))
+        #expect(
+            again.send(
+                "POST", "/_pawl/v1/messages", as: "t-alice",
+                #"{"id":"n","recipients":[{"account":"bob","device":"\#(bob.name)","message":"AAAA"}]}"#)?.status == 200
+        )
+        #expect(again.call("GET", "messages", as: "t-bob")["messages[0].sequence"] == "61")
+    }
+
+    @Test func whatIsAcknowledgedIsCommitted() throws {
+        #expect(post("m1", "kept", to: bob, body: "common").status == 200)
+        let blob = call("POST", "blobs", as: "alice", #"{"blob":"AAAA"}"#)["id"] ?? ""
+        let again = try JSONWorld(.hosted, store: world.store)
+        _ = again.call("PUT", "device", as: "t-bob", bob.publication(over: again.challenge("t-bob")))
+        let read = again.call("GET", "messages", as: "t-bob")
+        #expect(texts(read) == ["kept"])
+        #expect(read.bytes("messages[0].body") == Array("common".utf8))
+        #expect(again.call("GET", "blobs/\(blob)", as: "t-bob").bytes("blob") == [0, 0, 0])
+    }
+
+    @Test func oneBodyForManyDevices() throws {
+        let carol = world.device("carol", id: 3)
+        let entries = [bob, carol].map {
+            #"{"account":"\#($0.account)","device":"\#($0.name)","message":"\#(JSONWorld.base64([UInt8($0.id)]))"}"#
+        }.joined(separator: ",")
+        let body = JSONWorld.base64([9, 9, 9])
+        #expect(
+            call("POST", "messages", as: "alice", #"{"id":"x","recipients":[\#(entries)],"body":"\#(body)"}"#)[
+                "accepted"]
+                == "2")
+        #expect(try world.store.records(.parcel).count == 1, "the body lies in the store once")
+        for (device, key) in [(bob, UInt8(2)), (carol, 3)] {
+            let read = call("GET", "messages", as: device.account)
+            #expect(read.bytes("messages[0].message") == [key] && read.bytes("messages[0].body") == [9, 9, 9])
+            _ = call("PUT", "messages/acknowledged", as: device.account, #"{"through":1}"#)
+        }
+        #expect(try world.store.records(.parcel).isEmpty && world.store.records(.letter).isEmpty)
+    }
+
+    @Test func receiptsReachAllDevices() throws {
+        #expect(call("POST", "receipts", as: "bob", #"{"to":"alice","id":"m1","kind":"read"}"#)["accepted"] == "1")
+        #expect(call("POST", "receipts", as: "bob", #"{"to":"alice","id":"m1","kind":"read"}"#).status == 200)
+        #expect(call("POST", "receipts", as: "bob", #"{"to":"alice","id":"m1","kind":"received"}"#).status == 200)
+        #expect(call("POST", "receipts", as: "bob", #"{"to":"alice","id":"m1","kind":"message"}"#).status == 400)
+        #expect(call("POST", "receipts", as: "bob", #"{"to":"carol","id":"m1","kind":"read"}"#).status == 404)
+        let read = call("GET", "messages", as: "alice")
+        #expect(read["messages[0].kind"] == "read" && read["messages[1].kind"] == "received")
+        #expect(read["messages[0].id"] == "m1" && read["messages[2].kind"] == nil)
+    }
+
+    @Test func blobsAreReadByWhoeverHasTheirIDAndRemovedByTheirOwner() throws {
+        let made = call("POST", "blobs", as: "alice", #"{"blob":"\#(JSONWorld.base64([1, 2, 3]))"}"#)
+        let id = try #require(made["id"])
+        #expect(id.count == 32)
+        #expect(call("GET", "blobs/\(id)", as: "bob").bytes("blob") == [1, 2, 3])
+        #expect(call("DELETE", "blobs/\(id)", as: "bob").status == 404, "somebody else's")
+        #expect(call("GET", "blobs/0", as: "bob").status == 404)
+        #expect(call("DELETE", "blobs/\(id)", as: "alice").status == 200)
+        #expect(call("GET", "blobs/\(id)", as: "bob").status == 404)
+        let large = JSONWorld.base64([UInt8](repeating: 7, count: (256 << 10) + 1))
+        #expect(call("POST", "blobs", as: "alice", #"{"blob":"\#(large)"}"#).status == 413)
+        var last = 200
+        for _ in 0..<80 where last == 200 { last = call("POST", "blobs", as: "alice", #"{"blob":"AAAA"}"#).status }
+        #expect(last == 429)
+        #expect(try world.store.records(.blob).count == 64)
+        #expect(call("POST", "blobs", as: "bob", #"{"blob":"AAAA"}"#).status == 200, "others are not concerned")
+    }
+
+    /// A device that its account's others have not adopted is mute: it may ask to be taken in, and nothing else.
+    @Test func unadoptedDevicesAreMute() throws {
+        world.backend.tokens["t-bob-tablet"] = "bob"
+        _ = post("m1", to: bob)
+        for (method, path, json) in [
+            ("GET", "messages", ""), ("PUT", "messages/acknowledged", #"{"through":9}"#),
+            ("POST", "receipts", #"{"to":"alice","id":"m1","kind":"read"}"#), ("POST", "blobs", #"{"blob":"AAAA"}"#),
+            ("GET", "blobs/0", ""), ("POST", "accounts/alice/bundles", ""),
+        ] {
+            #expect(call(method, path, as: "bob-tablet", json)["error"] == "pawl_not_proven", "\(path)")
+        }
+        let tablet = AppDevice("bob", id: 4)
+        #expect(post("m2", to: tablet)["error"] == "pawl_unknown_devices")
+        #expect(post("m2", to: tablet)["devices[0]"] == tablet.name)
+        #expect(call("POST", "registrations", as: "bob-tablet", #"{"registration":"AAAA"}"#)["accepted"] == "1")
+        #expect(call("GET", "messages", as: "bob")["messages[1].kind"] == "registration")
+        for _ in 0..<3 { _ = call("POST", "registrations", as: "bob-tablet", #"{"registration":"AAAA"}"#) }
+        #expect(call("POST", "registrations", as: "bob-tablet", #"{"registration":"AAAA"}"#)["error"] == "pawl_full")
+        #expect(call("POST", "registrations", as: "eve", #"{"registration":"AAAA"}"#).status == 404)
+    }
+
+    @Test func nobodyFillsABoxAlone() throws {
+        let carol = world.device("carol", id: 3)
+        var count = 0
+        while post("m\(count)", to: bob).status == 200, count < 400 {
+            count += 1
+            world.now.monotonic += 1_000_000_000
+        }
+        #expect(count == 250)
+        #expect(post("c1", to: bob, as: "carol").status == 200)
+        #expect(post("m1", to: carol).status == 200)
+        // A name of an account that is not the device's is no way in.
+        #expect(
+            call(
+                "POST", "messages", as: "alice",
+                #"{"id":"z","recipients":[{"account":"carol","device":"\#(bob.name)","message":"AAAA"}]}"#)["error"]
+                == "pawl_unknown_devices")
+    }
+
+    @Test func whatNobodyFetchesGoes() throws {
+        _ = post("m1", to: bob, body: "x")
+        _ = world.perform(.tick)
+        #expect(try world.store.records(.letter).count == 1)
+        world.now.wall += 31 * 86_400_000
+        world.now.monotonic += 61_000_000_000
+        _ = world.perform(.tick)
+        #expect(try world.store.records(.letter).isEmpty && world.store.records(.parcel).isEmpty)
+        _ = post("m2", to: bob)
+        #expect(call("GET", "messages", as: "bob")["messages[0].sequence"] == "2")
+        // With the device goes what waits for it.
+        _ = world.perform(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(0), id: 0, account: .services("bob"),
+                    request: .remove(.services("bob"), nil))))
+        world.now.monotonic += 61_000_000_000
+        _ = world.perform(.tick)
+        #expect(try world.store.records(.letter).isEmpty && world.store.records(.mailbox).isEmpty)
+    }
+
+    @Test(arguments: [
+        #"{"id":"x","recipients":[]}"#, #"{"recipients":[{}]}"#, #"[]"#, #"{"id":"x","id":"y"}"#, #"{"id":"x"}"#, "",
+        #"{"id":"x","recipients":[{"account":"bob","device":"zz","message":"AAAA"}]}"#,
+        #"{"id":"x","recipients":[{"account":"bob","device":"2","message":"A"}]}"#,
+    ]) func malformedCallsChangeNothing(_ json: String) throws {
+        #expect(call("POST", "messages", as: "alice", json).status == 400)
+        #expect(try world.store.records(.letter).isEmpty)
+    }
+}
