@@ -119,9 +119,8 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "JSONCodec", "RequestQueue",
-                "RequestQueueClient", "SQLiteQueue", "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser,
-                grdbSQLite,
+                "DoubleRatchet", "Envelope", "GatewayCore", "RequestQueue", "RequestQueueClient", "SQLiteQueue",
+                "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.

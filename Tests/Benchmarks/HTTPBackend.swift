@@ -2,23 +2,25 @@ import ArgumentParser
 import NIOCore
 import NIOPosix
 
-/// A chat backend that costs little: every request has the same answer, and every WebSocket frame comes back.
+/// A chat backend that costs little: as much of the API of config/mappings/generic.yaml as the load uses. Everybody is who the
+/// token says, a conversation is one of three, and frames come back to their sender as messages.
 struct HTTPBackend: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "http-backend", abstract: "Answers HTTP requests, and echoes WebSocket frames.")
+        commandName: "http-backend", abstract: "A small chat over HTTP and WebSocket, in memory, for one loop.")
 
     @Option(help: "The port to listen on, on 127.0.0.1.") var port: Int
 
     func run() throws {
         try DescriptorLimit.raise()
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let server = try ServerBootstrap(group: group)
+        let loop = MultiThreadedEventLoopGroup(numberOfThreads: 1).next()
+        let messages = try loop.submit { NIOLoopBound(BackendMessages(), eventLoop: loop) }.wait()
+        let server = try ServerBootstrap(group: loop)
             .serverChannelOption(.backlog, value: 4096)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(HTTPBackendConnection())
+                    try channel.pipeline.syncOperations.addHandler(HTTPBackendConnection(messages.value))
                 }
             }
             .bind(host: "127.0.0.1", port: self.port).wait()
@@ -28,24 +30,54 @@ struct HTTPBackend: ParsableCommand {
     }
 }
 
-/// Requests come without bodies, and frames in the one size that ``WebLoad`` sends.
+/// What was written. Belongs to the one loop.
+private final class BackendMessages {
+    static let page = 20
+
+    private var conversations: [Substring: [String]] = [:]
+    private var lastNumber = 0
+
+    /// An id for a message.
+    func next() -> String {
+        self.lastNumber += 1
+        return "m\(self.lastNumber)"
+    }
+
+    /// Keeps a message, and only the newest of a conversation.
+    func add(_ body: String, to conversation: Substring, from sender: Substring) -> String {
+        let id = self.next()
+        var kept = self.conversations[conversation] ?? []
+        if kept.count == Self.page { kept.removeFirst() }
+        kept.append(
+            "{\"message_id\":\"\(id)\",\"conversation\":\"\(conversation)\",\"sender\":\"\(sender)\","
+                + Substring(body.utf8.dropFirst()))
+        self.conversations[conversation] = kept
+        return id
+    }
+
+    func read(_ conversation: Substring) -> String {
+        "{\"messages\":[" + (self.conversations[conversation] ?? []).joined(separator: ",") + "]}"
+    }
+}
+
 private final class HTTPBackendConnection: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    private static let answer: ByteBuffer = {
-        var head = "HTTP/1.1 200 OK\r\nServer: bench\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
-        head += "Content-Type: application/json\r\nContent-Length: \(WebLoad.answerSize)\r\n"
-        head += "Cache-Control: no-cache\r\nAccess-Control-Allow-Origin: *\r\n\r\n"
-        return ByteBuffer(string: head + String(repeating: "a", count: WebLoad.answerSize))
-    }()
-    private static let upgrade = ByteBuffer(
-        string: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            + "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+    /// The answer to requests that have nothing to do with text.
+    private static let profile =
+        "{\"about\":\"" + String(repeating: "a", count: WebLoad.answerSize - 12) + "\"}"
 
+    private static let sending = "{\"type\":\"send\""
+
+    private let messages: BackendMessages
     private var unread = ByteBuffer()
     private var outbound = ByteBuffer()
     private var isWebSocket = false
+    /// Who opened the WebSocket.
+    private var sender: Substring = ""
+
+    init(_ messages: BackendMessages) { self.messages = messages }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = Self.unwrapInboundIn(data)
@@ -61,36 +93,57 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 
     private func answer() -> Bool {
+<<<<<<< ours
         guard let length = self.unread.lengthOfHead else { return false }
         let head = self.unread.readSlice(length: length)
         self.isWebSocket = head.map { String(buffer: $0).lowercased().contains("upgrade: websocket") } ?? false
         self.outbound.writeImmutableBuffer(self.isWebSocket ? Self.upgrade : Self.answer)
-        return true
-    }
-
-    /// The payload goes back as it came, still masked: nobody looks at it.
-    private func echo() -> Bool {
-        guard self.unread.readableBytes >= 6 + WebLoad.frameSize else { return false }
-        self.unread.moveReaderIndex(forwardBy: 6)
-        guard var payload = self.unread.readSlice(length: WebLoad.frameSize) else { return false }
-        self.outbound.writeMultipleIntegers(UInt8(0x82), UInt8(WebLoad.frameSize))
-        self.outbound.writeBuffer(&payload)
-        return true
-    }
-}
-
-extension ByteBuffer {
-    /// Bytes up to and with the first empty line.
-    var lengthOfHead: Int? {
-        self.withUnsafeReadableBytes { bytes in
-            var index = 3
-            while index < bytes.count {
-                if bytes[index] == 10, bytes[index - 1] == 13, bytes[index - 2] == 10, bytes[index - 3] == 13 {
-                    return index + 1
-                }
-                index += 1
-            }
-            return nil
+=======
+        guard let request = WebMessage(&self.unread) else { return false }
+        let words = request.words
+        guard words.count == 3 else { return false }
+        let path = words[1].utf8.split(separator: 47).map { Substring($0) }
+        let person = request.field("authorization")?.dropFirst("Bearer ".utf8.count) ?? ""
+        switch (words[0], path.first, path.count) {
+        case ("GET", "socket", 1):
+            (self.isWebSocket, self.sender) = (true, person)
+            self.outbound.writeString(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    + "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+        case ("GET", "me", 1): self.write("{\"id\":\"\(person)\"}")
+        case ("GET", "users", 2): self.write(Self.profile)
+        case ("GET", "conversations", 2): self.write(Self.conversation(path[1]))
+        case ("GET", "conversations", 3): self.write(self.messages.read(path[1]))
+        case ("POST", "conversations", 3):
+            self.write("{\"message_id\":\"\(self.messages.add(request.body, to: path[1], from: person))\"}")
+        default: self.write("{}", status: "404 Not Found")
         }
+>>>>>>> theirs
+        return true
+    }
+
+    /// Conversation c7 has its owner, a7, and two others in it.
+    private static func conversation(_ name: Substring) -> String {
+        let number = Int(name.dropFirst()) ?? 0
+        let members = (0..<3).map { "\"a\((number + $0) % WebLoad.people)\"" }.joined(separator: ",")
+        return "{\"id\":\"\(name)\",\"members\":[\(members)]}"
+    }
+
+    private func write(_ body: String, status: String = "200 OK") {
+        self.outbound.writeString(
+            "HTTP/1.1 \(status)\r\nServer: bench\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
+                + "Content-Type: application/json\r\nContent-Length: \(body.utf8.count)\r\n"
+                + "Cache-Control: no-cache\r\nAccess-Control-Allow-Origin: *\r\n\r\n\(body)")
+    }
+
+    /// What somebody sends comes back as a message of theirs.
+    private func echo() -> Bool {
+        guard let frame = WebFrame.read(&self.unread) else { return false }
+        guard frame.isText else { return true }
+        let said = Substring(frame.text.utf8.dropFirst(Self.sending.utf8.count))
+        WebFrame.write(
+            "{\"type\":\"message\",\"message_id\":\"\(self.messages.next())\",\"sender\":\"\(self.sender)\"" + said,
+            isMasked: false, to: &self.outbound)
+        return true
     }
 }

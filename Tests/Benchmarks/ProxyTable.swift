@@ -2,12 +2,23 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// The HTTP proxy beside nginx, and its WebSocket relay beside HAProxy.
+/// The whole program in front of a backend that speaks HTTP, with the generic mapping: requests beside nginx, frames of
+/// WebSockets beside HAProxy.
 struct ProxyTable {
     /// What stands between the clients and the backend.
     enum Front: String {
-        case direct, nginx, haproxy = "HAProxy", pass = "pawl, everything passed",
-            framed = "pawl, messages taken apart"
+        case direct, nginx, haproxy = "HAProxy", off = "pawl, `off`", observe = "pawl, `observe`",
+            hosted = "pawl, `hosted`"
+
+        /// The policy, where this is ours.
+        var policy: String? {
+            switch self {
+            case .direct, .nginx, .haproxy: nil
+            case .off: "off"
+            case .observe: "observe"
+            case .hosted: "hosted"
+            }
+        }
     }
 
     let workbench: Workbench
@@ -16,16 +27,28 @@ struct ProxyTable {
     let isQuick: Bool
 
     func print() throws {
+        let ours: [Front] = [.off, .observe, .hosted]
         try self.table(
-            "HTTP requests through a reverse proxy", [.direct, .nginx, .pass], isWebSocket: false, window: 1,
-            peer: .nginx, unit: "requests")
+            "HTTP requests without text", [.direct, .nginx] + ours, .profile, peer: .nginx, unit: "requests",
+            "Answers of \(WebLoad.answerSize) bytes.")
         try self.table(
-            "WebSocket frames through a proxy, there and back", [.direct, .haproxy, .pass, .framed], isWebSocket: true,
-            window: 8, peer: .haproxy, unit: "frames")
+            "HTTP requests for history", [.direct, .nginx] + ours, .history, peer: .nginx, unit: "requests",
+            "20 messages of \(WebLoad.textSize) bytes in each answer; under `hosted` all are envelopes, and are opened."
+        )
+        try self.table(
+            "Messages by POST", [.direct, .nginx] + ours, .post, peer: .nginx, unit: "requests",
+            "Texts of \(WebLoad.textSize) bytes. Under `hosted` each is sealed, committed to the queue, sent, and answered when "
+                + "the backend has it.")
+        try self.table(
+            "WebSocket frames, there and back", [.direct, .haproxy] + ours, .frame, window: 8, peer: .haproxy,
+            unit: "frames",
+            "8 frames under way in each connection, texts of \(WebLoad.textSize) bytes. Under `hosted` each is sealed on its way "
+                + "there and opened on its way back.")
     }
 
     private func table(
-        _ title: String, _ fronts: [Front], isWebSocket: Bool, window: Int, peer: Front, unit: String
+        _ title: String, _ fronts: [Front], _ kind: WebLoad.Kind, window: Int = 1, peer: Front, unit: String,
+        _ note: String
     ) throws {
         var table = MarkdownTable(
             title,
@@ -34,13 +57,13 @@ struct ProxyTable {
                 "of its p99",
             ])
         let plan = WebLoad.Plan(
-            isWebSocket: isWebSocket, connections: 64, window: window, warmUp: .seconds(1),
+            kind: kind, window: window, warmUp: .seconds(self.isQuick ? 2 : 3),
             duration: self.isQuick ? .seconds(2) : .seconds(6))
         var rounds: [Front: [Measurement]] = [:]
         // One after the other in each round, so that a slow minute of the machine meets all.
         for round in 0..<(self.isQuick ? 1 : 5) {
             for front in fronts where front != .nginx || self.nginx != nil {
-                progress("proxy: \(front.rawValue), round \(round + 1)")
+                progress("proxy: \(title), \(front.rawValue), round \(round + 1)")
                 rounds[front, default: []].append(Measurement.attempt { try self.measure(front, plan) })
             }
         }
@@ -48,7 +71,7 @@ struct ProxyTable {
         for front in fronts {
             guard let measured = rounds[front] else { continue }
             let median = Measurement(medianOf: measured)
-            let isOurs = front != .direct && front != peer
+            let isOurs = front.policy != nil
             let rate = isOurs ? median.messagesPerSecond / (marks?.messagesPerSecond ?? .nan) : .nan
             let tail = isOurs ? median.tailLatency / (marks?.tailLatency ?? .nan) : .nan
             table.add([
@@ -57,19 +80,17 @@ struct ProxyTable {
             ])
             if !median.complaint.isEmpty { table.note("\(front.rawValue): \(median.complaint)") }
         }
+        table.note("\(WebLoad.people) people with a connection each, kept, one request after the other. \(note)")
         table.note(
-            isWebSocket
-                ? "64 connections, \(window) frames of \(WebLoad.frameSize) bytes under way in each, echoed."
-                : "64 kept connections, one GET after the other in each, answers of \(WebLoad.answerSize) bytes; connections "
-                    + "to the backend are kept by both proxies.")
-        table.note("Load, proxy and backend share the machine. nginx and pawl may use \(System.coreCount) cores each.")
+            "`pawl serve` with config/mappings/generic.yaml, metrics off. Load, proxy and backend share the machine; nginx and "
+                + "pawl may use \(System.coreCount) cores each.")
         table.print()
     }
 
     private func measure(_ front: Front, _ plan: WebLoad.Plan) throws -> Measurement {
         let upstream = try Ports.free()
         let directory = "\(self.workbench.directory)/proxy-\(upstream)"
-        guard mkdir(directory, 0o755) == 0 else { throw Failure("\(directory): \(lastError())") }
+        guard mkdir(directory, 0o700) == 0 else { throw Failure("\(directory): \(lastError())") }
         let backend = try ChildProcess.again(
             ["http-backend", "--port", "\(upstream)"], log: "\(directory)/backend.log")
         defer { backend.stop() }
@@ -89,12 +110,7 @@ struct ProxyTable {
     private func start(_ front: Front, _ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
         switch front {
         case .direct: return nil
-        case .pass, .framed:
-            let process = try ChildProcess.again(
-                ["http-proxy", "--port", "\(port)", "--upstream", "\(upstream)"]
-                    + (front == .framed ? ["--framed"] : []), log: "\(directory)/proxy.log")
-            try process.wait(forWord: "ready")
-            return process
+        case .off, .observe, .hosted: return try self.startPawl(front.policy ?? "", port, upstream, directory)
         case .haproxy:
             try writeText(
                 """
@@ -121,6 +137,24 @@ struct ProxyTable {
             return try self.startNginx(port, upstream, directory)
         }
     }
+
+    private func startPawl(_ policy: String, _ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess {
+        guard let pawl = self.workbench.pawl else { throw Failure("pawl is not built") }
+        let process = try ChildProcess(
+            pawl,
+            [
+                "serve", "--listen", "http://127.0.0.1:\(port)", "--upstream", "http://127.0.0.1:\(upstream)",
+                "--policy",
+                policy, "--data", "\(directory)/data",
+            ],
+            environment: ["PAWL_METRICS_LISTEN": "", "PAWL_MAPPING": Self.mapping], log: "\(directory)/pawl.log")
+        try process.wait(forWord: "ready")
+        return process
+    }
+
+    private static let mapping =
+        #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
+        + "/config/mappings/generic.yaml"
 
     private func startNginx(_ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
         guard let nginx = self.nginx else { return nil }

@@ -1,16 +1,30 @@
 import NIOCore
 import NIOPosix
 
-/// Many HTTP or WebSocket clients on one event loop, each with a number of requests or frames under way.
+/// Many HTTP or WebSocket clients on one event loop, each with a number of requests or frames under way. The one with number
+/// 7 is a7, who writes to conversation c7.
 struct WebLoad {
-    /// Bytes of an answer's body, and of a frame's payload.
+    /// Bytes of the answer to a request that has nothing to do with text, and of a text.
     static let answerSize = 1000
-    static let frameSize = 100
+    static let textSize = 100
+    /// How many people there are; each has one connection.
+    static let people = 64
+
+    /// What the clients ask for again and again.
+    enum Kind: String {
+        /// Something without text in it.
+        case profile
+        /// The newest messages of a conversation, which they write first.
+        case history
+        /// That a text be kept.
+        case post
+        /// That a text come back over a WebSocket.
+        case frame
+    }
 
     /// What the clients do.
     struct Plan {
-        var isWebSocket: Bool
-        var connections: Int
+        var kind: Kind
         /// Frames under way in each connection; requests go one after the other.
         var window: Int
         var warmUp: TimeAmount
@@ -31,12 +45,13 @@ struct WebLoad {
     func measure(_ port: Int, _ plan: Plan, interval: () throws -> Void) throws -> Measurement {
         let loop = self.group.next()
         let record = try loop.submit { NIOLoopBound(Record(), eventLoop: loop) }.wait()
-        let channels = try (0..<plan.connections).map { _ in
+        let channels = try (0..<Self.people).map { number in
             try ClientBootstrap(group: loop)
                 .channelOption(.tcpOption(.tcp_nodelay), value: 1)
                 .channelInitializer { channel in
                     channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(WebLoadConnection(plan, record.value))
+                        try channel.pipeline.syncOperations.addHandler(
+                            WebLoadConnection(number, plan, record.value))
                     }
                 }
                 .connect(host: "127.0.0.1", port: port).wait()
@@ -67,69 +82,103 @@ private final class WebLoadConnection: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    private static let request = ByteBuffer(
-        string: "GET /_matrix/client/v3/rooms/a/state HTTP/1.1\r\nHost: chat.example\r\nUser-Agent: bench/1.0\r\n"
-            + "Accept: application/json\r\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz\r\n"
-            + "Accept-Language: en-GB\r\nCookie: session=0123456789abcdef\r\n\r\n")
-    private static let upgrade = ByteBuffer(
-        string: "GET /socket HTTP/1.1\r\nHost: chat.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-    private static let frame = ByteBuffer(
-        bytes: [0x82, 0x80 | UInt8(WebLoad.frameSize), 1, 2, 3, 4] + [UInt8](repeating: 7, count: WebLoad.frameSize))
+    private static let text = String(repeating: "t", count: WebLoad.textSize)
 
+    private let number: Int
     private let plan: WebLoad.Plan
     private let record: WebLoad.Record
     private var unread = ByteBuffer()
+    private var outbound = ByteBuffer()
     private var sentAt = CircularBuffer<UInt64>()
     private var isUpgraded = false
+    private var sent = 0
 
-    init(_ plan: WebLoad.Plan, _ record: WebLoad.Record) { (self.plan, self.record) = (plan, record) }
+    init(_ number: Int, _ plan: WebLoad.Plan, _ record: WebLoad.Record) {
+        (self.number, self.plan, self.record) = (number, plan, record)
+    }
 
     func channelActive(context: ChannelHandlerContext) {
-        context.writeAndFlush(
-            Self.wrapOutboundOut(self.plan.isWebSocket ? Self.upgrade : Self.request), promise: nil)
-        self.sentAt.append(NIODeadline.now().uptimeNanoseconds)
+        // First of all everybody shows who they are.
+        if self.plan.kind == .frame {
+            self.write(
+                "GET /socket",
+                "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                    + "Sec-WebSocket-Version: 13\r\n")
+        } else {
+            self.write("GET /me")
+        }
+        self.flush(context)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = Self.unwrapInboundIn(data)
         self.unread.writeBuffer(&bytes)
-        while self.takeAnswer() { self.answered(context) }
+        while self.takeAnswer() { self.answered() }
         self.unread.discardReadBytes()
     }
 
     private func takeAnswer() -> Bool {
         guard !self.isUpgraded else {
-            guard self.unread.readableBytes >= 2 + WebLoad.frameSize else { return false }
-            self.unread.moveReaderIndex(forwardBy: 2 + WebLoad.frameSize)
+            guard let frame = WebFrame.read(&self.unread) else { return false }
+            if !frame.text.holds(Self.text) { self.record.faults += 1 }
             return true
         }
-        guard let head = self.unread.lengthOfHead else { return false }
-        if self.unread.getString(at: self.unread.readerIndex + 9, length: 3) != (self.plan.isWebSocket ? "101" : "200")
-        {
-            self.record.faults += 1
-        }
-        let length = head + (self.plan.isWebSocket ? 0 : WebLoad.answerSize)
-        guard self.unread.readableBytes >= length else { return false }
-        self.unread.moveReaderIndex(forwardBy: length)
+        guard let answer = WebMessage(&self.unread) else { return false }
+        let status = answer.words[1]
+        var isGood = status == (self.plan.kind == .frame ? "101" : "200")
+        // What was sealed on its way there has to be open again.
+        if self.plan.kind == .history, self.sent > Self.written { isGood = isGood && answer.body.holds(Self.text) }
+        if !isGood { self.record.faults += 1 }
         return true
     }
 
-    private func answered(_ context: ChannelHandlerContext) {
+    /// Messages that are written before their history is read.
+    private static let written = 21
+
+    private func answered() {
         let now = NIODeadline.now().uptimeNanoseconds
         if let sent = self.sentAt.popFirst(), self.record.isMeasuring {
             self.record.latencies.record(nanoseconds: now - sent)
         }
         guard !self.record.isStopping else { return }
-        let count = self.plan.isWebSocket && !self.isUpgraded ? self.plan.window : 1
-        self.isUpgraded = self.plan.isWebSocket
-        for _ in 0..<count {
-            self.sentAt.append(now)
-            context.write(Self.wrapOutboundOut(self.plan.isWebSocket ? Self.frame : Self.request), promise: nil)
+        let count = self.plan.kind == .frame && !self.isUpgraded ? self.plan.window : 1
+        self.isUpgraded = self.plan.kind == .frame
+        for _ in 0..<count { self.ask() }
+    }
+
+    private func ask() {
+        let message = "\"id\":\"\(self.number)-\(self.sent)\",\"text\":\"\(Self.text)\"}"
+        switch self.plan.kind {
+        case .profile: self.write("GET /users/a\(self.number)")
+        case .history where self.sent >= Self.written: self.write("GET /conversations/c\(self.number)/messages")
+        case .post, .history:
+            self.write(
+                "POST /conversations/c\(self.number)/messages",
+                "Content-Type: application/json\r\nContent-Length: \(message.utf8.count + 1)\r\n", "{" + message)
+        case .frame:
+            self.sentAt.append(NIODeadline.now().uptimeNanoseconds)
+            self.sent += 1
+            WebFrame.write(
+                "{\"type\":\"send\",\"conversation\":\"c\(self.number)\"," + message, isMasked: true,
+                to: &self.outbound)
         }
     }
 
-    func channelReadComplete(context: ChannelHandlerContext) { context.flush() }
+    private func write(_ request: String, _ fields: String = "", _ body: String = "") {
+        self.sentAt.append(NIODeadline.now().uptimeNanoseconds)
+        self.sent += 1
+        self.outbound.writeString(
+            "\(request) HTTP/1.1\r\nHost: chat.example\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\n"
+                + "Authorization: Bearer a\(self.number)\r\nAccept-Language: en-GB\r\n\(fields)\r\n\(body)")
+    }
+
+    private func flush(_ context: ChannelHandlerContext) {
+        guard self.outbound.readableBytes > 0 else { return }
+        context.writeAndFlush(Self.wrapOutboundOut(self.outbound), promise: nil)
+        self.outbound.clear()
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) { self.flush(context) }
 
     func channelInactive(context: ChannelHandlerContext) {
         if !self.record.isStopping { self.record.faults += 1 }

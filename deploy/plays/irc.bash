@@ -12,7 +12,7 @@ install_tools() {
     install_missing ${missing[@]+"${missing[@]}"}
 }
 
-# --- what runs ---------------------------------------------------------------------------------------------------------
+# --- what runs -------------------------------------------------------------------------------------------------------
 
 run_ngircd() {
     # As delivered ngIRCd asks PAM and an ident service, allows a few connections from an address and slows clients
@@ -48,7 +48,7 @@ run_sidecar() { # of $person
         --listen "irc://127.0.0.1:$port" --upstream "irc://127.0.0.1:$front_port" --data "$work/data-$person"
 }
 
-# --- three people with an unmodified client ----------------------------------------------------------------------------
+# --- three people with an unmodified client --------------------------------------------------------------------------
 
 join() { # NAME: connects ii to its port and waits for the welcome; leaves the nick that it got in nicks
     local name=$1 nick=$1 attempt tries log=$work/$1.log

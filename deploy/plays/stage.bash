@@ -101,7 +101,7 @@ listening() {
     fail "$name did not start. It says:" "$([[ -s $log ]] && tail -n 8 "$log" | sed 's/^/    /' || echo '    (nothing)')"
 }
 
-# --- what is missing ---------------------------------------------------------------------------------------------------
+# --- what is missing -------------------------------------------------------------------------------------------------
 
 install_missing() {
     local packages=("$@")
@@ -174,7 +174,7 @@ build() {
     say "    built in $((SECONDS - from)) seconds"
 }
 
-# --- what every play starts --------------------------------------------------------------------------------------------
+# --- what every play starts ------------------------------------------------------------------------------------------
 
 run_tap() { # every byte that goes to $tap_to is in $tap-sent, and every byte that comes from there in $tap-received
     : >"$work/$tap-sent" && : >"$work/$tap-received"
@@ -203,7 +203,7 @@ check_backend() {
             "Check host, port and firewall, and that it is running; for a server with TLS write $tls_scheme://."
 }
 
-# --- the play ----------------------------------------------------------------------------------------------------------
+# --- the play --------------------------------------------------------------------------------------------------------
 
 # A play has script (FROM|TO|PROTECTION|TEXT), and of the entry FROM TO PROTECTION TEXT these say, as functions:
 #   cast              who sees it, in $who, and what its scene is called, in $title
