@@ -93,12 +93,6 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 
     private func answer() -> Bool {
-<<<<<<< ours
-        guard let length = self.unread.lengthOfHead else { return false }
-        let head = self.unread.readSlice(length: length)
-        self.isWebSocket = head.map { String(buffer: $0).lowercased().contains("upgrade: websocket") } ?? false
-        self.outbound.writeImmutableBuffer(self.isWebSocket ? Self.upgrade : Self.answer)
-=======
         guard let request = WebMessage(&self.unread) else { return false }
         let words = request.words
         guard words.count == 3 else { return false }
@@ -118,7 +112,6 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
             self.write("{\"message_id\":\"\(self.messages.add(request.body, to: path[1], from: person))\"}")
         default: self.write("{}", status: "404 Not Found")
         }
->>>>>>> theirs
         return true
     }
 
