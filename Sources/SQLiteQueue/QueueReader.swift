@@ -102,6 +102,12 @@ package struct QueueReader {
         return try outcome(id, result, cause, isCut: isCut)
     }
 
+    package func finishedAt(_ id: UInt64) throws -> Int64? {
+        let statement = try SQLStatement(database, Self.one)
+        statement.bind(id, at: 1)
+        return try statement.rows { $0.optionalNumber(17) }.first ?? nil
+    }
+
     /// By id, those after one; for reports. One whose form cannot be read is there without what stood in it.
     package func requests(states: [RequestState], after: UInt64, limit: Int) throws -> [QueuedRequest] {
         var found: [QueuedRequest] = []

@@ -127,6 +127,9 @@ public final class SQLiteQueueStore: QueueStore {
         try reading { try $0.request(token) }
     }
 
+    /// When a request ended, in milliseconds since 1970; nothing where it has not, or is pruned.
+    public func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? { try reading { try $0.finishedAt(id) } }
+
     /// By id, those after one; for reports. It does not wait for the writer, nor the writer for it.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int
@@ -157,7 +160,7 @@ extension FileLock {
 
 extension QueueStoreError: DiskFailure {
     package static func locked(_ words: String) -> QueueStoreError { QueueStoreError(words) }
-    package static func corrupt(_ words: String) -> QueueStoreError { QueueStoreError(words) }
+    package static func corrupt(_ words: String) -> QueueStoreError { QueueStoreError(words, isDamage: true) }
     package static func unavailable(_ words: String) -> QueueStoreError { QueueStoreError(words) }
 
     package static func tooNew(found: Int, known: Int) -> QueueStoreError {

@@ -7,6 +7,9 @@
 //     +----------+---------+---------+--------------+---------+------------------+----------------+
 //       8 B        4 B       4 B       8 B            32 B      n B, SQLite file   32 B, of all before
 //
+// That is version 1. Version 2 has the queue of writes, a SQLite file as well, between the store and the checksum, in whatever
+// length is left; in front of a backend that speaks HTTP.
+//
 // Numbers are big-endian. The checksum tells damage from a good file; it is no signature.
 
 import Crypto
@@ -38,8 +41,8 @@ package struct BackupProgress: Equatable, Sendable {
 /// The first bytes of a backup file.
 struct BackupHeader {
     static let magic = Array("PAWLBKUP".utf8)
-    /// The version that this program writes and reads.
-    static let version: UInt32 = 1
+    /// The versions that this program writes and reads: the store alone, and with a queue beside it.
+    static let (version, versionWithQueue): (UInt32, UInt32) = (1, 2)
     /// In bytes.
     static let length = 56
     /// In bytes.
@@ -51,15 +54,21 @@ struct BackupHeader {
     let key: StorageKey
     /// In bytes.
     let storeLength: Int
+    /// In bytes; nothing where there is no queue.
+    let queueLength: Int?
 
-    init(schema: Int, key: StorageKey, storeLength: Int) {
-        (self.schema, self.key, self.storeLength) = (schema, key, storeLength)
+    init(schema: Int, key: StorageKey, storeLength: Int, queueLength: Int?) {
+        (self.schema, self.key) = (schema, key)
+        (self.storeLength, self.queueLength) = (storeLength, queueLength)
     }
+
+    /// Store and queue, in bytes.
+    var bodyLength: Int { storeLength + (queueLength ?? 0) }
 
     /// The header as bytes; they hold the key.
     var bytes: [UInt8] {
         var output = Self.magic
-        Self.append(UInt64(Self.version), width: 4, to: &output)
+        Self.append(UInt64(queueLength == nil ? Self.version : Self.versionWithQueue), width: 4, to: &output)
         Self.append(UInt64(schema), width: 4, to: &output)
         Self.append(UInt64(storeLength), width: 8, to: &output)
         key.withBytes { output.append(contentsOf: $0) }
@@ -75,10 +84,10 @@ struct BackupHeader {
         }
         guard bytes.count == Self.length else { throw Self.cutShort(path) }
         let version = Self.number(bytes[8..<12])
-        guard version == Self.version else {
+        guard version == Self.version || version == Self.versionWithQueue else {
             throw .unavailable(
                 """
-                \(path) has backup format \(version); this program knows \(Self.version). Restore it with the pawl that \
+                \(path) has backup format \(version); this program knows \(Self.versionWithQueue). Restore it with the pawl that \
                 wrote it.
                 """)
         }
@@ -86,9 +95,11 @@ struct BackupHeader {
         guard let rest = Int(exactly: length), fileSize >= Self.length + Self.checksumLength,
             rest <= fileSize - Self.length - Self.checksumLength
         else { throw Self.cutShort(path) }
-        guard rest == fileSize - Self.length - Self.checksumLength else {
+        let left = fileSize - Self.length - Self.checksumLength - rest
+        guard left == 0 || version == Self.versionWithQueue else {
             throw Self.damaged(path, "it is longer than it says")
         }
+        queueLength = version == Self.versionWithQueue ? left : nil
         schema = Int(Self.number(bytes[12..<16]))
         storeLength = rest
         key = StorageKey(bytes[24..<56])
@@ -126,13 +137,13 @@ struct CheckedBackup {
         self.path = path
         var hash = SHA256()
         hash.update(data: bytes)
-        var left = header.storeLength
+        var left = header.bodyLength
         while left > 0 {
             let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
             guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
             hash.update(data: chunk)
             left -= chunk.count
-            progress(BackupProgress(phase: .checking, done: header.storeLength - left, total: header.storeLength))
+            progress(BackupProgress(phase: .checking, done: header.bodyLength - left, total: header.bodyLength))
         }
         guard try file.read(upTo: BackupHeader.checksumLength) == Array(hash.finalize()) else {
             throw BackupHeader.damaged(path, "its checksum does not match")
@@ -142,16 +153,31 @@ struct CheckedBackup {
 
     /// Writes the store to a file that was not there.
     func unpack(to target: String, progress: (BackupProgress) -> Void) throws(StoreError) {
+        try copy(BackupHeader.length, header.storeLength, to: target, progress)
+    }
+
+    /// Writes the queue to a file that was not there.
+    ///
+    /// - Returns: whether there is one.
+    func unpackQueue(to target: String, progress: (BackupProgress) -> Void) throws(StoreError) -> Bool {
+        guard let length = header.queueLength else { return false }
+        try copy(BackupHeader.length + header.storeLength, length, to: target, progress)
+        return true
+    }
+
+    private func copy(
+        _ place: Int, _ length: Int, to target: String, _ progress: (BackupProgress) -> Void
+    ) throws(StoreError) {
         var file = try OpenFile(path, O_RDONLY)
-        file.position = BackupHeader.length
+        file.position = place
         var output = try OpenFile(target, O_WRONLY | O_CREAT | O_EXCL)
-        var left = header.storeLength
+        var left = length
         while left > 0 {
             let chunk = try file.read(upTo: min(left, BackupHeader.chunk))
             guard !chunk.isEmpty else { throw BackupHeader.cutShort(path) }
             try output.write(chunk)
             left -= chunk.count
-            progress(BackupProgress(phase: .unpacking, done: header.storeLength - left, total: header.storeLength))
+            progress(BackupProgress(phase: .unpacking, done: length - left, total: length))
         }
         try output.sync()
     }

@@ -24,11 +24,13 @@ package enum Restore {
     ///   - force: whether what is there is moved aside; without it the directory has to be empty.
     ///   - actor: for the audit log.
     ///   - now: in milliseconds since 1970.
+    ///   - settleQueue: told where the backup's queue of writes has been unpacked, where it has one: nothing in it may be sent.
     ///   - progress: told every megabyte, on the caller's thread.
     /// - Throws: ``StoreError``; until the backup is known to be whole, nothing has been touched.
     @discardableResult
     package static func run(
         file: String, directory: String, key source: StorageKey.Source, force: Bool, actor: String, now: Int64,
+        settleQueue: (_ path: String) throws(StoreError) -> Void = { _ in },
         progress: (BackupProgress) -> Void = { _ in }
     ) throws(StoreError) -> Result {
         let files = StoreFiles(directory)
@@ -40,12 +42,20 @@ package enum Restore {
         defer { withExtendedLifetime(lock) {} }
 
         for leftover in StoreFiles.database(files.unfinishedRestore) { try FileSystem.remove(leftover) }
+        let queue = files.directory + "/queue.sqlite"
+        let newQueue = queue + ".restored"
+        for leftover in StoreFiles.database(newQueue) { try FileSystem.remove(leftover) }
         try backup.unpack(to: files.unfinishedRestore, progress: progress)
         let generation: UInt64
+        let hasQueue: Bool
         do throws(StoreError) {
+            hasQueue = try backup.unpackQueue(to: newQueue, progress: progress)
+            if hasQueue { try settleQueue(newQueue) }
             generation = try prepare(files, backup, actor: actor, now: now)
         } catch {
-            for leftover in StoreFiles.database(files.unfinishedRestore) { try? FileSystem.remove(leftover) }
+            for leftover in StoreFiles.database(files.unfinishedRestore) + StoreFiles.database(newQueue) {
+                try? FileSystem.remove(leftover)
+            }
             throw error
         }
         // From here on a crash leaves `restore.partial` or no key, which are refused when the store is opened.
@@ -58,6 +68,7 @@ package enum Restore {
             }
             try backup.header.key.create(path)
         }
+        if hasQueue { try FileSystem.move(newQueue, to: queue) }
         try Generation.write(generation, files)
         try FileSystem.move(files.unfinishedRestore, to: files.store)
         try FileSystem.syncDirectory(files.directory)
@@ -129,7 +140,9 @@ package enum Restore {
     private static func moveAside(_ files: StoreFiles, _ now: Int64) throws(StoreError) -> [String] {
         let old =
             (StoreFiles.database(files.store) + StoreFiles.database(files.unfinishedStore)
-            + [files.generation, files.deliveryJournal]).filter(FileSystem.exists)
+            + StoreFiles.database(files.directory + "/queue.sqlite")
+            + [files.generation, files.deliveryJournal, files.directory + "/queue.sqlite.lock"]).filter(
+                FileSystem.exists)
         guard !old.isEmpty else { return [] }
         let aside = unused(files.directory + "/replaced-\(now)")
         try FileSystem.makeDirectory(aside)

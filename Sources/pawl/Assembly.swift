@@ -12,8 +12,8 @@ import NIOPosix
 import NIOSSL
 import PawlConfiguration
 import RequestQueue
+import SQLiteQueue
 import SQLiteStore
-import Synchronization
 
 /// Makes a gateway from a configuration.
 enum Assembly {
@@ -92,7 +92,7 @@ enum Assembly {
             role: role, environment: environment, store: store, vault: runner, server: server, json: json,
             logger: logger,
             configuration: configuration, policySource: source,
-            writeBackup: { try Backup.write(store, to: $0) },
+            writeBackup: { try Self.backUp(store, json?.writes.store, to: $0) },
             reload: {
                 let new = try reload()
                 let changed = try Endpoints(new)
@@ -111,6 +111,16 @@ enum Assembly {
             downstream = try Assembly.downstream(configuration)
             upstream = try Assembly.upstream(configuration)
         }
+    }
+
+    /// Store, key and queue in one file. The queue is copied first: what is sealed in it has its key in the store.
+    private static func backUp(_ store: SQLiteStore, _ queue: SQLiteQueueStore?, to path: String) throws {
+        guard !FileManager.default.fileExists(atPath: path) else { return try Backup.write(store, to: path) }
+        let copy = path + ".queue"
+        try? FileManager.default.removeItem(atPath: copy)
+        defer { try? FileManager.default.removeItem(atPath: copy) }
+        try queue?.copy(to: copy)
+        try Backup.write(store, queue: queue == nil ? nil : copy, to: path)
     }
 
     // MARK: Store
@@ -257,6 +267,7 @@ enum Assembly {
     static func message(of error: any Error) -> String {
         switch error {
         case let error as StoreError: error.message
+        case let error as QueueStoreError: error.message
         case let error as AdminFailure: error.message
         case let error as ConfigurationError: "\(error)"
         case let error as ListenFailure:
@@ -270,13 +281,4 @@ enum Assembly {
 extension Duration {
     /// Whole milliseconds.
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
-}
-
-/// A value that several closures share.
-private final class Shared<Value: Sendable>: Sendable {
-    private let value: Mutex<Value>
-
-    init(_ value: Value) { self.value = Mutex(value) }
-
-    func withLock<Result: Sendable>(_ body: (inout sending Value) -> sending Result) -> Result { value.withLock(body) }
 }

@@ -20,9 +20,9 @@ enum JSONLab {
 
     /// A gateway that speaks HTTP on both sides.
     static func gateway(
-        _ mapping: String, upstream: UInt16, policy: String, environment: [String: String] = [:]
+        _ mapping: String, upstream: UInt16, policy: String, environment: [String: String] = [:], metrics: String = ""
     ) throws -> PawlProcess {
-        var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", ""])
+        var options = PawlProcess.Options(policy: policy, arguments: ["--metrics", metrics])
         (options.listenScheme, options.upstreamScheme) = ("http", "http")
         options.environment = ["PAWL_MAPPING": mapping].merging(environment) { $1 }
         return try PawlProcess(upstream: upstream, options)
@@ -108,10 +108,11 @@ final class GenericLab {
     /// With alice and bob in a conversation.
     init(
         policy: String, _ options: ChatBackendProcess.Options = .init(), mapping: String = JSONLab.mapping("generic"),
-        environment: [String: String] = [:]
+        environment: [String: String] = [:], metrics: String = ""
     ) throws {
         backend = try ChatBackendProcess(options)
-        gateway = try JSONLab.gateway(mapping, upstream: backend.port, policy: policy, environment: environment)
+        gateway = try JSONLab.gateway(
+            mapping, upstream: backend.port, policy: policy, environment: environment, metrics: metrics)
         alice = try ChatPerson("alice", port: gateway.port)
         bob = try ChatPerson("bob", port: gateway.port)
         // Who has shown the gateway a credential is behind it.

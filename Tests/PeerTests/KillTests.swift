@@ -20,8 +20,10 @@ import Testing
         /// shows the lines of that write again. It must stay rare, and change no order.
         func judge(_ envelopes: Set<String>, rounds: Int, _ who: String) {
             var seen: Set<Int> = []
-            let firsts = read.filter { seen.insert($0).inserted }
-            let repeats = read.count - firsts.count
+            let isFirst = read.map { seen.insert($0).inserted }
+            let firsts = zip(read, isFirst).filter(\.1).map(\.0)
+            // The lines of one write, which are many where the machine is slow, are one instant.
+            let repeats = zip(isFirst, isFirst.dropFirst()).count { $0 && !$1 }
             #expect(firsts == firsts.sorted(), "\(who): out of order: \(read)")
             #expect(repeats <= 3 * max(1, rounds / 10), "\(who): shown twice: \(read)")
             #expect(read.allSatisfy { (0..<sent).contains($0) }, "\(who): \(read)")

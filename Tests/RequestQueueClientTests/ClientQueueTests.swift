@@ -158,6 +158,43 @@ import Testing
         try await stage.stop()
     }
 
+    @Test func aRefusedSessionKeyIsToldWithAllThatWaitForIt() async throws {
+        let stage = try await Stage { $0.header("Authorization") == "Bearer new" ? .status(200) : .status(401) }
+        let events = Mutex<[QueueEvent]>([])
+        let queue = try APIClientQueue(
+            client: ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url),
+            store: stage.store,
+            held: ["b"]
+        ) { event in events.withLock { $0.append(event) } }
+        queue.setSession(SessionKey(bearer: "old"), for: "a")
+        queue.setSession(SessionKey(bearer: "new"), for: "b")
+        let token = try await queue.append(NewRequest(post("/a"), tenant: "a"))
+        let other = try await queue.append(NewRequest(post("/b"), tenant: "b"))
+        func refusals() -> [(tenant: String, waiting: [RequestToken])] {
+            events.withLock { $0 }.compactMap { event in
+                if case .refused(let tenant, .failure(.status(401), _, _, _), let waiting) = event {
+                    return (tenant, waiting.map(\.token))
+                }
+                return nil
+            }
+        }
+        try await eventually("it is told") { !refusals().isEmpty }
+        #expect(refusals().map(\.tenant) == ["a"] && refusals().first?.waiting == [token])
+        #expect(await queue.waitingForSession().map(\.token) == [token])
+        #expect(await queue.report().census.held == 1 && stage.backend.received.map(\.uri) == ["/a"])
+        try await queue.hold(tenant: "b", false)
+        try await queue.cancel(token, cause: "Unwanted.")
+        try await eventually("it is done") { try queue.requests(states: [.done]).map(\.token) == [other] }
+        let cancelled = try #require(try queue.requests(states: [.cancelled]).first)
+        #expect(cancelled.cause == "Unwanted.")
+        #expect(try queue.request(number: cancelled.id)?.token == token)
+        #expect(try queue.request(number: cancelled.id + 2) == nil && queue.request(number: 0) == nil)
+        let sent = events.withLock { $0 }.count { if case .sent = $0 { true } else { false } }
+        #expect(sent == 2)
+        await queue.close()
+        try await stage.stop()
+    }
+
     /// Seals with AES-GCM under a key that the application would have in a key chain.
     struct Sealer: SessionSealing {
         let key = SymmetricKey(size: .bits256)

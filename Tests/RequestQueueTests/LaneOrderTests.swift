@@ -318,3 +318,64 @@ import Testing
         #expect(try world.state(first) == .done)
     }
 }
+
+/// What an operator holds and asks.
+@Suite struct HoldTests {
+    private func post(of tenant: String) -> NewRequest { NewRequest(write("/\(tenant)"), tenant: tenant) }
+
+    @Test func allOfATenantIsHeldNowAndLater() throws {
+        let world = QueueWorld(session: nil)
+        for tenant in ["a", "b"] { world.machine.setSession(tenant, present: true) }
+        world.machine.hold(tenant: "a", true)
+        let first = try world.append(post(of: "a"))
+        try world.append(post(of: "b"))
+        world.run(1_000)
+        #expect(world.targets == ["/b"])
+        #expect(world.machine.obstacles(first, now: world.now) == ["held by an operator"])
+        #expect(world.machine.census().held == 1)
+        try world.append(post(of: "a"))
+        world.run(1_000)
+        #expect(world.machine.census().held == 2 && world.sent.count == 1)
+        world.machine.hold(tenant: "a", false)
+        world.run(1_000)
+        #expect(world.targets == ["/b", "/a", "/a"])
+        #expect(world.machine.census() == QueueMachine.Census())
+    }
+
+    @Test func whatIsHeldDoesNotAge() throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let held = try world.append(write("/held"), lane: "1")
+        try world.machine.hold(held, true)
+        let aging = try world.append(write("/aging"), lane: "2")
+        world.machine.setSession("", present: true)
+        world.machine.hold(tenant: "", true)
+        world.run(600_000)
+        #expect(try world.state(held) == .pending && world.state(aging) == .pending)
+        world.machine.hold(tenant: "", false)
+        world.run(1_000)
+        #expect(try world.state(aging) == .done && world.state(held) == .pending)
+        try world.machine.hold(held, false)
+        world.run(1_000)
+        #expect(try world.state(held) == .done)
+    }
+
+    @Test func theCensusTellsDoubtsAndLogins() throws {
+        let world = QueueWorld(session: nil)
+        world.machine.setSession("a", present: true)
+        world.backend = { $0.request.attempts == 1 ? .network(.networkConnectionLost) : .status(200) }
+        let begin = world.now.wall
+        let doubtful = try world.append(post(of: "a"))
+        let waiting = try world.append(post(of: "b"))
+        world.run(11)
+        var census = world.machine.census()
+        #expect(census.doubtful == 1 && census.withoutSession == 1 && census.oldest == begin)
+        #expect(world.machine.waitingForSession().map(\.token) == [waiting])
+        #expect(world.machine.waitingForSession(of: "a").isEmpty && world.machine.counts.doubtful == 0)
+        world.run(60_000)
+        census = world.machine.census()
+        #expect(try world.state(doubtful) == .done && census.doubtful == 0 && world.machine.counts.doubtful == 1)
+    }
+}
+
+/// Outside the suites, whose own helpers have the name of what they wrap.
+private func write(_ path: APIRequestPath) -> APIRequestConfig { post(path) }

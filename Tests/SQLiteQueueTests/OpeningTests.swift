@@ -38,6 +38,24 @@ import Testing
         }
     }
 
+    @Test func aCopyThatComesBackSendsNothing() throws {
+        let store = try place.open()
+        let copy = place.directory + "/copy"
+        try store.commit([.hold(id: 3, true)])
+        try store.copy(to: copy)
+        #expect(throws: QueueStoreError.self) { try store.copy(to: copy) }
+        for end in ["-wal", "-shm", "-journal"] { #expect(access(copy + end, F_OK) != 0) }
+        #expect(try SQLiteQueueStore.settle(copy: copy, cause: "It came back.", now: 7) == 200)
+        let again = try SQLiteQueueStore(path: copy)
+        let rows = try again.requests(states: [.dead], after: 0, limit: 1000)
+        #expect(rows.count == 200 && rows.allSatisfy { $0.cause == "It came back." && !$0.isHeld && $0.doubts == 1 })
+        #expect(try again.load().requests.isEmpty && again.finishedAt(1) == 7)
+        #expect(try store.load().requests.count == 200 && store.finishedAt(1) == nil)
+        #expect(throws: QueueStoreError.self) {
+            try SQLiteQueueStore.settle(copy: place.path + ".lock", cause: "", now: 7)
+        }
+    }
+
     @Test func aNewerSchemaIsRefused() throws {
         place.edit("PRAGMA user_version = 99")
         #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 2"))

@@ -197,9 +197,9 @@ import Testing
         #expect(refusal(scratch.path + "/nothing", to: other)?.message.contains("There is no file") == true)
 
         var format = bytes(file)
-        format[11] = 2
+        format[11] = 3
         write(format, scratch.path + "/bad")
-        #expect(refusal(scratch.path + "/bad", to: other)?.message.contains("format 2") == true)
+        #expect(refusal(scratch.path + "/bad", to: other)?.message.contains("format 3") == true)
 
         var schema = Array(bytes(file).dropLast(32))
         schema[15] = 8

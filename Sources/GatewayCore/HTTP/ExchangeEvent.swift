@@ -1,5 +1,6 @@
 // What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
 
+package import Envelope
 package import JSONCodec
 package import NIOCore
 
@@ -114,11 +115,13 @@ package struct QueuedWrite: Sendable, Equatable {
     package var remoteID: JSONPath?
     /// Where it names messages by such ids: replaced by the backend's when it is sent.
     package var references: [QueuedReference]
+    /// The message that is sealed in it, for its trace; not stored.
+    package var message: MessageID?
 
     package init(
         account: AccountID, credential: Credential, lane: String, idempotencyKey: String?, head: RequestHead,
         body: ByteBuffer, creates: [String] = [], remoteID: JSONPath? = nil,
-        references: [QueuedReference] = []
+        references: [QueuedReference] = [], message: MessageID? = nil
     ) {
         self.account = account
         self.credential = credential
@@ -129,6 +132,7 @@ package struct QueuedWrite: Sendable, Equatable {
         self.creates = creates
         self.remoteID = remoteID
         self.references = references
+        self.message = message
     }
 }
 
@@ -164,6 +168,8 @@ package enum WriteOutcome: Sendable, Equatable {
     case answered(ResponseHead, ByteBuffer)
     /// It was cancelled, or dropped by an operator.
     case dropped
+    /// It is kept, and its end is not waited for any more.
+    case waits
     /// It will not be sent any more, with the reason in words.
     case failed(String)
 }

@@ -164,6 +164,7 @@ extension HTTPExchange {
     ) {
         guard let outgoing else { return }
         environment.tally.add(.sentGateway)
+        self.message = message
         do throws(MessageFault) {
             body = try outgoing.sealed(envelope)
         } catch {
@@ -188,7 +189,7 @@ extension HTTPExchange {
                 QueuedWrite(
                     account: account, credential: credential, lane: conversation, idempotencyKey: writeKey,
                     head: head.stored(without: credential), body: body, creates: creates,
-                    remoteID: match?.route.remoteID, references: localReferences)))
+                    remoteID: match?.route.remoteID, references: localReferences, message: message)))
     }
 
     mutating func enqueued(
@@ -221,6 +222,7 @@ extension HTTPExchange {
             guard wantsToRead(head) else { return respond(head, body, &actions) }
             answered(body, now, &actions)
         case .dropped: refuse(.dropped, &actions)
+        case .waits: refuse(.stillWaiting, &actions)
         case .failed(let reason):
             environment.tally.add(.failed)
             refuse(.failed(reason), &actions)

@@ -59,6 +59,8 @@ package struct HTTPExchange: Sendable {
     var call: ControlCall?
     /// Whether what the client writes is an envelope of its own device.
     var isOwnEnvelope = false
+    /// What has been sealed.
+    var message: MessageID?
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment

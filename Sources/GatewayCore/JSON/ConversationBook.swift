@@ -31,6 +31,23 @@ package final class ConversationBook: Sendable {
         }
     }
 
+    /// Members of the conversations that were asked for lately, of whom this is not true.
+    ///
+    /// - Parameter limit: at most so many.
+    package func outsiders(
+        now: Int64, limit: Int, isBehind: (AccountID) -> Bool
+    ) -> [(account: AccountID, conversation: String)] {
+        let known = members.withLock { $0.filter { $0.value.until > now } }
+        var found: [(account: AccountID, conversation: String)] = []
+        for (conversation, entry) in known.sorted(by: { $0.key < $1.key }) {
+            for member in entry.members where !isBehind(member) {
+                found.append((member, conversation))
+                if found.count == limit { return found }
+            }
+        }
+        return found
+    }
+
     package func forgetAll() { members.withLock { $0.removeAll() } }
 
     /// Something has been done to it.

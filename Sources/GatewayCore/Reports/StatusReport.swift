@@ -15,6 +15,8 @@ package struct StatusReport: Codable, Sendable, Equatable {
         /// Devices on people's own machines whose public keys the directory has.
         package var custodyDevice: Int
         package var connectedNow: Int
+        /// Those that have shown this gateway a credential, in front of a backend that speaks HTTP.
+        package var behind: Int?
     }
 
     package struct Conversations: Codable, Sendable, Equatable {
@@ -45,12 +47,20 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var heldAccounts: [String]
         /// How long the oldest has waited; nothing where none waits.
         package var oldestSeconds: Int64?
+        /// Whose backend may have done them twice, those that have ended since the start among them; with HTTP only.
+        package var doubtful: Int?
+        /// Of those that wait: for their sender's next login; with HTTP only.
+        package var withoutLogin: Int?
     }
 
     package struct Blocker: Codable, Sendable, Equatable {
         package var what: String
         package var name: String
         package var messages: Int
+
+        package init(what: String, name: String, messages: Int) {
+            (self.what, self.name, self.messages) = (what, name, messages)
+        }
     }
 
     package var policy: String

@@ -22,6 +22,9 @@ extension Vault {
                 return .failed((error as? OpenError)?.reason ?? .store)
             }
         }
+        for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
+            desk.traces.note(.opened, of: message.value, at: now.wall)
+        }
         step.reply = (job.connection, .read(ticket: job.ticket, outcomes))
         // What is read does not hang on what else is in the batch.
         step.failure = step.reply

@@ -57,7 +57,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         inbox.target = self
     }
 
-    func start() { take(.request(received.head)) }
+    func start() {
+        connection.services.meters.requested()
+        take(.request(received.head))
+    }
 
     // MARK: The machine
 

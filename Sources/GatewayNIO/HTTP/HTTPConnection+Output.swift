@@ -70,6 +70,7 @@ extension HTTPConnection {
         let isOld = exchange?.received.minorVersion == 0
         if isOpenEnded, isOld { endAfterThis() }
         let isChunked = isOpenEnded && !isOld
+        services.meters.answered(head.status)
         var head = Forwarding.response(head, isChunked: isChunked)
         addConnection(&head, isOwnAnswer: false)
         send(head)
@@ -78,6 +79,7 @@ extension HTTPConnection {
 
     /// A whole answer.
     func respond(_ head: ResponseHead, _ body: ByteBuffer) {
+        services.meters.answered(head.status)
         var head = Forwarding.response(head, isChunked: false)
         let hasNoBody = head.status == 204 || head.status == 304 || head.status < 200
         if hasNoBody {

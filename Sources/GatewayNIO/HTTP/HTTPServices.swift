@@ -25,6 +25,7 @@ package struct HTTPServices: Sendable {
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions
     package var limits = HTTPLimits()
+    package var meters = HTTPMeters()
 
     package init(
         environment: JSONEnvironment, clock: @escaping @Sendable () -> Moment,

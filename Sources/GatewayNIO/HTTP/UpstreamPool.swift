@@ -13,7 +13,9 @@ final class UpstreamPool: @unchecked Sendable {
     /// The one used last is used next, so that those too many age.
     private var idle: [UpstreamConnection] = []
     private var waiting: Deque<any UpstreamUser> = []
-    private var open = 0
+    private var open = 0 {
+        didSet { services.meters.upstreamChanged(by: open - oldValue) }
+    }
     private(set) var generation = 0
     private var isStopped = false
     private var sweep: Scheduled<Void>?

@@ -192,7 +192,9 @@ public protocol QueueStore: Sendable {
 public struct QueueStoreError: Error, Equatable, Sendable {
     /// What happened, in words.
     public let message: String
+    /// Whether the stored bytes are not what they should be, so that a repair may save some of them.
+    public let isDamage: Bool
 
     /// In words.
-    public init(_ message: String) { self.message = message }
+    public init(_ message: String, isDamage: Bool = false) { (self.message, self.isDamage) = (message, isDamage) }
 }

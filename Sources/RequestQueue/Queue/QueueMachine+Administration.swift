@@ -75,6 +75,59 @@ extension QueueMachine {
         if !isHeld { wake(entry.lane) }
     }
 
+    /// Keeps back all that a tenant sends, now and later, or lets it go on. This is not stored: whoever wants it to outlive the
+    /// process says it again.
+    public mutating func hold(tenant: String, _ isHeld: Bool) {
+        guard (tenants[tenant]?.isHeld ?? false) != isHeld else { return }
+        let state = tenants.add(tenant)
+        state.isHeld = isHeld
+        guard !isHeld else { return }
+        for lane in lanes.values where lane.tenant === state { wake(lane) }
+        if state.isQuiet { tenants.remove(state) }
+    }
+
+    func isHeld(_ entry: QueueEntry) -> Bool {
+        entry.request.isHeld || tenants[entry.request.tenant]?.isHeld == true
+    }
+
+    /// What there is, for reports: one look at each request.
+    public struct Census: Sendable, Equatable {
+        /// Kept back by an operator, alone or with all of their tenant.
+        public var held = 0
+        /// Wait for their tenant's next login.
+        public var withoutSession = 0
+        /// Of which an attempt ended without an answer.
+        public var doubtful = 0
+        /// When the oldest was accepted, in milliseconds since 1970.
+        public var oldest: Int64?
+
+        /// Nothing yet.
+        public init() {}
+    }
+
+    /// Counts the requests that wait or are under way.
+    public func census() -> Census {
+        var census = Census()
+        for entry in entries.values {
+            if isHeld(entry) { census.held += 1 }
+            if needsSession(entry) { census.withoutSession += 1 }
+            if entry.request.doubts > 0 { census.doubtful += 1 }
+            census.oldest = min(census.oldest ?? .max, entry.request.timestamp)
+        }
+        return census
+    }
+
+    /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
+    public func waitingForSession(of tenant: String? = nil) -> [QueuedRequest] {
+        entries.values.filter { (tenant == nil || $0.request.tenant == tenant) && needsSession($0) }.map(\.request)
+            .sorted { $0.id < $1.id }
+    }
+
+    private func needsSession(_ entry: QueueEntry) -> Bool {
+        entry.request.state == .pending && entry.request.config.includeSessionKey
+            && tenants[entry.request.tenant]?.hasSession != true
+    }
+
     /// Ends the pause of a request that waits for its next attempt.
     public mutating func hurry(_ token: RequestToken, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)

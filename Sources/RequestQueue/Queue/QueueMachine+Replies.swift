@@ -134,6 +134,7 @@ extension QueueMachine {
         switch outcome.result {
         case .success:
             counts.done += 1
+            if request.doubts > 0 { counts.doubtful += 1 }
             unblock(.request(entry.id), waitingForRequest.removeValue(forKey: entry.id) ?? [])
         case .failure, .aborted:
             if case .aborted = outcome.result { counts.cancelled += 1 } else { counts.dead += 1 }
@@ -196,8 +197,8 @@ extension QueueMachine {
                 continue
             }
             guard entry.deadline <= now.uptime else { break }
-            guard entry.request.state == .pending else {
-                // An attempt that is under way may still end well.
+            guard entry.request.state == .pending, !isHeld(entry) else {
+                // An attempt that is under way may still end well, and what is held does not age.
                 deadlines.removeFirst()
                 deadlines.append(id)
                 entry.deadline = now.uptime + Self.grace

@@ -43,6 +43,8 @@ public struct QueueMachine: Sendable {
         public var retried = 0
         /// Answers that came when their lease was over.
         public var late = 0
+        /// Done after an attempt whose answer never came: the backend may have done them twice.
+        public var doubtful = 0
 
         /// Nothing yet.
         public init() {}
@@ -119,11 +121,11 @@ public struct QueueMachine: Sendable {
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
         var obstacles: [String] = []
-        if entry.request.isHeld { obstacles.append("held by an operator") }
+        if isHeld(entry) { obstacles.append("held by an operator") }
         for blocker in entry.blockers {
             switch blocker {
             case .request(let other):
-                obstacles.append("waits for request \(entries[other]?.request.token.description ?? "")")
+                obstacles.append("waits for request \(other)")
             case .reference(let reference): obstacles.append("waits for the backend's name of \(reference)")
             }
         }

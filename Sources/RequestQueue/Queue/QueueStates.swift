@@ -47,6 +47,8 @@ final class TenantState: @unchecked Sendable {
     var size = 0
     var inFlight = 0
     var hasSession = false
+    /// An operator keeps back all that it sends.
+    var isHeld = false
     /// Lanes in which something waits for the session.
     var waitingForSession = WaitingLanes()
 
@@ -56,7 +58,7 @@ final class TenantState: @unchecked Sendable {
     static let backgroundTurn = 4
 
     /// Whether nothing is left of it that somebody may need.
-    var isQuiet: Bool { requests == 0 && !hasSession && foreground.isEmpty && background.isEmpty }
+    var isQuiet: Bool { requests == 0 && !hasSession && !isHeld && foreground.isEmpty && background.isEmpty }
 
     /// A lane has something to send from now on.
     func add(_ lane: LaneState, isBackground: Bool) {

@@ -20,6 +20,7 @@ public final class APIClientQueue: APIClientQueuing {
     public let client: any APIClient
     let store: any QueueStore
     private let keepsOutcomes: Bool
+    private let watch: @Sendable (QueueEvent) -> Void
     private let credentials: SessionCredentials
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
@@ -34,16 +35,19 @@ public final class APIClientQueue: APIClientQueuing {
     /// - Parameters:
     ///   - credentials: where session keys are kept between two logins.
     ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
+    ///   - held: tenants all of whose requests are kept back from the beginning; see ``hold(tenant:_:)``.
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
+    ///   - watch: told what happens, as it happens; on the queue's threads, so it has to be quick.
     /// - Throws: ``QueueStoreError`` where the store cannot be read.
     public init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
-        credentials: SessionCredentials = .memory, sessions: [String: SessionKey] = [:],
-        handlers: [any APIClientQueueResponseHandler] = []
+        credentials: SessionCredentials = .memory, sessions: [String: SessionKey] = [:], held: Set<String> = [],
+        handlers: [any APIClientQueueResponseHandler] = [], watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
     ) throws(QueueStoreError) {
         self.client = client
         self.store = store
         self.credentials = credentials
+        self.watch = watch
         let contents = try store.load()
         let sessions = credentials.keys(in: contents).merging(sessions) { $1 }
         state = Mutex(State(handlers: handlers, sessions: sessions))
@@ -55,6 +59,7 @@ public final class APIClientQueue: APIClientQueuing {
         keepsOutcomes = settings.keepsOutcomes
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant, present: true) }
+        for tenant in held { machine.hold(tenant: tenant, true) }
         machine.restore(contents, now: QueueEngine.now())
         engine = QueueEngine(store: store)
         engine.start(machine) { [weak self] batch in self?.act(on: batch) }
@@ -176,36 +181,6 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// Nobody wants it any more.
-    ///
-    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
-    public func cancel(_ token: RequestToken) async throws {
-        try await perform { (machine, now) throws in try machine.cancel(token, now: now) }
-    }
-
-    /// Keeps a request back, or lets it go on.
-    ///
-    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
-    public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
-        try await perform { (machine, _) throws in try machine.hold(token, isHeld) }
-    }
-
-    /// Sends a dead request again, or ends the pause of one that waits.
-    ///
-    /// - Throws: ``QueueActError``, ``QueueStoreError``, ``QueueError/unavailable(_:)``.
-    public func retry(_ token: RequestToken) async throws {
-        let dead = try store.request(token)
-        try await perform { (machine, now) throws in
-            if machine.request(token) != nil {
-                try machine.hurry(token, now: now)
-            } else if let dead {
-                try machine.revive(dead, now: now)
-            } else {
-                throw QueueActError.unknown
-            }
-        }
-    }
-
     /// The request that was accepted under an idempotency key, whatever has become of it; nothing where the key is new, or
     /// forgotten after ``QueueLimits/retention``. Who cannot make the same bytes twice, as a sealed body cannot be, looks here
     /// before it appends.
@@ -253,46 +228,12 @@ public final class APIClientQueue: APIClientQueuing {
         return request.state.isFinal ? RequestOutcome(.failure(status: nil), cause: request.cause) : nil
     }
 
-    /// Requests by state, in the order in which they were accepted, after the one with this number.
-    ///
-    /// - Throws: ``QueueStoreError``.
-    public func requests(
-        states: [RequestState] = RequestState.allCases, after: UInt64 = 0, limit: Int = 100
-    ) throws(QueueStoreError) -> [QueuedRequest] {
-        try store.requests(states: states, after: after, limit: limit)
-    }
-
-    /// What a request waits for besides its turn, in words.
-    public func obstacles(_ token: RequestToken) async -> [String] {
-        (try? await perform { (machine, now) throws in machine.obstacles(token, now: now) }) ?? []
-    }
-
-    /// What has happened since the start, and how much there is.
-    public func report() async -> Report {
-        let report = try? await perform { (machine, _) throws in
-            Report(counts: machine.counts, depth: machine.depth, inFlight: machine.underWay, bytes: machine.bytes)
-        }
-        return report ?? Report(counts: .init(), depth: 0, inFlight: 0, bytes: 0)
-    }
-
-    /// Numbers for metrics: `restored + appended + revived = done + dead + cancelled + depth`.
-    public struct Report: Sendable, Equatable {
-        /// What has happened since the start.
-        public var counts: QueueMachine.Counts
-        /// Requests that wait or are under way.
-        public var depth: Int
-        /// Requests that are under way.
-        public var inFlight: Int
-        /// Bytes of those that wait or are under way.
-        public var bytes: Int
-    }
-
     // MARK: The engine
 
     @discardableResult
-    private func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.post(event) }
+    func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.post(event) }
 
-    private func perform<Value: Sendable>(
+    func perform<Value: Sendable>(
         _ body: @escaping @Sendable (inout QueueMachine, QueueTime) throws -> Value
     ) async throws -> Value {
         try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Value, any Error>) in
@@ -313,6 +254,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// On the engine's thread.
     private func act(on batch: QueueBatch) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
+        for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
         let (sessions, waiters, isBehind) = state.withLock { state in
             state.unhandled += batch.results.count
             return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
@@ -339,6 +281,7 @@ public final class APIClientQueue: APIClientQueuing {
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
         let reply = await Attempt(client: client, dispatch: dispatch, session: session).run()
+        watch(.answered(dispatch.request.token, reply))
         let tenant = dispatch.request.tenant
         var hasNewer = false
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
@@ -356,7 +299,9 @@ public final class APIClientQueue: APIClientQueuing {
             machine.reply(id, lease: lease, reply, now: now, random: random)
             // What was refused was an older key than the one that has come meanwhile.
             if isRefused { machine.setSession(tenant, present: true) }
-            return nil
+            guard case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else { return nil }
+            let waiting = machine.waitingForSession(of: tenant)
+            return { [weak self] _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
         }
     }
 

@@ -5,6 +5,7 @@ import Envelope
 import Foundation
 import GatewayCore
 import GatewayNIO
+import RequestQueueClient
 
 /// `pawl policy`
 struct PolicyCommand: AsyncParsableCommand {
@@ -49,18 +50,22 @@ struct PolicyCommand: AsyncParsableCommand {
             help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
         var policy: String
         @Option(help: "A services account; without it, everyone.") var account: String?
-        @Option(help: "A room: what is said there has the stricter of its policy and the speaker's.") var room: String?
+        @Option(help: "A room or conversation: what is said there has the stricter of its policy and the speaker's.")
+        var room: String?
         @OptionGroup var common: CommonOptions
 
         func validate() throws {
             if account != nil, room != nil { throw ValidationError("Name an account or a room, not both.") }
-            if let room, room.first.map({ $0.isLetter || $0.isNumber }) != false {
-                throw ValidationError("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            if let room, room.isEmpty {
+                throw ValidationError("A room has a name.")
             }
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let id = room.map(gateway.room) ?? account.map { AccountID.services($0.lowercased()) }
+            if let room, gateway.json == nil, room.first.map({ $0.isLetter || $0.isNumber }) != false {
+                throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            }
+            let id = room.map(gateway.room) ?? account.map(gateway.services)
             if policy == "default" {
                 guard let id else {
                     throw AdminFailure(
@@ -91,6 +96,7 @@ struct PolicyCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            try gateway.writeDown()
             let observations = try gateway.store.observations(limit: 100_000)
             let now = gateway.environment.policies.snapshot.everyone
             let policies =
@@ -146,7 +152,11 @@ struct ConversationsCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let isRoom = first.first.map { !$0.isLetter && !$0.isNumber && second == nil } ?? false
+            let isRoom =
+                second == nil && (gateway.json != nil || first.first.map { !$0.isLetter && !$0.isNumber } == true)
+            if gateway.json != nil, second != nil {
+                throw AdminFailure("Name one conversation, as pawl conversations list has it.")
+            }
             guard isRoom || second != nil else { throw AdminFailure("Name both people, or one room with its prefix.") }
             let one = isRoom ? gateway.room(first) : gateway.account(named: first)
             let id = ConversationID(one, second.map(gateway.account) ?? one)
@@ -163,7 +173,10 @@ struct ConversationsCommand: AsyncParsableCommand {
                         + "allows it. To confirm, add: --confirm \(token)", confirmation: token)
             }
             try gateway.reset(id)
-            return .text("The latch is lowered. Those who are connected have been told.")
+            return .text(
+                gateway.json == nil
+                    ? "The latch is lowered. Those who are connected have been told."
+                    : "The latch is lowered. Nobody can be told of it by HTTP: tell them yourself.")
         }
     }
 }
@@ -177,6 +190,10 @@ struct Drain: AdminCommand {
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let count = gateway.server.connectionCount
         await gateway.drain()
-        return .text("No more clients are taken. \(count) are still connected; the gateway stops when they have gone.")
+        var text = "No more clients are taken. \(count) are still connected; the gateway stops when they have gone."
+        if let report = await gateway.json?.writes.queue.report(), report.depth > 0 {
+            text += " \(report.depth) writes wait; what is not sent by then is sent by the next start."
+        }
+        return .text(text)
     }
 }

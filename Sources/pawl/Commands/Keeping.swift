@@ -4,12 +4,15 @@ import ArgumentParser
 import Foundation
 import GatewayCore
 import PawlConfiguration
+import RequestQueue
+import SQLiteQueue
 import SQLiteStore
 
 /// `pawl backup`
 struct BackupCommand: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "backup", abstract: "Write the store and its key into one file, while the gateway runs.",
+        commandName: "backup",
+        abstract: "Write the store, its key and the queue into one file, while the gateway runs.",
         discussion: "Whoever has the file can read what is sealed in the store. Keep it as you keep the key.")
     @Argument(help: "The file to write; it must not exist.") var file: String
     @OptionGroup var common: CommonOptions
@@ -32,7 +35,9 @@ struct BackupCommand: AdminCommand {
         try gateway.commit([gateway.audit("backup", file)])
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
         if common.json { return try .json(Report(file: file, bytes: bytes)) }
-        return .text("The store and its key are in \(file) (\(bytes) bytes). Whoever has it can read them.")
+        return .text(
+            "The store\(gateway.json == nil ? "" : ", the queue of writes") and its key are in \(file) (\(bytes) bytes). Whoever has it can read them."
+        )
     }
 }
 
@@ -76,7 +81,15 @@ struct RestoreCommand: AsyncParsableCommand {
                 print("The older state in \(data) is accepted. Sessions are set up anew at the next message.")
             } else if let file {
                 let result = try Restore.run(
-                    file: file, directory: data, key: key, force: force, actor: "operator", now: now)
+                    file: file, directory: data, key: key, force: force, actor: "operator", now: now
+                ) { path throws(StoreError) in
+                    do throws(QueueStoreError) {
+                        try SQLiteQueueStore.settle(
+                            copy: path, cause: "Restored from a backup. The backend may have done it.", now: now)
+                    } catch {
+                        throw .unavailable(error.message)
+                    }
+                }
                 for path in result.aside { print("moved aside: \(path)") }
                 print("The backup is in \(data). Sessions are set up anew at the next message.")
             }

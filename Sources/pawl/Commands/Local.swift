@@ -98,6 +98,9 @@ struct Config: AsyncParsableCommand {
             do {
                 let changes = try gateway.reload()
                 return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
+            } catch let error as AdminFailure {
+                return .failure(
+                    "Not reloaded, the old configuration stays:\n\(error.message)", exit: ExitStatus.configuration)
             } catch let error as ConfigurationError {
                 return .failure("Not reloaded, the old configuration stays:\n\(error)", exit: ExitStatus.configuration)
             }

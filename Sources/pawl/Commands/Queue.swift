@@ -44,7 +44,7 @@ struct QueueCommand: AsyncParsableCommand {
             }
             let gate = gateway.environment.requests.gate
             if let writes = gateway.json?.writes {
-                return try answer(try writes.rows(states: states, limit: limit))
+                return try answer(try writes.rows(states: states, limit: limit, isHeld: gateway.holdsAll))
             }
             let rows = try gateway.store.requests(states: states, limit: limit).map {
                 Row(
@@ -97,6 +97,10 @@ struct QueueCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            if let writes = gateway.json?.writes {
+                let report = try await WriteReport(try writes.request(id), on: gateway, writes)
+                return common.json ? try .json(report) : .text(report.text)
+            }
             let request = try gateway.request(id)
             let account = AccountID(text: request.account)
             let isPending = request.state == .pending

@@ -108,11 +108,7 @@ extension QueueCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             var gone: [Outcome] = []
             for id in ids {
-                let request = try gateway.store.request(id)
-                guard request?.state != .pending else { continue }
-                let text =
-                    request.map { "Request \(id) is \($0.state.name): only what waits can be dropped." }
-                    ?? Remarks.noRequest(id)
+                guard let text = try gateway.whyNotDropped(id) else { continue }
                 gone.append(Outcome(subject: "\(id)", done: false, text: text))
             }
             guard gone.isEmpty else { return try QueueCommand.answer(gone, json: common.json) }
@@ -162,9 +158,18 @@ extension Gateway {
 }
 
 extension Gateway {
+    /// Why a request cannot be dropped; nothing where it waits.
+    fileprivate func whyNotDropped(_ id: UInt64) throws -> String? {
+        if let writes = json?.writes { return writes.whyNotWaiting(try writes.request(id)) }
+        guard let request = try store.request(id) else { return Remarks.noRequest(id) }
+        return request.state == .pending
+            ? nil : "Request \(id) is \(request.state.name): only what waits can be dropped."
+    }
+
     /// What an operator should know who may have mistyped a name.
     fileprivate func remark(_ scope: RequestScope) -> String {
-        guard case .account(let account) = scope, environment.roster.connections(of: account).isEmpty else { return "" }
+        guard json == nil, case .account(let account) = scope, environment.roster.connections(of: account).isEmpty
+        else { return "" }
         return " Nobody of that name is connected now."
     }
 }

@@ -13,7 +13,7 @@ struct Status: AdminCommand {
     @OptionGroup var common: CommonOptions
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let report = try gateway.status()
+        let report = try await gateway.status()
         return common.json ? try .json(report) : .text(StatusText.text(report))
     }
 }

@@ -35,7 +35,10 @@ enum StatusText {
             "policy         \(report.policy) (\(report.policySource))"
                 + (report.accountPolicies > 0 ? ", \(report.accountPolicies) accounts have their own" : ""),
             "backend        \(report.upstream)",
-            "connections    \(report.connections) now, \(report.accounts.connectedNow) registered",
+            report.accounts.behind.map {
+                "connections    \(report.connections) now; \($0) accounts are behind this gateway"
+            }
+                ?? "connections    \(report.connections) now, \(report.accounts.connectedNow) registered",
             "people         \(report.accounts.legacy) legacy, \(report.accounts.askedForCapability) asked for encryption",
             "custody        \(report.accounts.custodyGateway) devices held by this gateway, "
                 + "\(report.accounts.custodyDevice) by people themselves",
@@ -44,6 +47,7 @@ enum StatusText {
                 + "\(report.requests.dead) dead + \(report.requests.waiting) waiting"
                 + (report.requests.held > 0 ? ", of which \(report.requests.held) held" : "")
                 + (report.requests.oldestSeconds.map { "; the oldest waits for \($0) s" } ?? "")
+                + (report.requests.withoutLogin.map { $0 > 0 ? "; \($0) for a login" : "" } ?? "")
                 + (report.requests.heldAccounts.isEmpty
                     ? "" : "; held is all of \(report.requests.heldAccounts.joined(separator: ", "))"),
             "",

@@ -36,6 +36,9 @@ struct Trace: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        if let writes = gateway.json?.writes {
+            return try answer(try await Report(try writes.request(id), on: gateway, writes))
+        }
         let request = try gateway.request(id)
         let trace = gateway.environment.requests.traces[id]
         let account = AccountID(text: request.account)
@@ -46,6 +49,10 @@ struct Trace: AdminCommand {
             waitsFor: isPending
                 ? gateway.waitsFor(request, among: try gateway.store.waitingRequests(of: account)) : nil,
             notes: Self.notes(request, trace, isSidecar: gateway.role == .sidecar))
+        return try answer(report)
+    }
+
+    private func answer(_ report: Report) throws -> AdminAnswer {
         if common.json { return try .json(report) }
         var lines = ["message \(id) of \(report.account) to \(report.target): \(report.state)"]
         let width = report.events.map(\.event.count).max() ?? 0
@@ -78,8 +85,12 @@ struct Trace: AdminCommand {
         if let at = request.finishedAt, request.state != .pending {
             events.append((at, request.state.name, request.reason))
         }
-        // What has the same time stays in the order of a life.
-        return events.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }.map {
+        return ordered(events)
+    }
+
+    /// By time; what has the same time stays in the order of a life.
+    static func ordered(_ events: [(at: Int64, event: String, detail: String?)]) -> [Event] {
+        events.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }.map {
             Event(at: time($0.element.at), event: $0.element.event, detail: $0.element.detail)
         }
     }

@@ -18,6 +18,7 @@ import SQLiteStore
 struct JSONBackend: Sendable {
     let environment: JSONEnvironment
     let writes: WriteQueue
+    let meters = HTTPMeters()
 
     /// Nothing where the backend speaks something else.
     ///
@@ -42,11 +43,15 @@ struct JSONBackend: Sendable {
             case .memory: .memory
             case .sealed: .sealed(CredentialSealer(sealer: sealer))
             }
+        let held = shared.requests.gate.holds.keys.compactMap { scope in
+            if case .account(let account) = scope { account.text } else { nil }
+        }
         let sockets = environment.sockets
         writes = try WriteQueue(
-            path: configuration.data + "/queue.sqlite", host: Self.host(configuration.upstream.url), settings: settings,
-            credentials: credentials, http: try Self.client(configuration.upstream),
-            merged: { sockets.tell($0, $1) })
+            store: try QueueFile(directory: configuration.data).open(),
+            host: Self.host(configuration.upstream.url), settings: settings,
+            credentials: credentials, http: try Self.client(configuration.upstream), held: Set(held),
+            known: environment.credentials, traces: shared.requests.traces, merged: { sockets.tell($0, $1) })
     }
 
     private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
@@ -72,11 +77,14 @@ struct JSONBackend: Sendable {
         return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 
-    /// A reload: the mapping anew.
-    func reload(_ configuration: PawlConfiguration) throws {
-        environment.replace(
-            try Self.mapping(configuration),
-            texts: Assembly.ircSettings(configuration, as: .front).texts)
+    /// A reload: reads the mapping anew.
+    ///
+    /// - Returns: puts it in force. Until then the old one stays.
+    /// - Throws: what is wrong with it.
+    func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
+        let mapping = try Self.mapping(configuration)
+        let texts = Assembly.ircSettings(configuration, as: .front).texts
+        return { [environment] in environment.replace(mapping, texts: texts) }
     }
 
     /// What connections need.
@@ -85,6 +93,7 @@ struct JSONBackend: Sendable {
     ) -> HTTPServices {
         var services = HTTPServices(
             environment: environment, clock: shared.clock, downstream: shared.downstream, upstream: shared.upstream)
+        services.meters = meters
         let writes = writes
         services.submit = submit
         services.register = shared.register

@@ -15,6 +15,12 @@ extension Gateway {
     ///
     /// - Returns: why it was not done; nothing where it was.
     func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
+        if let writes = json?.writes { return try await carryOut(kind, on: writes) }
+        return try await store(kind)
+    }
+
+    /// The same for what stands in the store.
+    func store(_ kind: RequestAct.Kind) async throws -> String? {
         var subject: Request?
         let detail: String
         switch kind {
@@ -80,7 +86,7 @@ extension Gateway {
 }
 
 extension RequestAct.Kind {
-    fileprivate var name: String {
+    var name: String {
         switch self {
         case .drop: "drop"
         case .hold: "hold"

@@ -58,12 +58,20 @@ final class Gateway: Sendable {
 
     // MARK: Reports
 
-    func status() throws -> StatusReport {
+    func status() async throws -> StatusReport {
         let current = configuration.withLock { $0 }
-        try commit(environment.tally.rows(at: SystemClock.now().wall))
-        return try reporter.status(
+        try writeDown()
+        var report = try reporter.status(
             upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
             connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
+        try await addWrites(to: &report)
+        return report
+    }
+
+    /// Writes down what is counted in memory.
+    func writeDown() throws {
+        let now = SystemClock.now().wall
+        try commit(environment.tally.rows(at: now) + (json?.environment.observations.take(wall: now) ?? []))
     }
 
     // MARK: Acts
@@ -108,14 +116,20 @@ final class Gateway: Sendable {
 
     /// The account that an operator means: a services account, or the nick of somebody who is here without one.
     func account(named name: String) -> AccountID {
+        // A backend that speaks HTTP says itself how its names are written.
+        guard json == nil else { return .services(name) }
         let exact = AccountID(text: name)
         if let entry = environment.roster.entries.first(where: { $0.nick == name }) { return entry.account }
         return exact.isVerified ? .services(name.lowercased()) : exact
     }
 
+    /// The account of a services name that an operator writes.
+    func services(_ name: String) -> AccountID { .services(json == nil ? name.lowercased() : name) }
+
     /// A room by the name that an operator writes. Only the backend knows how names fold; a room that somebody is in
     /// is found in any case.
     func room(_ name: String) -> AccountID {
+        guard json == nil else { return .room(name) }
         let known = environment.rooms.sizes.keys.first { $0.lowercased() == name.lowercased() }
         return .room(known ?? name.lowercased())
     }
@@ -146,8 +160,9 @@ final class Gateway: Sendable {
         let new = try reloadConfiguration()
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
+        let replaceMapping = try json?.reload(new)
         environment.replace(Assembly.ircSettings(new, as: role))
-        try json?.reload(new)
+        replaceMapping?()
         configuration.withLock { $0 = new }
         try commit([audit("reload", differences.map(\.name).joined(separator: " "))])
         logger.notice("configuration reloaded")

@@ -35,6 +35,7 @@ struct GatewayService: Service {
         try? await gracefulShutdown()
         loop.cancel()
         gateway.logger.info("stopping")
+        gateway.json?.writes.dismiss()
         await gateway.server.stop()
         await gateway.json?.writes.close()
         await admin.stop()
@@ -51,7 +52,7 @@ struct GatewayService: Service {
         do {
             return try await MetricsServer.start(
                 host: address.host, port: address.port, group: assembled.group,
-                page: { MetricsPage.text(gateway) },
+                page: { await MetricsPage.text(gateway) },
                 readiness: {
                     guard !gateway.server.isDraining else { return "the gateway drains and takes no more clients" }
                     let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)

@@ -3,10 +3,11 @@
 import GatewayCore
 import GatewayNIO
 import RequestQueue
+import RequestQueueClient
 
 /// Writes the page of `/metrics`.
 enum MetricsPage {
-    static func text(_ gateway: Gateway) -> String {
+    static func text(_ gateway: Gateway) async -> String {
         var page = ""
         func family(_ name: String, _ help: String, _ type: String, _ samples: [(labels: String, value: Int)]) {
             page += "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
@@ -24,12 +25,12 @@ enum MetricsPage {
             "pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge",
             [("", environment.latches.count)])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.vault.depth)])
-        if let counts = try? gateway.store.requestCounts() {
+        if gateway.json == nil, let counts = try? gateway.store.requestCounts() {
             family(
                 "pawl_requests", "Writes to the backend by state.", "gauge",
                 counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
         }
-        if let requests = try? gateway.reporter.requests(SystemClock.now()) {
+        if let requests = try? await gateway.requests() {
             family(
                 "pawl_requests_accepted_total",
                 "Requests committed since the start, with those found waiting and those retried: done + dead + waiting.",
@@ -43,6 +44,32 @@ enum MetricsPage {
             family(
                 "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
                 [("", Int(requests.oldestSeconds ?? 0))])
+        }
+        if let json = gateway.json {
+            let report = await json.writes.queue.report()
+            family(
+                "pawl_requests_in_flight", "Requests that the backend has been sent and has not answered.", "gauge",
+                [("", report.inFlight)])
+            family("pawl_requests_bytes", "Bytes of the requests that wait.", "gauge", [("", report.bytes)])
+            family(
+                "pawl_requests_retried_total", "Attempts that were followed by another.", "counter",
+                [("", report.counts.retried)])
+            family(
+                "pawl_requests_doubtful", "Requests that the backend may have done twice.", "gauge",
+                [("", report.counts.doubtful + report.census.doubtful)])
+            family(
+                "pawl_requests_without_login", "Requests that wait for their sender's next login.", "gauge",
+                [("", report.census.withoutSession)])
+            family(
+                "pawl_accounts_behind", "Accounts that have shown a credential.", "gauge",
+                [("", json.environment.accounts.count)])
+            family("pawl_http_requests_total", "Requests of clients.", "counter", [("", json.meters.requests)])
+            family(
+                "pawl_http_answers_total", "Answers to clients by the class of their status.", "counter",
+                json.meters.answers.map { ("{class=\"\($0.name)\"}", $0.count) })
+            family(
+                "pawl_upstream_connections", "Connections to the backend.", "gauge",
+                [("", json.meters.upstreamConnections)])
         }
         let policy = environment.policies.snapshot.everyone
         family(

@@ -10,7 +10,7 @@ final class MetricsServer: Sendable {
 
     /// - Throws: where the port cannot be bound.
     static func start(
-        host: String, port: Int, group: MultiThreadedEventLoopGroup, page: @escaping @Sendable () -> String,
+        host: String, port: Int, group: MultiThreadedEventLoopGroup, page: @escaping @Sendable () async -> String,
         readiness: @escaping @Sendable () async -> String?
     ) async throws -> MetricsServer {
         let channel = try await ServerBootstrap(group: group)
@@ -34,12 +34,12 @@ private final class MetricsHandler: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
 
-    private let page: @Sendable () -> String
+    private let page: @Sendable () async -> String
     /// Why the gateway is not ready; nothing where it is.
     private let readiness: @Sendable () async -> String?
     private var path: String?
 
-    init(page: @escaping @Sendable () -> String, readiness: @escaping @Sendable () async -> String?) {
+    init(page: @escaping @Sendable () async -> String, readiness: @escaping @Sendable () async -> String?) {
         (self.page, self.readiness) = (page, readiness)
     }
 
@@ -53,11 +53,17 @@ private final class MetricsHandler: ChannelInboundHandler {
 
     private func answer(_ channel: any Channel) {
         switch path {
-        case "/metrics": Self.send(.ok, page(), channel)
+        case "/metrics": answerPage(channel)
         case "/live": Self.send(.ok, "live\n", channel)
         case "/ready": answerReady(channel)
         default: Self.send(.notFound, "There is /metrics, /live and /ready.\n", channel)
         }
+    }
+
+    private func answerPage(_ channel: any Channel) {
+        let promise = channel.eventLoop.makePromise(of: String.self)
+        promise.completeWithTask(page)
+        promise.futureResult.whenSuccess { Self.send(.ok, $0, channel) }
     }
 
     private func answerReady(_ channel: any Channel) {

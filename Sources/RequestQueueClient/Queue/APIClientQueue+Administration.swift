@@ -1,0 +1,105 @@
+// What an operator does to a queue, and what a queue says of itself.
+
+public import RequestQueue
+
+/// Something that has happened to a request.
+public enum QueueEvent: Sendable {
+    /// An attempt begins.
+    case sent(RequestToken)
+    /// An attempt has ended, well or not.
+    case answered(RequestToken, AttemptReply)
+    /// The backend does not accept the session key of a tenant any more. These wait for the next login.
+    case refused(tenant: String, AttemptReply, [QueuedRequest])
+}
+
+extension APIClientQueue {
+    /// Nobody wants it any more.
+    ///
+    /// - Parameter cause: in words; nothing for its sender's own wish.
+    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    public func cancel(_ token: RequestToken, cause: String? = nil) async throws {
+        try await perform { (machine, now) throws in try machine.cancel(token, cause: cause, now: now) }
+    }
+
+    /// Keeps a request back, or lets it go on.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
+        try await perform { (machine, _) throws in try machine.hold(token, isHeld) }
+    }
+
+    /// Sends a dead request again, or ends the pause of one that waits.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueStoreError``, ``QueueError/unavailable(_:)``.
+    public func retry(_ token: RequestToken) async throws {
+        let dead = try store.request(token)
+        try await perform { (machine, now) throws in
+            if machine.request(token) != nil {
+                try machine.hurry(token, now: now)
+            } else if let dead {
+                try machine.revive(dead, now: now)
+            } else {
+                throw QueueActError.unknown
+            }
+        }
+    }
+
+    /// Keeps back all that a tenant sends, now and later, or lets it go on. It ends with the process.
+    ///
+    /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    public func hold(tenant: String, _ isHeld: Bool = true) async throws {
+        try await perform { (machine, _) throws in machine.hold(tenant: tenant, isHeld) }
+    }
+
+    /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
+    public func waitingForSession(of tenant: String? = nil) async -> [QueuedRequest] {
+        (try? await perform { (machine, _) throws in machine.waitingForSession(of: tenant) }) ?? []
+    }
+
+    /// The request with this number, whatever has become of it; nothing where it is forgotten.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    public func request(number: UInt64) throws(QueueStoreError) -> QueuedRequest? {
+        guard number > 0, number <= UInt64(Int64.max) else { return nil }
+        let found = try store.requests(states: RequestState.allCases, after: number - 1, limit: 1)
+        return found.first { $0.id == number }
+    }
+
+    /// Requests by state, in the order in which they were accepted, after the one with this number.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    public func requests(
+        states: [RequestState] = RequestState.allCases, after: UInt64 = 0, limit: Int = 100
+    ) throws(QueueStoreError) -> [QueuedRequest] {
+        try store.requests(states: states, after: after, limit: limit)
+    }
+
+    /// What a request waits for besides its turn, in words.
+    public func obstacles(_ token: RequestToken) async -> [String] {
+        (try? await perform { (machine, now) throws in machine.obstacles(token, now: now) }) ?? []
+    }
+
+    /// What has happened since the start, and how much there is.
+    public func report() async -> Report {
+        let report = try? await perform { (machine, _) throws in
+            Report(
+                counts: machine.counts, depth: machine.depth, inFlight: machine.underWay, bytes: machine.bytes,
+                census: machine.census())
+        }
+        return report ?? Report(counts: .init(), depth: 0, inFlight: 0, bytes: 0, census: .init())
+    }
+
+    /// Numbers for metrics: `restored + appended + revived = done + dead + cancelled + depth`.
+    public struct Report: Sendable, Equatable {
+        /// What has happened since the start.
+        public var counts: QueueMachine.Counts
+        /// Requests that wait or are under way.
+        public var depth: Int
+        /// Requests that are under way.
+        public var inFlight: Int
+        /// Bytes of those that wait or are under way.
+        public var bytes: Int
+        /// What there is to say of those that wait or are under way.
+        public var census: QueueMachine.Census
+    }
+}

@@ -1,0 +1,47 @@
+// A copy of a queue, for a backup, and what becomes of one that comes back.
+
+import GRDB
+public import RequestQueue
+import SQLiteKit
+
+extension SQLiteQueueStore {
+    /// Copies the queue of one moment into a file that was not there, while it goes on working.
+    ///
+    /// - Throws: ``QueueStoreError`` where there is a file of that name, or the disk fails.
+    public func copy(to path: String) throws(QueueStoreError) {
+        guard !Disk<QueueStoreError>.exists(path) else { throw .unavailable("There is a file \(path) already.") }
+        let new = try NewDatabase<QueueStoreError>(path + ".new")
+        try new.fill(Self.configuration) { target in
+            try pool.read { source in try source.backup(to: target) }
+            // One file, without a log beside it.
+            try target.execute(sql: "PRAGMA journal_mode = DELETE")
+        }
+        try new.publish(at: path)
+    }
+
+    /// Makes a copy that has come back one that may be gone on with: what waited in it may have been done since, and is dead.
+    ///
+    /// - Parameters:
+    ///   - cause: why, in words.
+    ///   - now: milliseconds since 1970.
+    /// - Throws: ``QueueStoreError``: it is in use, or no queue that this program can read.
+    /// - Returns: how many waited.
+    @discardableResult
+    public static func settle(copy path: String, cause: String, now: Int64) throws(QueueStoreError) -> Int {
+        try examine(path)
+        return try QueueStoreError.translating(path) {
+            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            let count = try queue.writeWithoutTransaction { database in
+                try Connections.migrate(database, QueueTables.migrations)
+                try database.execute(
+                    sql: """
+                        UPDATE queue_progress SET state = 2, lease = NULL, is_held = 0, doubts = doubts + 1, finished_at = ?1,
+                            cause = ?2 WHERE state = 0
+                        """, arguments: [now, cause])
+                return database.changesCount
+            }
+            try queue.close()
+            return count
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// A write of an exchange in the form that the queue stores.
+
+import GatewayCore
+import JSONCodec
+import NIOCore
+import RequestQueue
+
+extension QueuedWrite {
+    /// Messages are the only entities.
+    fileprivate static func message(_ local: String) -> EntityReference {
+        EntityReference(type: "message", local: local)
+    }
+
+    var request: NewRequest {
+        var config = APIRequestConfig(
+            method: HTTPMethod.allCases.first { $0.name == head.method } ?? .post, path: APIRequestPath(segments))
+        config.headers = Parameters(head.headers.fields.map { .init(name: $0.name, value: .text($0.value)) })
+        config.body = queuedBody
+        config.deduplicate = false
+        return NewRequest(
+            config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
+            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: idempotencyKey)
+    }
+
+    /// The target, cut where a message is named that the backend may not have named yet.
+    private var segments: [APIRequestPath.Segment] {
+        var locals: [Int: String] = [:]
+        for reference in references {
+            if case .segment(let index) = reference.place { locals[index] = reference.local }
+        }
+        guard !locals.isEmpty else { return [.raw(head.target)] }
+        var segments: [APIRequestPath.Segment] = []
+        for (index, segment) in head.path.dropFirst().split(separator: "/", omittingEmptySubsequences: false)
+            .enumerated()
+        {
+            segments.append(.raw("/"))
+            segments.append(locals[index].map { .reference(Self.message($0)) } ?? .raw(String(segment)))
+        }
+        if let query = head.query { segments.append(.raw("?" + query)) }
+        return segments
+    }
+
+    /// The bytes as they are, where none stands in them.
+    private var queuedBody: RequestBody? {
+        guard body.readableBytes > 0 else { return nil }
+        var locals: [JSONPlace: String] = [:]
+        if let document = try? JSONDocument(body) {
+            for case (.body(let path), let local) in references.map({ ($0.place, $0.local) }) {
+                if let place = try? document.one(path) { locals[place] = local }
+            }
+            if !locals.isEmpty, let value = JSONValue(document, document.root, locals) { return .json(value) }
+        }
+        return .rawData(Array(body.readableBytesView))
+    }
+}
+
+extension JSONValue {
+    /// A value of a document, with references at some places; nothing where a string in it is no text.
+    fileprivate init?(_ document: JSONDocument, _ place: JSONPlace, _ locals: [JSONPlace: String]) {
+        if let local = locals[place] {
+            self = .reference(EntityReference(type: "message", local: local))
+            return
+        }
+        switch document.kind(place) {
+        case .null: self = .null
+        case .boolean: self = .bool(document.boolean(place) ?? false)
+        case .number: self = .number(document.numberText(place) ?? "0")
+        case .string:
+            guard let text = try? document.text(place) else { return nil }
+            self = .string(text)
+        case .array:
+            var elements: [JSONValue] = []
+            for child in document.children(place) {
+                guard let value = JSONValue(document, child, locals) else { return nil }
+                elements.append(value)
+            }
+            self = .array(elements)
+        case .object:
+            var members: [JSONValue.Member] = []
+            for child in document.children(place) {
+                guard let name = try? document.name(child), let value = JSONValue(document, child, locals) else {
+                    return nil
+                }
+                members.append(Member(name, value))
+            }
+            self = .object(members)
+        }
+    }
+}

@@ -1,0 +1,260 @@
+import Foundation
+import PeerKit
+import Testing
+
+/// What an operator sees of writes to a JSON backend, and does to them.
+@Suite(.serialized) struct WriteAdminTests {
+    private static let c = GenericLab.conversation
+    private static let messages = "/conversations/\(c)/messages"
+
+    /// A lab where a message went through, so that accounts and members are known.
+    private func warm(
+        _ credentials: String = "memory", environment: [String: String] = [:], metrics: String = ""
+    ) throws -> GenericLab {
+        let environment = environment.merging(["PAWL_QUEUE_CREDENTIALS": credentials]) { $1 }
+        let lab = try GenericLab(policy: "hosted", environment: environment, metrics: metrics)
+        try lab.alice.say("warm", in: Self.c, id: "warm")
+        #expect(try lab.bob.texts(Self.c) == ["warm"])
+        return lab
+    }
+
+    private func json(_ lab: GenericLab, _ words: [String]) throws -> JSONValue {
+        let output = try lab.gateway.admin(words + ["--json"])
+        guard output.succeeded else { throw PeerError("\(words): \(output.stderr)") }
+        return try JSONValue(Array(output.stdout.utf8))
+    }
+
+    private func ids(_ lab: GenericLab, _ state: String) throws -> [String] {
+        try json(lab, ["queue", "list", "--state", state]).array.compactMap { $0["id"].string }
+    }
+
+    private func said(_ number: Int) -> JSONValue {
+        ["id": .string("own-\(number)"), "text": .string("text \(number)")]
+    }
+
+    /// Alice's messages of these numbers, all of which wait.
+    private func begin(_ lab: GenericLab, _ numbers: ClosedRange<Int>) throws -> [WebClient] {
+        var clients: [WebClient] = []
+        for number in numbers {
+            clients.append(try lab.begin("POST", Self.messages, said(number)))
+            try eventually("\(clients.count) wait") { try JSONLab.waiting(lab.gateway) == clients.count }
+        }
+        return clients
+    }
+
+    /// The samples of `/metrics`, which have to add up.
+    private func scrape(_ port: FreePort) throws -> [String: Int] {
+        let page = try WebClient(port: port.number).request("GET", "/metrics").text
+        var samples: [String: Int] = [:]
+        for line in page.split(separator: "\n") where line.hasPrefix("pawl_") {
+            let parts = line.split(separator: " ")
+            samples[String(parts[0])] = Int(parts[1])
+        }
+        func sample(_ name: String) throws -> Int { try #require(samples[name], "\(name)") }
+        #expect(
+            try sample("pawl_requests_accepted_total")
+                == sample("pawl_requests_finished_total{outcome=\"done\"}")
+                + sample("pawl_requests_finished_total{outcome=\"dead\"}") + sample("pawl_requests_waiting"))
+        #expect(!page.contains("alice") && !page.contains(Self.c))
+        return samples
+    }
+
+    @Test func holdReleaseDropRetry() throws {
+        let metrics = try FreePort()
+        let lab = try warm(metrics: "127.0.0.1:\(metrics.number)")
+        let gateway = lab.gateway
+        let held = try gateway.admin(["queue", "hold", "--account", "alice"])
+        #expect(held.succeeded && held.stdout.contains("pawl queue release --account alice"), "\(held)")
+        let clients = try begin(lab, 1...3)
+        let waiting = try ids(lab, "pending")
+        #expect(try json(lab, ["queue", "list", "--state", "pending"]).array.allSatisfy { $0["held"] == true })
+        let status = try gateway.admin(["status"]).stdout
+        #expect(status.contains("3 waiting, of which 3 held; the oldest waits for"), "\(status)")
+        #expect(status.contains("2 accounts are behind this gateway") && status.contains("held is all of alice"))
+        let samples = try scrape(metrics)
+        #expect(samples["pawl_requests_held"] == 3 && samples["pawl_requests_waiting"] == 3)
+        #expect(samples["pawl_accounts_behind"] == 2 && (samples["pawl_http_requests_total"] ?? 0) > 5)
+        #expect(try lab.backend.messages().count == 1)
+        let shown = try gateway.admin(["queue", "show", waiting[0]])
+        #expect(shown.succeeded && shown.stdout.contains("waits for   held by an operator"), "\(shown)")
+        #expect(try json(lab, ["queue", "show", waiting[0]])["target"] == .string(Self.c))
+
+        let asked = try gateway.admin(["queue", "drop", waiting[1]])
+        #expect(asked.status == .exited(75) && asked.stderr.contains("--confirm"))
+        #expect(try ids(lab, "pending") == waiting)
+        #expect(try gateway.admin(["queue", "drop", waiting[1], "--yes"]).succeeded)
+        let dropped = try clients[1].answer(to: "POST")
+        #expect(dropped.status == 410 && dropped.text.contains("pawl_dropped"), "\(dropped.text)")
+
+        #expect(try gateway.admin(["queue", "hold", waiting[2]]).succeeded)
+        #expect(try gateway.admin(["queue", "release", "--account", "alice"]).succeeded)
+        #expect(try clients[0].answer(to: "POST").status == 201)
+        #expect(try ids(lab, "pending") == [waiting[2]])
+        #expect(try gateway.admin(["queue", "release", waiting[2]]).succeeded)
+        #expect(try clients[2].answer(to: "POST").status == 201)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "text 1", "text 3"])
+
+        // Given up by the backend, and sent again.
+        try lab.backend.set(.refuses(1, status: 400))
+        #expect(try lab.alice.trySaying("again", in: Self.c).status == 400)
+        let dead = try #require(try ids(lab, "dead").last)
+        #expect(try gateway.admin(["queue", "retry", dead]).succeeded)
+        try eventually("it is done") { try ids(lab, "done").contains(dead) }
+        #expect(try lab.bob.texts(Self.c).last == "again")
+        let twice = try gateway.admin(["queue", "retry", dead])
+        #expect(twice.status == .exited(1) && twice.stderr.contains("only a dead one"), "\(twice)")
+        let gone = try gateway.admin(["queue", "retry", waiting[1]])
+        #expect(gone.status == .exited(1) && gone.stderr.contains("given up for good"), "\(gone)")
+        let audit = try gateway.admin(["audit"]).stdout
+        for action in ["queue.hold", "queue.drop", "queue.release", "queue.retry"] { #expect(audit.contains(action)) }
+        #expect(try scrape(metrics)["pawl_requests_waiting"] == 0)
+    }
+
+    @Test func aHoldOutlivesTheProcess() throws {
+        let lab = try warm("sealed")
+        #expect(try lab.gateway.admin(["queue", "hold", "--account", "alice"]).succeeded)
+        let client = try begin(lab, 1...1)[0]
+        lab.gateway.crash()
+        try lab.gateway.start()
+        let waiting = try json(lab, ["queue", "list", "--state", "pending"]).array
+        #expect(waiting.count == 1 && waiting.allSatisfy { $0["held"] == true })
+        #expect(try lab.backend.messages().count == 1)
+        #expect(try lab.gateway.admin(["queue", "release", "--account", "alice"]).succeeded)
+        try eventually("it is sent") { try lab.backend.messages().count == 2 }
+        client.hangUp()
+    }
+
+    @Test func aTraceHasAllTimesInOrder() throws {
+        let lab = try warm()
+        try lab.backend.set(.refuses(1, status: 503, retryAfter: 1))
+        try lab.alice.say("traced", in: Self.c)
+        let id = try #require(try ids(lab, "done").last)
+        func life() throws -> [(event: String, at: String)] {
+            try json(lab, ["trace", id])["events"].array.map { ($0["event"].string ?? "", $0["at"].string ?? "") }
+        }
+        #expect(try life().map(\.event) == ["sealed", "accepted", "sent", "sent", "answered", "done"])
+        #expect(try lab.gateway.admin(["trace", id]).stdout.contains("Not read yet"))
+        // What its sender reads does not count.
+        #expect(try lab.alice.texts(Self.c).last == "traced")
+        #expect(try !life().contains { $0.event == "read" })
+        #expect(try lab.bob.texts(Self.c).last == "traced")
+        let events = try life()
+        #expect(events.last?.event == "read" && events.map(\.at) == events.map(\.at).sorted(), "\(events)")
+        lab.gateway.stop()
+        try lab.gateway.start()
+        let after = try lab.gateway.admin(["trace", id])
+        #expect(after.succeeded && after.stdout.contains("not known any more"), "\(after)")
+        #expect(after.stdout.contains("accepted") && !after.stdout.contains("sent"))
+    }
+
+    @Test func aCredentialThatHasEndedIsHeardOfAtOnce() throws {
+        let lab = try warm()
+        try ChatPerson(lab.alice, port: lab.backend.port).ask("POST", "/logout")
+        let refused = try lab.alice.trySaying("later", in: Self.c, id: "own-1")
+        #expect(refused.status == 401 && refused.text.contains("unauthorized"), "\(refused.text)")
+        #expect(try JSONLab.waiting(lab.gateway) == 1)
+        let status = try lab.gateway.admin(["status"]).stdout
+        #expect(status.contains("1 write waits for the next login of alice"), "\(status)")
+        // Said again under the same name after a login, it is one message.
+        let again = try ChatPerson("alice", port: lab.gateway.port)
+        #expect(try again.trySaying("later", in: Self.c, id: "own-1").status == 201)
+        #expect(try JSONLab.waiting(lab.gateway) == 0)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "later"])
+        #expect(try lab.backend.messages().count == 2)
+        // What has no name is given up, since nobody could ask for it again.
+        try ChatPerson(again, port: lab.backend.port).ask("POST", "/logout")
+        #expect(try again.client.request("POST", Self.messages, ["text": "unnamed"]).status == 401)
+        try eventually("it is given up") { try JSONLab.waiting(lab.gateway) == 0 }
+        _ = try ChatPerson("alice", port: lab.gateway.port).ask("GET", "/me")
+        #expect(try lab.backend.messages().count == 2)
+    }
+
+    @Test func wrongWordsAreRefused() throws {
+        let lab = try warm()
+        for words in [
+            ["queue", "show"], ["queue", "drop", "--yes"], ["queue", "hold"], ["queue", "release"], ["queue", "retry"],
+            ["trace"],
+        ] {
+            for id in ["7", "0", "18446744073709551615"] {
+                let refused = try lab.gateway.admin(words + [id])
+                #expect(
+                    refused.status == .exited(1) && refused.stderr.contains("no request \(id)"), "\(words) \(refused)")
+            }
+        }
+        let done = try #require(try ids(lab, "done").first)
+        for words in [["queue", "drop", "--yes"], ["queue", "hold"], ["queue", "release"], ["queue", "retry"]] {
+            let refused = try lab.gateway.admin(words + [done])
+            #expect(refused.status == .exited(1) && refused.stderr.contains("is done"), "\(words) \(refused)")
+        }
+        #expect(try lab.gateway.admin(["queue", "release", "--account", "nobody"]).status == .exited(1))
+        #expect(try lab.gateway.admin(["audit"]).stdout.contains("queue.") == false)
+        let running = try lab.gateway.admin(["queue", "repair"])
+        #expect(running.status == .exited(1) && running.stderr.contains("in use"), "\(running)")
+    }
+
+    @Test func doubtsAreTold() throws {
+        let lab = try warm()
+        try lab.backend.set(.loses(1))
+        try lab.alice.say("once", in: Self.c)
+        let status = try lab.gateway.admin(["status"]).stdout
+        #expect(status.contains("1 message may stand twice"), "\(status)")
+        let id = try #require(try ids(lab, "done").last)
+        #expect(try lab.gateway.admin(["queue", "show", id]).stdout.contains("in doubt    1 attempt"))
+    }
+
+    @Test func conversationsOutsidersAndClients() throws {
+        let lab = try warm()
+        let rows = try json(lab, ["conversations", "list"]).array
+        #expect(rows.map { $0["first"] } == [.string(Self.c)], "\(rows)")
+        // Carol is past the gateway.
+        _ = try ChatPerson("carol", port: lab.backend.port)
+        try lab.alice.open("c2", with: ["carol"])
+        #expect(try !(200..<300).contains(lab.alice.trySaying("refused", in: "c2").status))
+        try lab.alice.open("c3", with: ["bob", "carol"])
+        try lab.alice.say("weak", in: "c3")
+        let status = try lab.gateway.admin(["status"]).stdout
+        #expect(status.contains("carol in c3") && status.contains("carol in c2"), "\(status)")
+        #expect(try json(lab, ["status"])["blockers"].array.contains { $0["what"] == "outsider" && $0["name"] == "c2" })
+        let simulated = try json(lab, ["policy", "simulate", "required"]).array.first
+        #expect(simulated?["people"] == ["alice"], "\(String(describing: simulated))")
+        #expect((simulated?["refusedMessages"].integer ?? 0) >= 3)
+        #expect(try json(lab, ["clients"]).array.first?["people"] == 2)
+        let asked = try lab.gateway.admin(["conversations", "reset", Self.c])
+        #expect(asked.status == .exited(75), "\(asked)")
+        let token = try #require(asked.stderr.split { $0 == " " || $0 == "\n" }.last.map(String.init))
+        #expect(try lab.gateway.admin(["conversations", "reset", Self.c, "--confirm", token]).succeeded)
+        #expect(try json(lab, ["conversations", "list"]).array.map { $0["first"] } == ["c3"])
+        #expect(try lab.gateway.admin(["policy", "set", "observe", "--room", Self.c]).succeeded)
+        #expect(try lab.gateway.admin(["policy", "set", "default", "--room", Self.c]).succeeded)
+    }
+
+    @Test func aDrainedGatewayAnswersWhoWaits() throws {
+        let lab = try warm("sealed")
+        try lab.backend.set(.away)
+        let client = try begin(lab, 1...1)[0]
+        let drained = try lab.gateway.admin(["drain"])
+        #expect(drained.succeeded && drained.stdout.contains("1 writes wait"), "\(drained)")
+        // Nobody new, and whoever waits gets an answer.
+        #expect(throws: PeerError.self) { try ChatPerson("alice", port: lab.gateway.port) }
+        try lab.backend.behave()
+        #expect(try client.answer(to: "POST").status == 201)
+        for client in [client, lab.alice.client, lab.bob.client] { client.hangUp() }
+        try eventually("it stops", timeout: .seconds(20)) { !lab.gateway.isRunning }
+        lab.gateway.stop()
+        try lab.gateway.start()
+        #expect(try lab.bob.texts(Self.c) == ["warm", "text 1"])
+    }
+
+    @Test func whatWaitsSurvivesAStop() throws {
+        let lab = try warm("sealed")
+        try lab.backend.set(.away)
+        let client = try begin(lab, 1...1)[0]
+        #expect(lab.gateway.stop() == .exited(0))
+        let answer = try client.answer(to: "POST")
+        #expect(answer.status == 504 && answer.text.contains("pawl_still_waiting"), "\(answer.text)")
+        try lab.backend.behave()
+        try lab.gateway.start()
+        try eventually("it is sent") { try lab.backend.messages().count == 2 }
+        #expect(try !lab.gateway.admin(["status"]).stdout.contains("stand twice"))
+    }
+}
