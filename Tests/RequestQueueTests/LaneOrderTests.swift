@@ -370,6 +370,8 @@ import Testing
         var census = world.machine.census()
         #expect(census.doubtful == 1 && census.withoutSession == 1 && census.oldest == begin)
         #expect(world.machine.waitingForSession().map(\.token) == [waiting])
+        #expect(world.machine.waitingForSession(waiting)?.token == waiting)
+        #expect(world.machine.waitingForSession(doubtful) == nil)
         #expect(world.machine.waitingForSession(of: "a").isEmpty && world.machine.counts.doubtful == 0)
         world.run(60_000)
         census = world.machine.census()

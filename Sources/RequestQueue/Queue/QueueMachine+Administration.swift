@@ -123,6 +123,11 @@ extension QueueMachine {
             .sorted { $0.id < $1.id }
     }
 
+    /// The request, where it waits for the next login of its tenant.
+    public func waitingForSession(_ token: RequestToken) -> QueuedRequest? {
+        tokens[token].flatMap { entries[$0] }.flatMap { needsSession($0) ? $0.request : nil }
+    }
+
     private func needsSession(_ entry: QueueEntry) -> Bool {
         entry.request.state == .pending && entry.request.config.includeSessionKey
             && tenants[entry.request.tenant]?.hasSession != true

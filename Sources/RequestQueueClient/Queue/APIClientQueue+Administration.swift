@@ -56,6 +56,11 @@ extension APIClientQueue {
         (try? await perform { (machine, _) throws in machine.waitingForSession(of: tenant) }) ?? []
     }
 
+    /// The request, where it waits for the next login of its tenant.
+    public func waitingForSession(_ token: RequestToken) async -> QueuedRequest? {
+        try? await perform { (machine, _) throws in machine.waitingForSession(token) }
+    }
+
     /// The request with this number, whatever has become of it; nothing where it is forgotten.
     ///
     /// - Throws: ``QueueStoreError``.

@@ -1,50 +1,76 @@
-// What is done to the request queue while no gateway has it open.
+// `pawl queue repair`: what can be read of a damaged queue goes into a new one, while no gateway runs.
 
 import ArgumentParser
 import Foundation
+import GatewayCore
 import RequestQueue
 import SQLiteQueue
 
 extension QueueCommand {
-    /// The file of the requests to HTTP backends, in the data directory.
-    static let file = "queue.sqlite"
-
     /// `pawl queue repair`
     struct Repair: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make a new request queue of what can be read in a damaged one. The gateway must not run.",
+            abstract: "Save what can be read of a damaged queue.sqlite. The gateway must not run.",
             discussion: """
-                It is about DIR/queue.sqlite, where writes to HTTP backends wait. The damaged file is kept beside the new one. \
-                Requests of which nobody knows any more what became of them are given up, with that reason, and not sent \
-                again: the backend may have done them.
+                In front of a backend that speaks HTTP only. What is damaged is kept aside as queue.sqlite.damaged. Requests \
+                of which nobody knows what became are dead afterwards, since they may have been done; pawl queue retry sends \
+                one again. Where the file is gone altogether, an empty queue is begun.
                 """)
-        @Option(help: "The data directory.") var data = CommonOptions.defaultData
-        @Flag(help: "Also where no damage is found.") var force = false
+        @Option(help: "The data directory.") var data: String = CommonOptions.defaultData
+        @Flag(help: "Do it though no damage is found: a large file is not read whole at a start.") var force = false
+        @Flag(help: "Print JSON for scripts.") var json = false
+
+        struct Report: Codable {
+            /// `repaired`, `begun` or `whole`.
+            var outcome: String
+            var requests = 0
+            /// Of them, those of which nobody knows what became.
+            var doubtful = 0
+            /// What the backend's names of messages are.
+            var names = 0
+            /// Where the damaged file is.
+            var kept: String?
+        }
 
         func run() async throws {
-            do throws(QueueStoreError) {
-                try repair(data + "/" + QueueCommand.file)
+            do {
+                let report = try repair(QueueFile(directory: data))
+                print(json ? try AdminAnswer.json(report).out : Self.text(report, data))
             } catch {
-                FileHandle.standardError.write(Data((error.message + "\n").utf8))
+                FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
                 throw ExitCode(ExitStatus.failed)
             }
         }
 
-        private func repair(_ path: String) throws(QueueStoreError) {
-            guard FileManager.default.fileExists(atPath: path) else {
-                throw QueueStoreError("There is no queue at \(path).")
+        private func repair(_ file: QueueFile) throws -> Report {
+            if file.isMissing {
+                _ = try SQLiteQueueStore(path: file.path)
+                return Report(outcome: "begun")
             }
-            if !force, try SQLiteQueueStore.isWhole(path: path) {
-                print("\(path) is whole. Nothing was changed; --force makes a new one of it all the same.")
-                return
+            guard FileManager.default.fileExists(atPath: file.path) else {
+                throw AdminFailure("There is no queue \(file.path). Name the gateway's data directory with --data.")
             }
-            let now = Int64(Date().timeIntervalSince1970 * 1000)
-            let repair = try SQLiteQueueStore.repair(path: path, now: now)
-            var words = "\(repair.requests) requests and \(repair.mappings) names were saved."
-            if repair.doubtful > 0 {
-                words += " \(repair.doubtful) of the requests are given up, because nobody knows what became of them."
+            do {
+                _ = try SQLiteQueueStore(path: file.path)
+                guard force else { return Report(outcome: "whole") }
+            } catch {
+                guard error.isDamage else { throw error }
             }
-            print("\(words) The damaged file is \(repair.kept); delete it when you need it no more.")
+            let saved = try SQLiteQueueStore.repair(path: file.path, now: SystemClock.now().wall)
+            return Report(
+                outcome: "repaired", requests: saved.requests, doubtful: saved.doubtful, names: saved.mappings,
+                kept: saved.kept)
+        }
+
+        private static func text(_ report: Report, _ data: String) -> String {
+            switch report.outcome {
+            case "whole":
+                "The queue in \(data) is whole: nothing has been changed. To rewrite it all the same, add --force."
+            case "begun": "An empty queue is in \(data). What waited in the old one is not in it."
+            default:
+                "\(report.requests) requests are saved, \(report.doubtful) of which may have been done and are dead now: "
+                    + "pawl queue list --state dead. The damaged file is \(report.kept ?? ""); remove it when all is well."
+            }
         }
     }
 }

@@ -106,7 +106,7 @@ final class WriteQueue: Sendable {
         let (isWaiting, mayBeRefused) = waiters.withLock { ($0.add(waiter, for: token), $0.hasRefusals) }
         guard isWaiting else { return done(.waits) }
         Task {
-            if mayBeRefused, let request = await queue.waitingForSession().first(where: { $0.token == token }),
+            if mayBeRefused, let request = await queue.waitingForSession(token),
                 let refusal = waiters.withLock({ $0.refusal(of: request.tenant) })
             {
                 waiter.end(refusal)

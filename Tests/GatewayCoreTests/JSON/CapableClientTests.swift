@@ -149,12 +149,16 @@ extension JSONWorld.Answer {
         #expect(read["messages[0].data.text"]?.contains("somebody else had sealed it") == true)
     }
 
-    @Test(arguments: ["no envelope", "header and words"]) func aFlagMakesNoEnvelope(_ kind: String) throws {
+    @Test(arguments: ["no envelope", "header and words", "no recipients"]) func aFlagMakesNoEnvelope(_ kind: String)
+        throws
+    {
         let (world, _, _) = try pair(.hosted)
         world.send("GET", "/me", as: "t-carol")
         world.backend.rooms["mixed"] = ["alice", "carol"]
         let header: [UInt8] = [0x12, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
-        let text = kind == "no envelope" ? secret : JSONWorld.base64(header + Array(secret.utf8))
+        let text =
+            kind == "no envelope"
+            ? secret : JSONWorld.base64(header + (kind == "no recipients" ? [0] : []) + Array(secret.utf8))
         #expect(
             world.send("POST", "/c/mixed", as: "t-alice", #"{"id":"1","text":"\#(text)","encrypted":true}"#)?.status
                 == 201)
