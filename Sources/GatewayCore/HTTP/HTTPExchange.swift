@@ -117,7 +117,7 @@ package struct HTTPExchange: Sendable {
         if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
         guard isOn, head.method != "OPTIONS" else { return pass(&actions) }
         // Nobody could look into what another protocol says.
-        if !isUpgrade { self.head.headers.remove("Upgrade") }
+        if !isUpgrade, head.headers.first("Upgrade") != nil { self.head.headers.remove("Upgrade") }
         match = RouteMatch(head, mapping)
         if match == nil { environment.tally.add(.unlabelled) }
         identify(now, &actions)

@@ -287,6 +287,10 @@ package struct WebSocketSession: Sendable {
         guard toClient.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
+        // Where nothing can have to be opened, nothing is read.
+        guard protects || calls.isInUse else {
+            return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
+        }
         let document = isText ? try? JSONDocument(bytes) : nil
         // Only the gateway answers calls. What cannot be read, another reader might take for an answer.
         guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {

@@ -11,7 +11,7 @@ package final class AccountBook: Sendable {
 
     private struct State {
         var known: Set<AccountID> = []
-        var noted: [AccountID: (software: String, asked: Bool, until: Int64)] = [:]
+        var noted: [AccountID: (agent: String, asked: Bool, until: Int64)] = [:]
     }
 
     private let state = Mutex(State())
@@ -34,19 +34,20 @@ package final class AccountBook: Sendable {
     /// - Parameter asked: whether it has shown that it can encrypt: by a subprotocol, a proven device, or an envelope.
     /// - Returns: what is to be written down; often nothing.
     func note(_ account: AccountID, software: String?, asked: Bool = false, now: Moment) -> StoreChange? {
-        let software = Self.product(software ?? "")
+        let agent = software ?? ""
         let isNew = state.withLock { state in
-            let isFirst = state.known.insert(account).inserted
-            if let noted = state.noted[account], noted.software == software, noted.asked || !asked,
+            if let noted = state.noted[account], noted.agent == agent, noted.asked || !asked,
                 noted.until > now.monotonic
             {
-                return isFirst
+                return false
             }
+            state.known.insert(account)
             if state.noted.count >= CredentialBook.limit { state.noted.removeAll() }
-            state.noted[account] = (software, asked, now.monotonic + Self.interval)
+            state.noted[account] = (agent, asked, now.monotonic + Self.interval)
             return true
         }
         guard isNew else { return nil }
+        let software = Self.product(agent)
         return .addEvidence(
             EvidenceRow(
                 name: account.text, verified: true, software: software, asked: asked, firstSeen: now.wall,
