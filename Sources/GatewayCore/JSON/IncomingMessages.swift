@@ -187,7 +187,7 @@ struct IncomingMessages: Sendable {
             let source = message.sender ?? "somebody"
             try edits.replace(
                 message,
-                with: latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
+                with: latch > .plaintext ? Remarks.withheldHere(from: source) : Remarks.withheldByPolicy(from: source))
         }
     }
 }

@@ -97,6 +97,11 @@ package enum Remarks {
             + "\(source) is protected."
     }
 
+    /// The same where a conversation has more members than two.
+    static func withheldHere(from source: String) -> String {
+        "A message under the name \(source) was withheld: it was not encrypted, and this conversation is protected."
+    }
+
     package static func withheldByPolicy(from source: String) -> String {
         "A message from \(source) was withheld: it was not encrypted, and this network asks for encryption."
     }
