@@ -1,4 +1,4 @@
-import Glibc
+import Foundation
 
 /// The request queue beside SQLite alone doing the same row changes, and beside queues that others keep in SQLite.
 struct QueueTable {
@@ -76,7 +76,10 @@ struct QueueTable {
     private func run(_ runner: Runner, _ work: QueueWork, _ producers: Int) throws -> [Double] {
         let base = "\(self.workbench.directory)/queue"
         let path = "\(base).sqlite"
-        defer { ["", "-wal", "-shm", ".lock", "-lock"].forEach { _ = unlink(path + $0) } }
+        // One of the peers makes a folder of it.
+        defer {
+            ["", "-wal", "-shm", ".lock", "-lock"].forEach { try? FileManager.default.removeItem(atPath: path + $0) }
+        }
         let child: ChildProcess
         if runner.isPeer, let peers = self.workbench.queuePeers {
             child = try ChildProcess(

@@ -359,9 +359,9 @@ final class HTTPConnection: @unchecked Sendable {
     }
 
     func writabilityChanged() {
-        guard channel.isWritable else { return }
+        guard channel.isWritable else { return touch() }
         if let relay { return relay.clientIsWritable() }
-        if exchange != nil { touch() }
+        touch()
         exchange?.upstream?.readMore()
     }
 

@@ -206,9 +206,9 @@ import Testing
     @Test func aClientThatLeavesTakesItsRequestAlong() async throws {
         let hasEnded = Mutex(false)
         let backend = try RawServer { socket, _ in
+            defer { hasEnded.withLock { $0 = true } }
             _ = try socket.head()
             _ = socket.rest()
-            hasEnded.withLock { $0 = true }
         }
         let proxy = try await Proxy(to: backend.port)
         try await blocking {

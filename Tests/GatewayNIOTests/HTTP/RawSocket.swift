@@ -57,6 +57,7 @@ final class RawSocket: @unchecked Sendable {
         var rest = bytes[...]
         while !rest.isEmpty {
             let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+            if count < 0, errno == EINTR { continue }
             guard count > 0 else { throw RawError("send: \(String(cString: strerror(errno)))") }
             rest = rest.dropFirst(count)
         }
@@ -65,7 +66,8 @@ final class RawSocket: @unchecked Sendable {
     /// - Returns: whether anything came before the end.
     private func fill() throws -> Bool {
         var chunk = [UInt8](repeating: 0, count: 65536)
-        let count = recv(descriptor, &chunk, chunk.count, 0)
+        var count = recv(descriptor, &chunk, chunk.count, 0)
+        while count < 0, errno == EINTR { count = recv(descriptor, &chunk, chunk.count, 0) }
         guard count >= 0 else { throw RawError("recv: \(String(cString: strerror(errno))), \(Self.text(unread))") }
         unread += chunk[..<count]
         return count > 0
@@ -182,6 +184,7 @@ final class RawServer: Sendable {
         Thread.detachNewThread { [weak self] in
             while true {
                 let socket = accept(descriptor, nil, nil)
+                if socket < 0, errno == EINTR { continue }
                 guard socket >= 0, let number = self?.count() else { break }
                 Thread.detachNewThread { [weak self] in
                     let connection = RawSocket(descriptor: socket)
