@@ -234,6 +234,14 @@ enum Assembly {
         }
     }
 
+    /// How the backend's certificate is checked.
+    static func clientTLS(_ options: PawlConfiguration.Upstream.TLS) -> TLSConfiguration {
+        var tls = TLSConfiguration.makeClientConfiguration()
+        if let authorities = options.authorities { tls.trustRoots = .file(authorities) }
+        if !options.verify { tls.certificateVerification = .none }
+        return tls
+    }
+
     private static func upstream(_ configuration: PawlConfiguration) throws -> UpstreamOptions {
         let upstream = configuration.upstream
         var options = UpstreamOptions(host: upstream.url.host, port: upstream.url.port)
@@ -241,11 +249,8 @@ enum Assembly {
         options.webIRCPassword = upstream.webircPassword?.value
         options.connectTimeout = .milliseconds(upstream.connectTimeout.milliseconds)
         guard upstream.url.isEncrypted else { return options }
-        var tls = TLSConfiguration.makeClientConfiguration()
-        if let authorities = upstream.tls.authorities { tls.trustRoots = .file(authorities) }
-        if !upstream.tls.verify { tls.certificateVerification = .none }
         do {
-            options.tls = try NIOSSLContext(configuration: tls)
+            options.tls = try NIOSSLContext(configuration: clientTLS(upstream.tls))
         } catch {
             throw AdminFailure("The authorities for the backend's certificate cannot be used: \(error).")
         }

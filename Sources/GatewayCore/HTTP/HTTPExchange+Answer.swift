@@ -8,7 +8,7 @@ extension HTTPExchange {
     /// Ours: bytes of an answer whose messages are opened. JSONLimits takes no more either.
     static var answerLimit: Int { 16 << 20 }
 
-    mutating func answered(_ head: ResponseHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func answered(_ head: ResponseHead, _ actions: inout [ExchangeAction]) {
         responseHead = head
         if match?.route.label == .control, !conversationOfHead.isEmpty {
             environment.conversations.forget(conversationOfHead)
@@ -40,7 +40,7 @@ extension HTTPExchange {
         return head.headers.first("Content-Type").map { $0.lowercased().contains("json") } ?? true
     }
 
-    mutating func answered(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func answered(_ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
         guard let document = try? JSONDocument(body) else {
@@ -58,9 +58,7 @@ extension HTTPExchange {
         if messages.isComplete { finish(messages, &actions) }
     }
 
-    mutating func opened(
-        _ ticket: UInt64, _ outcomes: [ReadOutcome], _ now: Moment, _ actions: inout [ExchangeAction]
-    ) {
+    mutating func opened(_ ticket: UInt64, _ outcomes: [ReadOutcome], _ actions: inout [ExchangeAction]) {
         guard incoming?.take(outcomes, for: ticket) == true, let incoming, incoming.isComplete else { return }
         finish(incoming, &actions)
     }
@@ -86,7 +84,7 @@ extension HTTPExchange {
 
     mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
-        let target = outgoing?.conversation ?? conversationOfHead
+        let target = conversation
         let (head, body) = mapping.refusal.answer(
             to: no, words: no.words(target: target.isEmpty ? "this conversation" : target, environment.texts))
         respond(head, body, &actions)

@@ -41,7 +41,7 @@ extension HTTPExchange {
     /// What tells a repeated request from a new one: what the client calls its message, within the conversation.
     private var writeKey: String? {
         guard let id = clientID else { return nil }
-        return "\(head.method) \(outgoing?.conversation ?? conversationOfHead) \(id)"
+        return "\(head.method) \(conversation) \(id)"
     }
 
     mutating func recalled(
@@ -56,38 +56,31 @@ extension HTTPExchange {
 
     private mutating func askMembers(_ now: Moment, _ actions: inout [ExchangeAction]) {
         if let recipients = outgoing?.recipients, !recipients.isEmpty {
-            return judge(recipients.map { .services($0) }, now, &actions)
+            return judge(recipients.map { .services($0) }, &actions)
         }
-        let conversation = outgoing?.conversation ?? conversationOfHead
         if let known = environment.conversations.members(of: conversation, now: now.monotonic) {
-            return judge(known, now, &actions)
+            return judge(known, &actions)
         }
-        guard let source = mapping.members, let credential else { return judge(nil, now, &actions) }
+        guard let source = mapping.members, let credential else { return judge(nil, &actions) }
         stage = .members
-        let question = credential.question(
-            Mapping.target(source.target, conversation: conversation), host: head.headers.first("Host"))
-        actions.append(.look(Lookup(.members, question, limit: 4 << 20)))
+        actions.append(.look(source.question(of: conversation, by: credential, host: head.headers.first("Host"))))
     }
 
     mutating func membersFound(
         _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
-        guard (200..<300).contains(answer.status), let members = mapping.members?.members(in: body) else {
-            return judge(nil, now, &actions)
-        }
-        let conversation = outgoing?.conversation ?? conversationOfHead
+        guard let members = mapping.members?.members(in: answer, body) else { return judge(nil, &actions) }
         environment.conversations.remember(members, of: conversation, now: now.monotonic)
-        judge(members, now, &actions)
+        judge(members, &actions)
     }
 
     /// Decides what becomes of the text.
     ///
     /// - Parameter members: of the conversation; nothing where the backend does not say.
-    mutating func judge(_ members: [AccountID]?, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func judge(_ members: [AccountID]?, _ actions: inout [ExchangeAction]) {
         guard let account else { return }
-        let name = outgoing?.conversation ?? conversationOfHead
-        let room = AccountID.room(name)
-        if isOwnEnvelope { return judgeEnvelope(to: room, members, now, &actions) }
+        let room = AccountID.room(conversation)
+        if isOwnEnvelope { return judgeEnvelope(to: room, members, &actions) }
         if let refusal = environment.refusalOfWords(
             to: room, by: account, members, canSeal: provenDevice != nil, policies)
         {
@@ -98,7 +91,7 @@ extension HTTPExchange {
             environment.tally.add(.sentPlaintext)
             if outgoing == nil { pass(&actions) } else { passCollected(&actions) }
         case .refuse(let refusal): refuse(.refused(refusal), &actions)
-        case .seal: seal(for: room, now, &actions)
+        case .seal: seal(for: room, &actions)
         }
     }
 
@@ -123,7 +116,7 @@ extension HTTPExchange {
     }
 
     private mutating func judgeEnvelope(
-        to room: AccountID, _ members: [AccountID]?, _ now: Moment, _ actions: inout [ExchangeAction]
+        to room: AccountID, _ members: [AccountID]?, _ actions: inout [ExchangeAction]
     ) {
         guard let account else { return }
         let (refusal, isForCapable) = environment.verdictOnEnvelope(to: room, by: account, members, policies)
@@ -141,7 +134,7 @@ extension HTTPExchange {
 
     // MARK: Sealed
 
-    private mutating func seal(for room: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func seal(for room: AccountID, _ actions: inout [ExchangeAction]) {
         guard let outgoing, let account else { return }
         let plaintext: [UInt8]
         do throws(MessageFault) {
@@ -159,9 +152,7 @@ extension HTTPExchange {
                         plaintext: plaintext))))
     }
 
-    mutating func sealed(
-        _ envelope: [UInt8], _ message: MessageID, _ now: Moment, _ actions: inout [ExchangeAction]
-    ) {
+    mutating func sealed(_ envelope: [UInt8], _ message: MessageID, _ actions: inout [ExchangeAction]) {
         guard let outgoing else { return }
         environment.tally.add(.sentGateway)
         self.message = message
@@ -176,7 +167,6 @@ extension HTTPExchange {
 
     private mutating func enqueue(_ actions: inout [ExchangeAction]) {
         guard let account, let credential else { return }
-        let conversation = outgoing?.conversation ?? conversationOfHead
         var creates: [String] = []
         if match?.route.remoteID != nil {
             creates = localID.map { [$0] } ?? []
@@ -214,13 +204,13 @@ extension HTTPExchange {
         actions.append(.wake(at: now.monotonic + Self.patience))
     }
 
-    mutating func written(_ outcome: WriteOutcome, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func written(_ outcome: WriteOutcome, _ actions: inout [ExchangeAction]) {
         switch outcome {
         case .answered(let head, let body):
             responseHead = head
             readsAnswer = true
             guard wantsToRead(head) else { return respond(head, body, &actions) }
-            answered(body, now, &actions)
+            answered(body, &actions)
         case .dropped: refuse(.dropped, &actions)
         case .waits: refuse(.stillWaiting, &actions)
         case .failed(let reason):

@@ -87,18 +87,18 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestTooLong): refuse(.tooLong, &actions)
         case (.recall, .recalled(let token, let creates)): recalled(token, creates, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
-        case (.members, .notFound(.members)): judge(nil, now, &actions)
+        case (.members, .notFound(.members)): judge(nil, &actions)
         case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:
-            sealed(envelope, message, now, &actions)
+            sealed(envelope, message, &actions)
         case (.sealing, .vault(.writeFailed(let ticket, let failure))) where ticket == self.ticket:
             refuse(ExchangeRefusal(failure), &actions)
         case (.queue, .enqueued(let result)): enqueued(result, now, &actions)
-        case (.outcome, .written(let outcome)): written(outcome, now, &actions)
+        case (.outcome, .written(let outcome)): written(outcome, &actions)
         case (.outcome, .woken): refuse(.stillWaiting, &actions)
-        case (.response, .response(let head)): answered(head, now, &actions)
-        case (.responseBody, .responseBody(let body)): answered(body, now, &actions)
+        case (.response, .response(let head)): answered(head, &actions)
+        case (.responseBody, .responseBody(let body)): answered(body, &actions)
         case (.responseBody, .responseTooLong): refuse(.answerTooLong, &actions)
-        case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, now, &actions)
+        case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
         case (.call, .vault(let reply)):
             if let answer = call?.take(reply, now) { answerCall(answer, &actions) }
         case (.done, _): break
@@ -139,6 +139,9 @@ package struct HTTPExchange: Sendable {
         return match.value(source) ?? ""
     }
 
+    /// The conversation of what the client writes, or that of the head.
+    var conversation: String { outgoing?.conversation ?? conversationOfHead }
+
     /// Where the request names messages that the backend may not have named yet.
     var localReferences: [QueuedReference] {
         guard let match else { return [] }
@@ -161,7 +164,7 @@ package struct HTTPExchange: Sendable {
     private func local(_ id: String) -> String? {
         if LocalMessageID.isOne(id) { return id }
         guard let account else { return nil }
-        let name = OwnIDs.name(id, of: account, in: outgoing?.conversation ?? conversationOfHead)
+        let name = OwnIDs.name(id, of: account, in: conversation)
         return environment.ownIDs.contains(name) ? name : nil
     }
 

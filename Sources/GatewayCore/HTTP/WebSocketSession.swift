@@ -84,8 +84,7 @@ package struct WebSocketSession: Sendable {
         case .fromClient(let bytes, let isText): said(bytes, isText, now, &actions)
         case .fromBackend(let bytes, let isText): heard(bytes, isText, &actions)
         case .found(.members, let head, let body):
-            let members = (200..<300).contains(head.status) ? environment.mapping.members?.members(in: body) : nil
-            membersFound(members, now, &actions)
+            membersFound(environment.mapping.members?.members(in: head, body), now, &actions)
         case .notFound(.members): membersFound(nil, now, &actions)
         case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
         case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
@@ -163,12 +162,12 @@ package struct WebSocketSession: Sendable {
         sending[ticket] = Sending(
             outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope)
         if !outgoing.recipients.isEmpty {
-            return judge(ticket, outgoing.recipients.map { .services($0) }, now, &actions)
+            return judge(ticket, outgoing.recipients.map { .services($0) }, &actions)
         }
         if let known = environment.conversations.members(of: outgoing.conversation, now: now.monotonic) {
-            return judge(ticket, known, now, &actions)
+            return judge(ticket, known, &actions)
         }
-        guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, now, &actions) }
+        guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }
         asking.append(ticket)
         if asking.count == 1 { ask(&actions) }
     }
@@ -177,9 +176,7 @@ package struct WebSocketSession: Sendable {
         guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
             let credential
         else { return }
-        let question = credential.question(
-            Mapping.target(source.target, conversation: sending.outgoing.conversation), host: host)
-        actions.append(.look(Lookup(.members, question, limit: 4 << 20)))
+        actions.append(.look(source.question(of: sending.outgoing.conversation, by: credential, host: host)))
     }
 
     private mutating func membersFound(
@@ -189,19 +186,19 @@ package struct WebSocketSession: Sendable {
         if let members, let sending = sending[ticket] {
             environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
         }
-        judge(ticket, members, now, &actions)
+        judge(ticket, members, &actions)
         // Others may have been waiting for the same answer.
         while let next = asking.first, let waiting = sending[next],
             let known = environment.conversations.members(of: waiting.outgoing.conversation, now: now.monotonic)
         {
             asking.removeFirst()
-            judge(next, known, now, &actions)
+            judge(next, known, &actions)
         }
         ask(&actions)
     }
 
     private mutating func judge(
-        _ ticket: UInt64, _ members: [AccountID]?, _ now: Moment, _ actions: inout [WebSocketAction]
+        _ ticket: UInt64, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
     ) {
         guard let text = sending[ticket] else { return }
         if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }

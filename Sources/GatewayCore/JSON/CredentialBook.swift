@@ -62,18 +62,22 @@ package final class CredentialBook: Sendable {
 package struct Credential: Sendable, Equatable {
     /// The fields that carry it. A token of the query is one of a field as well, where the backend takes either: RFC 6750
     /// sections 2.1 and 2.3.
-    package var fields = HeaderFields()
+    package private(set) var fields = HeaderFields()
     /// The part of the query that carried it, percent-encoded, as it came: `access_token=...`.
-    package var query: String?
+    package private(set) var query: String?
+    /// What stands for it wherever it is remembered. Made once: every request asks for it more than once.
+    package let digest: CredentialBook.Digest
     /// The same, where no field can carry it.
     package var neededQuery: String? { fields.fields.isEmpty ? query : nil }
 
     /// None, which every backend refuses.
-    package init() {}
+    package init() { digest = Self.digest(of: HeaderFields(), nil) }
 
     /// Finds the credential of a request; nothing where it shows none. Two of them are none: nobody could say which one the
     /// backend believes.
     package init?(of head: RequestHead, at places: [AccountSource.Credential]) {
+        var fields = HeaderFields()
+        var query: String?
         var count = 0
         for place in places {
             switch place {
@@ -100,9 +104,11 @@ package struct Credential: Sendable, Equatable {
             }
         }
         guard count == 1 else { return nil }
+        (self.fields, self.query) = (fields, query)
+        digest = Self.digest(of: fields, fields.fields.isEmpty ? query : nil)
     }
 
-    package var digest: CredentialBook.Digest {
+    private static func digest(of fields: HeaderFields, _ neededQuery: String?) -> CredentialBook.Digest {
         var hash = SHA256()
         for field in fields.fields {
             hash.update(data: Array("\(field.name.lowercased())\u{0}\(field.value)\u{0}".utf8))

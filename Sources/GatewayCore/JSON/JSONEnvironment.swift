@@ -109,9 +109,18 @@ extension AccountSource {
 }
 
 extension MembersSource {
-    /// The members that the backend names in its answer; nothing where it cannot be read.
-    func members(in body: ByteBuffer) -> [AccountID]? {
-        guard let document = try? JSONDocument(body),
+    /// Ours: bytes of an answer about members.
+    private static let answerLimit = 4 << 20
+
+    /// Asks who is in a conversation, in a client's name.
+    func question(of conversation: String, by credential: Credential, host: String?) -> Lookup {
+        let target = Mapping.target(target, conversation: conversation)
+        return Lookup(.members, credential.question(target, host: host), limit: Self.answerLimit)
+    }
+
+    /// The members that the backend names in its answer; nothing where it names none, or cannot be read.
+    func members(in answer: ResponseHead, _ body: ByteBuffer) -> [AccountID]? {
+        guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
             let places = try? document.places(accounts, limit: ConversationBook.memberLimit)
         else { return nil }
         var members: [AccountID] = []

@@ -171,7 +171,13 @@ public final class APIClientQueue: APIClientQueuing {
 
     /// The session key of a tenant, after a login; nothing after a logout. Where it is kept, ``SessionCredentials`` says.
     public func setSession(_ key: SessionKey?, for tenant: String = "") {
-        state.withLock { $0.sessions[tenant] = key }
+        let isKnown = state.withLock { state in
+            guard key == nil || state.sessions[tenant] != key else { return true }
+            state.sessions[tenant] = key
+            return false
+        }
+        // Who says it with every request would have it sealed and stored with every request.
+        guard !isKnown else { return }
         let sealed = credentials.sealed(key, tenant: tenant)
         let isStored = credentials.isStored
         post { machine, _ in

@@ -59,8 +59,7 @@ struct JSONBackend: Sendable {
     }
 
     private static func host(_ url: PawlConfiguration.Endpoint) -> String {
-        let host = url.host.contains(":") ? "[\(url.host)]" : url.host
-        return "\(url.isEncrypted ? "https" : "http")://\(host):\(url.port)"
+        "\(url.isEncrypted ? "https" : "http")://\(url.address)"
     }
 
     /// For the queue's requests; everything else goes over the connections of ``HTTPServer``.
@@ -68,10 +67,7 @@ struct JSONBackend: Sendable {
         var configuration = HTTPNetworkClient.configuration
         configuration.timeout.connect = .milliseconds(upstream.connectTimeout.milliseconds)
         if upstream.url.isEncrypted {
-            var tls = TLSConfiguration.makeClientConfiguration()
-            if let authorities = upstream.tls.authorities { tls.trustRoots = .file(authorities) }
-            if !upstream.tls.verify { tls.certificateVerification = .none }
-            configuration.tlsConfiguration = tls
+            configuration.tlsConfiguration = Assembly.clientTLS(upstream.tls)
             if let name = upstream.tls.serverName { configuration.dnsOverride = [name: upstream.url.host] }
         }
         return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
