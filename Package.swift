@@ -100,6 +100,7 @@ let package = Package(
             swiftSettings: settings),
         // What tests and benchmarks use.
         .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
+        .target(name: "TestThreads", path: "Tests/TestThreads", swiftSettings: settings),
         .target(
             name: "CapableApp", dependencies: ["DoubleRatchet"], path: "Tests/CapableApp", swiftSettings: settings),
         .executableTarget(
@@ -148,10 +149,13 @@ let package = Package(
         tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
         tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
         tests(
-            "PeerTests", ["PeerKit", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
+            "PeerTests",
+            ["PeerKit", "TestThreads", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
             exclude: ["Golden"]),
         tests("TidyTests", []),
-        tests("GatewayNIOTests", ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", nioCore, nioPosix, nioSSL]),
+        tests(
+            "GatewayNIOTests",
+            ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix, nioSSL]),
         tests(
             "SQLiteQueueTests",
             [

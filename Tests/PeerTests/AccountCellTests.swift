@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// The policy table between services accounts, each cell in three ways to say something.
-@Suite(.serialized) struct AccountCellTests {
+@Suite(.blocking, .serialized) struct AccountCellTests {
     enum Cell { case reads, refused, marked, withheld }
 
     /// What a policy does with messages between two behind the gateway, to somebody outside, and from there.

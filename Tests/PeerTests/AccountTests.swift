@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Services accounts on InspIRCd: identity, and latches across restarts.
-@Suite(.serialized) struct AccountTests {
+@Suite(.blocking, .serialized) struct AccountTests {
     @Test func loginsServicesAndLatches() throws {
         let accounts = try AccountLab(accounts: ["anna", "bert"])
         let lab = try Lab(

@@ -1,10 +1,11 @@
 import Foundation
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 /// A tap on a real server that plays the hostile backend.
-@Suite struct AttackTests {
+@Suite(.blocking) struct AttackTests {
     /// Numbers of a seed, for a rewriter that runs on the tap's thread.
     private final class Chaos: Sendable {
         private struct State {

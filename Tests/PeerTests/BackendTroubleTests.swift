@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// A backend that comes and goes, and people behind the gateway who do not read, while others write.
-@Suite(.serialized) struct BackendTroubleTests {
+@Suite(.blocking, .serialized) struct BackendTroubleTests {
     @Test func downThenUp() throws {
         let server = try NgIRCd()
         defer { server.stop() }

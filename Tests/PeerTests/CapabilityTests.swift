@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// `pawl/e2ee` beside the backend's own capabilities: one more, and nothing else changed.
-@Suite(.serialized) struct CapabilityTests {
+@Suite(.blocking, .serialized) struct CapabilityTests {
     static let below = ["observe", "opportunistic"]
 
     /// The capability list that a client is shown, with values.

@@ -1,11 +1,12 @@
 import CapableApp
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Apps that can encrypt, before the generic chat and a real gateway: what an app developer writes with DoubleRatchet and the
 /// calls of the control plane.
-@Suite(.serialized) struct CapableAppTests {
+@Suite(.blocking, .serialized) struct CapableAppTests {
     private static let secret = "Ackerwachtelweizen"
     private static let c = GenericLab.conversation
 

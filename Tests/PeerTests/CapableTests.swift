@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// People with devices of their own, and people without, behind one front gateway.
-@Suite struct CapableTests {
+@Suite(.blocking) struct CapableTests {
     /// A sidecar between a client and the front gateway of a lab.
     static func sidecar(_ lab: Lab, arguments: [String] = []) throws -> PawlProcess {
         var options = PawlProcess.Options()

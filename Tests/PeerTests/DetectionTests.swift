@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Who can encrypt, and what is known of everybody's clients.
-@Suite(.serialized) struct DetectionTests {
+@Suite(.blocking, .serialized) struct DetectionTests {
     @Test(arguments: Backend.allCases) func theCapabilityIsOffered(_ backend: Backend) throws {
         let lab = try Lab(try backend.start(), policy: "observe")
         defer { lab.stop() }

@@ -1,8 +1,9 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// Pacing in front of servers with their own flood limits, and lines that fit whatever the server puts before them.
-@Suite(.serialized) struct FloodTests {
+@Suite(.blocking, .serialized) struct FloodTests {
     /// Twelve messages of different lengths, some in several lines.
     private static let texts = (0..<12).map { number in
         "\(number):" + String(repeating: " flood", count: number % 4 == 3 ? 60 : number)

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// A mapping that answers writes as soon as they are stored: the client goes on with a local id, and is told the backend's.
-@Suite(.serialized) struct GenericAtOnceTests {
+@Suite(.blocking, .serialized) struct GenericAtOnceTests {
     private static let c = GenericLab.conversation
 
     /// The generic mapping with two more lines, as an operator would write them.

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// The generic chat behind the gateway under each policy, over REST and over WebSockets.
-@Suite(.serialized) struct GenericPolicyTests {
+@Suite(.blocking, .serialized) struct GenericPolicyTests {
     private enum Word {
         static let first = "Wiesenknopfauge"
         static let markup = "Kornblumenrand"

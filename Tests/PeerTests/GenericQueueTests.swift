@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Messages of the generic chat that the backend does not answer in time, or at all.
-@Suite(.serialized) struct GenericQueueTests {
+@Suite(.blocking, .serialized) struct GenericQueueTests {
     private static let c = GenericLab.conversation
     private static let messages = "/conversations/\(c)/messages"
 

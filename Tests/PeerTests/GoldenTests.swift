@@ -1,11 +1,12 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Data directories that earlier versions have written, that before the Triple Ratchet (schema 2) and that before kept keys
 /// of messages (3): a gateway with two accounts and a message under way, and two sidecars that knew each other. They are kept
 /// as they were, in `Golden`.
-@Suite struct GoldenTests {
+@Suite(.blocking) struct GoldenTests {
     private let directory: String
 
     init() throws {

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// InspIRCd plays back what was said in a room (`chanhistory`), in a batch or without one.
-@Suite(.serialized) struct HistoryTests {
+@Suite(.blocking, .serialized) struct HistoryTests {
     /// Modules that a server may be without: then it plays back with tags only, or with bare lines.
     enum Server: CaseIterable, Sendable {
         case whole, withoutBatch, bare

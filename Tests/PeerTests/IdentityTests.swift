@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Who is who: accounts, nicks that change hands, several connections, and answers that reach the right person.
-@Suite(.serialized) struct IdentityTests {
+@Suite(.blocking, .serialized) struct IdentityTests {
     /// Passwords pass to the service and are in no file and no log.
     @Test func passwordsAreNowhere() throws {
         let accounts = try AccountLab(accounts: ["anna"])

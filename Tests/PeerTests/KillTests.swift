@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// SIGKILL at random moments under traffic in both directions, between two accounts that come back.
-@Suite(.serialized) struct KillTests {
+@Suite(.blocking, .serialized) struct KillTests {
     /// One direction of the traffic.
     private struct Stream {
         var sent = 0

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// The page that says how to write a mapping: every example on it does what the page says.
-@Suite struct MappingPageTests {
+@Suite(.blocking) struct MappingPageTests {
     static let page = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "config/mappings/README.md")
 

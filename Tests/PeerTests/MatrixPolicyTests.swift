@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Two unmodified Matrix clients behind the gateway, in front of a real Synapse, under each policy.
-@Suite(.serialized) struct MatrixPolicyTests {
+@Suite(.blocking, .serialized) struct MatrixPolicyTests {
     /// Words that stand nowhere else.
     private enum Word {
         static let first = "Wiesenknopfauge"

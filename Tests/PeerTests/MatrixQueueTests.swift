@@ -1,8 +1,9 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// Messages of unmodified Matrix clients that the server does not answer in time, or at all.
-@Suite(.serialized) struct MatrixQueueTests {
+@Suite(.blocking, .serialized) struct MatrixQueueTests {
     private static let sending = "/send/m.room.message/"
 
     /// A room whose members and accounts the gateway knows, because a message went through it.

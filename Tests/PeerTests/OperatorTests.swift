@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// What an operator does: starts, refusals, reloads, backups, drains.
-@Suite(.serialized) struct OperatorTests {
+@Suite(.blocking, .serialized) struct OperatorTests {
     private func start(_ data: String, _ more: [String] = []) throws -> ChildProcess.Output {
         let port = try FreePort()
         return try PawlProcess.run(

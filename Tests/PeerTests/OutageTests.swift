@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Real backends that die under traffic and come back, while their people stay connected to the gateway.
-@Suite(.serialized) struct OutageTests {
+@Suite(.blocking, .serialized) struct OutageTests {
     private static let gone = "does not answer"
     private static let back = "chat server is back"
 

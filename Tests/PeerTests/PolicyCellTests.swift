@@ -1,9 +1,10 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// Every cell of the policy table that this version covers, in front of real servers, with the backend's side searched
 /// for every text.
-@Suite(.serialized) struct PolicyCellTests {
+@Suite(.blocking, .serialized) struct PolicyCellTests {
     /// Three ways to say something to one person.
     static let ways: [(verb: String, before: String, after: String)] = [
         ("PRIVMSG", "", ""), ("NOTICE", "", ""), ("PRIVMSG", "\u{1}ACTION ", "\u{1}"),

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Who the client is, told and believed; TLS on both sides.
-@Suite(.serialized) struct ProxyTests {
+@Suite(.blocking, .serialized) struct ProxyTests {
     @Test func webIRCInAndOut() throws {
         var options = NgIRCd.Options()
         options.webircPassword = "webpass"

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// A queue that a gateway does not start with, and what brings it back; mappings that it does not take.
-@Suite(.serialized) struct QueueFileTests {
+@Suite(.blocking, .serialized) struct QueueFileTests {
     private static let c = GenericLab.conversation
 
     private func start(_ lab: GenericLab, mapping: String = JSONLab.mapping("generic")) throws -> ChildProcess.Output {

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// What an operator does to single requests, by the program's own commands.
-@Suite(.serialized) struct QueueTests {
+@Suite(.blocking, .serialized) struct QueueTests {
     /// A gateway that people are connected to, and its metrics.
     private struct QueueLab {
         let lab: Lab

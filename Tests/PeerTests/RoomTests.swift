@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Rooms under `hosted` in front of real servers.
-@Suite(.serialized) struct RoomTests {
+@Suite(.blocking, .serialized) struct RoomTests {
     private func join(_ people: [IRCClient], _ room: String = "#room") throws {
         for person in people {
             person.send("JOIN \(room)")

@@ -1,8 +1,9 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// Clients that people use, behind sidecars and without one.
-@Suite struct SidecarClientTests {
+@Suite(.blocking) struct SidecarClientTests {
     @Test func irssiAndWeeChatAndSomebodyWithout() throws {
         let lab = try SidecarLab(Backend.ngircd.start())
         defer { lab.stop() }

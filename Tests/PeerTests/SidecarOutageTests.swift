@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// What is in front of sidecars dies and comes back.
-@Suite(.serialized) struct SidecarOutageTests {
+@Suite(.blocking, .serialized) struct SidecarOutageTests {
     private static let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
 
     /// Says and reads while something dies, and demands that what is shown is in order and once, and that what is missing is

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// A server without a gateway, a tap that keeps what goes through it, and people with a sidecar each.
@@ -47,7 +48,7 @@ final class SidecarLab {
 }
 
 /// Sidecars on real servers that know nothing of Pawl.
-@Suite struct SidecarTests {
+@Suite(.blocking) struct SidecarTests {
     /// Exchanges keys; both have been told when this returns.
     static func meet(_ one: IRCClient, _ other: IRCClient) throws {
         one.send("PRIVMSG \(other.nick) :hello, in the clear")

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Two servers of one network, one of them behind a gateway: what becomes of a room when they lose each other.
-@Suite(.serialized) struct SplitTests {
+@Suite(.blocking, .serialized) struct SplitTests {
     private final class Network {
         let servers: TwoServers
         let lab: Lab

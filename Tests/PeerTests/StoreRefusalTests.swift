@@ -1,10 +1,11 @@
 import Foundation
 import Glibc
 import PeerKit
+import TestThreads
 import Testing
 
 /// Starts that are refused before anything is changed, and what brings the store back.
-@Suite(.serialized) struct StoreRefusalTests {
+@Suite(.blocking, .serialized) struct StoreRefusalTests {
     private func start(_ data: String) throws -> ChildProcess.Output {
         let port = try FreePort()
         return try PawlProcess.run([

@@ -1,10 +1,11 @@
 import Foundation
 import Glibc
 import PeerKit
+import TestThreads
 import Testing
 
 /// TLS on both sides, what is said of it to clients, and PROXY headers of both versions.
-@Suite(.serialized) struct TransportTests {
+@Suite(.blocking, .serialized) struct TransportTests {
     /// A gateway with a certificate on its listener, and a second one in front of it that speaks TLS for plain clients.
     final class TLSFront {
         let certificate: Certificate

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// Backends that are down, stall, reset or close, and clients that misbehave.
-@Suite(.serialized) struct TroubleTests {
+@Suite(.blocking, .serialized) struct TroubleTests {
     @Test func aBackendThatIsDown() throws {
         let nobody = try FreePort()
         let gateway = try PawlProcess(upstream: nobody.number, Lab.options("observe"))

@@ -1,9 +1,10 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
 /// What an operator sees of writes to a JSON backend, and does to them.
-@Suite(.serialized) struct WriteAdminTests {
+@Suite(.blocking, .serialized) struct WriteAdminTests {
     private static let c = GenericLab.conversation
     private static let messages = "/conversations/\(c)/messages"
 

@@ -1,8 +1,10 @@
+import Foundation
 import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 /// What a machine may want.
@@ -236,11 +238,13 @@ import Testing
                         written.append(write)
                         return written.count > 1
                     }
-                    Task.detached { done(isFull ? .failure(.full) : .success(token)) }
+                    Thread.detachNewThread { done(isFull ? .failure(.full) : .success(token)) }
                 }
                 services.await = { asked, done in
                     #expect(asked == token)
-                    Task.detached { done(.answered(ResponseHead(200, reason: "Done"), ByteBuffer(string: "id 7"))) }
+                    Thread.detachNewThread {
+                        done(.answered(ResponseHead(200, reason: "Done"), ByteBuffer(string: "id 7")))
+                    }
                 }
             })
         try await blocking {

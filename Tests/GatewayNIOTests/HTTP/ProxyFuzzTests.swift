@@ -2,6 +2,7 @@ import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit
+import TestThreads
 import Testing
 
 /// Requests that were damaged at random, under a printed seed: the gateway answers or closes, and serves the next client.

@@ -2,6 +2,7 @@ import GatewayCore
 import GatewayNIO
 import NIOCore
 import Synchronization
+import TestThreads
 import Testing
 
 /// Requests and answers that the gateway leaves alone.

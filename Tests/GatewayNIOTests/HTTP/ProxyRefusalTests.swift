@@ -3,6 +3,7 @@ import GatewayNIO
 import NIOCore
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 /// What never reaches the backend.
@@ -126,14 +127,11 @@ import Testing
             _ = socket.rest()
         }
         let proxy = try await Proxy(to: backend.port)
-        let (idle, busy) = try await blocking {
+        try await blocking {
             let (idle, busy) = (try proxy.client(), try proxy.client())
             try busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             try eventually("the backend has it") { backend.connections == 1 && proxy.server.connectionCount == 2 }
-            return (idle, busy)
-        }
-        await proxy.server.drain()
-        try await blocking {
+            await proxy.server.drain()
             #expect(idle.isAtEnd())
             gate.withLock { $0 = true }
             let (head, body) = try busy.message()

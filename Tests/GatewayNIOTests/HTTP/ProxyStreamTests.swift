@@ -4,6 +4,7 @@ import GatewayNIO
 import NIOCore
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 /// Bodies that are longer than anybody should hold.

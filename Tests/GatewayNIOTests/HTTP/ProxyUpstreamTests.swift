@@ -4,6 +4,7 @@ import NIOCore
 import NIOSSL
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 /// Backends that do not do what they should.

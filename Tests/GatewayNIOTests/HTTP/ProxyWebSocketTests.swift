@@ -4,6 +4,7 @@ import NIOCore
 import NIOSSL
 import PeerKit
 import Synchronization
+import TestThreads
 import Testing
 
 @Suite struct ProxyWebSocketTests {
@@ -246,19 +247,16 @@ import Testing
     @Test func stoppingSaysSo() async throws {
         let backend = try Self.echo()
         let proxy = try await Self.framing(to: backend)
-        let client = try await blocking {
+        try await blocking {
             let client = try proxy.client()
             try Self.upgrade(client)
-            return client
-        }
-        async let stopping: Void = proxy.stop()
-        try await blocking {
+            async let stopping: Void = proxy.stop()
             let close = try Self.read(client)
             #expect(close.opcode == 0x88)
             #expect(close.payload.prefix(2).elementsEqual([0x03, 0xE9]))
             client.close()
+            await stopping
         }
-        await stopping
     }
 
     @Test func nobodyReadsAFlood() async throws {

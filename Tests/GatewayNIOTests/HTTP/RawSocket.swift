@@ -217,15 +217,3 @@ final class RawServer: Sendable {
     /// What its functions have thrown.
     var complaints: [String] { failures.withLock { $0 } }
 }
-
-/// Runs blocking code on a thread of its own, still as a part of its test.
-func blocking<Value: Sendable>(_ body: @escaping @Sendable () async throws -> Value) async throws -> Value {
-    try await withTaskExecutorPreference(ThreadExecutor()) { try await body() }
-}
-
-private final class ThreadExecutor: TaskExecutor {
-    func enqueue(_ job: consuming ExecutorJob) {
-        let job = UnownedJob(job)
-        Thread.detachNewThread { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
-    }
-}
