@@ -71,9 +71,41 @@ struct QueueTable {
                 + "in one commit; the others always take three. The answer comes from memory, not from a network."
         )
         table.print()
+        try self.printShares(rounds)
+    }
+
+    /// One tenant's waits beside another one's flood.
+    private func printShares(_ rounds: Int) throws {
+        let companies: [(QueueCompany, String)] = [
+            (.nobody, "nobody"), (.flood, "a flood of another tenant"), (.sameTenant, "a flood of its own"),
+        ]
+        var figures: [QueueCompany: [[Double]]] = [:]
+        for round in 1...rounds {
+            progress("queue: shares, round \(round) of \(rounds)")
+            for (company, _) in companies {
+                figures[company, default: []].append(
+                    try self.run(
+                        isPeer: false,
+                        ["queue-share", "--company", company.rawValue], "shares"))
+            }
+        }
+        var table = MarkdownTable(
+            "One tenant's way to the backend, µs", ["beside", "median", "p99", "its requests", "the flood's"])
+        for (company, name) in companies {
+            table.add(
+                [name] + (0..<4).map { column in (figures[company] ?? []).map { $0[column] }.median.text() })
+        }
+        table.note(
+            "From the call that appends a request, one in ten milliseconds, until the backend has it, which takes ten milliseconds for "
+                + "each. The flood always has 5,000 requests in the queue, in 64 lanes; limits are the defaults.")
+        table.print()
     }
 
     private func run(_ runner: Runner, _ work: QueueWork, _ producers: Int) throws -> [Double] {
+        try self.run(isPeer: runner.isPeer, runner.arguments(work, producers), runner.name)
+    }
+
+    private func run(isPeer: Bool, _ arguments: [String], _ name: String) throws -> [Double] {
         let base = "\(self.workbench.directory)/queue"
         let path = "\(base).sqlite"
         // One of the peers makes a folder of it.
@@ -81,16 +113,15 @@ struct QueueTable {
             ["", "-wal", "-shm", ".lock", "-lock"].forEach { try? FileManager.default.removeItem(atPath: path + $0) }
         }
         let child: ChildProcess
-        if runner.isPeer, let peers = self.workbench.queuePeers {
+        if isPeer, let peers = self.workbench.queuePeers {
             child = try ChildProcess(
-                "\(peers)/queues", runner.arguments(work, producers) + ["\(self.seconds)", path], log: "\(base).log")
+                "\(peers)/queues", arguments + ["\(self.seconds)", path], log: "\(base).log")
         } else {
             child = try ChildProcess.again(
-                runner.arguments(work, producers) + ["--seconds", "\(self.seconds)", "--path", path], log: "\(base).log"
-            )
+                arguments + ["--seconds", "\(self.seconds)", "--path", path], log: "\(base).log")
         }
         let words = try child.waitForEnd().split(whereSeparator: \.isWhitespace).compactMap { Double($0) }
-        guard !words.isEmpty else { throw Failure("\(runner.name) printed no number") }
+        guard !words.isEmpty else { throw Failure("\(name) printed no number") }
         return words
     }
 }
