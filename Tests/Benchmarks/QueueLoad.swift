@@ -41,6 +41,8 @@ struct QueueLoad: ParsableCommand {
         settings.limits.requestsPerTenant = 10_000_000
         settings.limits.bytes = 8 << 30
         settings.limits.bytesPerTenant = 8 << 30
+        // Beside it stands a cycle of three changes; to forget what was done long ago would be a fourth.
+        settings.limits.finished = 10_000_000
         settings.limits.inFlightPerTenant = 256
         settings.limits.inFlightPerHost = 256
         let queue = try APIClientQueue(

@@ -26,7 +26,7 @@ public final class APIClientQueue: APIClientQueuing {
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
     private let engine: QueueEngine
-    /// By lease. Only the engine's thread adds and removes.
+    /// By lease.
     private let attempts: Mutex<[UInt64: Task<Void, Never>]> = Mutex([:])
     private let tokens = RandomTokens()
 
@@ -257,7 +257,7 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// On the engine's thread.
+    /// After each commit, in their order.
     private func act(on batch: QueueBatch) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
         for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
@@ -265,12 +265,12 @@ public final class APIClientQueue: APIClientQueuing {
             state.unhandled += batch.results.count
             return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
-        let begun = batch.dispatches.map { dispatch in
-            let key = sessions[dispatch.request.tenant]
-            return Task { [weak self] in _ = await self?.attempt(dispatch, session: key) }
-        }
+        // An attempt may be over before the next one is begun: it is noted before it can be.
         let withdrawn = attempts.withLock { attempts in
-            for (dispatch, task) in zip(batch.dispatches, begun) { attempts[dispatch.lease] = task }
+            for dispatch in batch.dispatches {
+                let key = sessions[dispatch.request.tenant]
+                attempts[dispatch.lease] = Task { [weak self] in _ = await self?.attempt(dispatch, session: key) }
+            }
             return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) }
         }
         // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.

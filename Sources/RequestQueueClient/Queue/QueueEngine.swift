@@ -35,6 +35,8 @@ final class QueueEngine: Sendable {
     private let ended = DispatchSemaphore(value: 0)
     private let store: any QueueStore
     private let committer: Committer
+    /// Does what a commit allows.
+    private let aftermath = DispatchQueue(label: "pawl.queue.aftermath")
 
     init(store: any QueueStore) {
         self.store = store
@@ -43,13 +45,14 @@ final class QueueEngine: Sendable {
 
     /// Begins. Only then something may be posted.
     ///
-    /// - Parameter act: called on the engine's thread with each batch that is committed.
+    /// - Parameter act: called with each batch that is committed, in their order, on any thread.
     func start(_ machine: consuming QueueMachine, act: @escaping Dispatches) {
         let machine = machine
         let thread = Thread { [self] in
             var loop = Loop(engine: self, machine: machine, act: act)
             loop.run()
             committer.stop()
+            aftermath.sync {}
             ended.signal()
         }
         thread.name = "pawl.queue"
@@ -186,9 +189,16 @@ final class QueueEngine: Sendable {
             return nil
         }
 
+        /// What a large batch allows is done on another thread, in the order of the batches: each who waits and each attempt is
+        /// a task to be woken, and meanwhile the machine can go on.
         private func succeed(_ flight: Flight) {
-            act(flight.batch)
-            for answer in flight.answers { answer(nil) }
+            let act = act
+            let work: @Sendable () -> Void = {
+                act(flight.batch)
+                for answer in flight.answers { answer(nil) }
+            }
+            let isLarge = flight.batch.changes.count >= QueueEngine.small
+            if isLarge { engine.aftermath.async(execute: work) } else { engine.aftermath.sync(execute: work) }
         }
 
         /// What has come in since stands on what has failed, and fails with it.
