@@ -204,7 +204,14 @@ extension ConfigurationKey {
             + "the store under the storage key."
     ) { one($0.queueCredentials.rawValue) }
 
-    private static let web = [mapping, queueCredentials]
+    static let queueRequestAge = ConfigurationKey(
+        "queue.request_age", .number(1...604800, unit: "seconds"), standard: .one("86400"), effect: .restart,
+        reason:
+            "For a backend that speaks HTTP: how long a message that was accepted is tried to be sent, however often "
+            + "the backend does not answer. Then it is dead, and its sender is told if a WebSocket of theirs is open."
+    ) { .one($0.queueRequestAge.seconds.plain) }
+
+    private static let web = [mapping, queueCredentials, queueRequestAge]
 }
 
 // MARK: - What people are told and what they may do

@@ -24,6 +24,7 @@ extension PawlConfiguration {
         self.upstream = Upstream(&reading)
         self.mapping = reading.optional(.mapping, PlainText.path)
         self.queueCredentials = reading.choice(.queueCredentials)
+        self.queueRequestAge = reading.seconds(.queueRequestAge)
         self.policy = reading.choice(.policy)
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))

@@ -15,6 +15,8 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var mapping: String?
     /// Where credentials of waiting writes to a JSON backend are kept.
     package var queueCredentials: QueueCredentials
+    /// How long a write to a JSON backend may wait.
+    package var queueRequestAge: Duration
     /// The certificate shown to clients, or `nil` when nothing here speaks TLS.
     package var tls: Identity?
     /// What happens to a backend's STARTTLS.

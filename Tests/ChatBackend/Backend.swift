@@ -73,7 +73,8 @@ final class Backend: Sendable {
             if let refusal = state.faults.refusal(isWrite: request.writesMessage) {
                 return (Answer(refusal), [Chat.News](), false)
             }
-            let answer = state.chat.answer(request, at: Self.now)
+            var answer = state.chat.answer(request, at: Self.now)
+            answer.cookie = state.faults.cookie
             let isLost = state.faults.losesAnswer(isWrite: request.writesMessage)
             return (answer, state.chat.takeNews(), isLost)
         }

@@ -15,11 +15,15 @@ struct Faults {
     var delay = 0
     /// Nobody listens, and connections are torn.
     var away = false
+    /// `Set-Cookie` of every answer over REST.
+    var cookie: String?
 
     init() {}
 
     init(_ json: JSONValue) throws(Refusal) {
-        let known: Set<String> = ["loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away"]
+        let known: Set<String> = [
+            "loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away", "cookie",
+        ]
         for name in json.object.keys where !known.contains(name) { throw .invalid("no fault is called \(name)") }
         loses = json["loses"].integer ?? 0
         refuses = json["refuses"].integer ?? 0
@@ -28,13 +32,14 @@ struct Faults {
         refusesAll = json["refuses_all"].bool ?? false
         delay = json["delay"].integer ?? 0
         away = json["away"].bool ?? false
+        cookie = json["cookie"].string
     }
 
     var json: JSONValue {
         [
             "loses": .integer(loses), "refuses": .integer(refuses), "status": .integer(status),
             "retry_after": retryAfter.map(JSONValue.integer) ?? .null, "refuses_all": .bool(refusesAll),
-            "delay": .integer(delay), "away": .bool(away),
+            "delay": .integer(delay), "away": .bool(away), "cookie": cookie.map(JSONValue.string) ?? .null,
         ]
     }
 

@@ -79,6 +79,7 @@ extension Answer {
         if let contentType { headers.add(name: "Content-Type", value: contentType) }
         if status != 204 { headers.add(name: "Content-Length", value: "\(body.count)") }
         if let retryAfter { headers.add(name: "Retry-After", value: "\(retryAfter)") }
+        if let cookie { headers.add(name: "Set-Cookie", value: cookie) }
         if !keepAlive { headers.add(name: "Connection", value: "close") }
         let head = HTTPResponseHead(version: .http1_1, status: .init(statusCode: status), headers: headers)
         channel.write(HTTPServerResponsePart.head(head), promise: nil)

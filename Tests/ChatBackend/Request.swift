@@ -63,6 +63,7 @@ struct Answer {
     var contentType: String?
     var body: [UInt8]
     var retryAfter: Int?
+    var cookie: String?
 
     init(_ status: Int, _ json: JSONValue) {
         (self.status, contentType, body) = (status, "application/json", json.bytes)

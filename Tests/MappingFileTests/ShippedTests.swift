@@ -182,7 +182,7 @@ import Testing
         ("PUT", "/conversations/c/messages/m/reactions/like", .control),
         ("PUT", "/conversations/c/title", .passthrough),
         ("POST", "/conversations/c/typing", .passthrough), ("GET", "/conversations/c", .passthrough),
-        ("DELETE", "/conversations/c/members/u", .passthrough), ("POST", "/logout", .passthrough),
+        ("DELETE", "/conversations/c/members/u", .control), ("POST", "/logout", .passthrough),
         ("GET", "/users/u", .passthrough), ("GET", "/health", .passthrough), ("POST", "/conversations", .passthrough),
     ]) func genericRoutesHaveALabel(_ method: String, _ target: String, _ label: Mapping.Label) throws {
         #expect(try shipped("generic").route(for: RequestHead(method, target))?.route.label == label)

@@ -32,8 +32,9 @@ struct ChangeTests {
     @Test func onlyTheListedKeysNeedARestart() {
         #expect(
             ConfigurationKey.table.filter { $0.effect == .restart }.map(\.name) == [
-                "listen", "upstream.url", "upstream.network", "queue.credentials", "data", "storage_key.file",
-                "storage_key.environment", "history.retention", "limits.pending_requests_per_account",
+                "listen", "upstream.url", "upstream.network", "queue.credentials", "queue.request_age", "data",
+                "storage_key.file", "storage_key.environment", "history.retention",
+                "limits.pending_requests_per_account",
                 "limits.request_age", "limits.evidence_rows", "metrics.listen",
                 "admin.socket", "log.level",
             ])

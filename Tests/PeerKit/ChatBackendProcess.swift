@@ -26,6 +26,8 @@ package final class ChatBackendProcess: Sendable {
         package var delay = 0
         /// Nobody listens, and all connections are torn. Nothing is forgotten.
         package var away = false
+        /// `Set-Cookie` of every answer over REST.
+        package var cookie: String?
 
         package init() {}
 
@@ -57,6 +59,7 @@ package final class ChatBackendProcess: Sendable {
             var json: JSONValue = [
                 "loses": .integer(loses), "refuses": .integer(refuses), "status": .integer(status),
                 "refuses_all": .bool(refusesAll), "delay": .integer(delay), "away": .bool(away),
+                "cookie": cookie.map(JSONValue.string) ?? .null,
             ]
             json["retry_after"] = retryAfter.map(JSONValue.integer) ?? .null
             return json

@@ -49,4 +49,22 @@ import Testing
         #expect(try lab.bob.texts(Self.c) == ["warm", "final"])
         #expect(try lab.backend.received().allSatisfy { !($0["target"].string ?? "").contains("pawl-") })
     }
+
+    /// Who was told yes is told when it becomes a no.
+    @Test func aRefusalThatComesLaterIsTold() throws {
+        let directory = try ScratchDirectory()
+        let lab = try GenericLab(policy: "hosted", mapping: Self.mapping(in: directory))
+        let socket = try lab.alice.socket()
+        try lab.alice.say("warm", in: Self.c)
+        try socket.expect("merged")
+        try lab.backend.set(.refuses(1, status: 403))
+        let local = try lab.alice.say("unwanted", in: Self.c, id: "own-1")
+        let told = try socket.expect("error")
+        #expect(told["id"] == .string(local), "\(told)")
+        // Said again it is tried again, under the same name.
+        #expect(try lab.alice.say("unwanted", in: Self.c, id: "own-1") == local)
+        let merged = try socket.expect("merged")
+        #expect(merged["local_id"] == .string(local))
+        #expect(try lab.bob.texts(Self.c) == ["warm", "unwanted"])
+    }
 }

@@ -73,6 +73,51 @@ import Testing
         expectAnswer(try await queue.outcome(of: token))
     }
 
+    /// A backend whose cookies are for whoever watches, and whose 401 ends a request.
+    private struct Careful: APIClient {
+        let networkClient: any NetworkClient
+        let identifier = "careful"
+        let host = "http://host.invalid"
+        let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
+        func keepsHeader(_ name: String) -> Bool { name != "X-A" }
+        func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { request.attempts > 1 }
+    }
+
+    @Test func whatIsNotStored() async throws {
+        let host = Host(Self.answer)
+        host.open()
+        var settings = QueueMachine.Settings()
+        settings.keepsOutcomes = true
+        let seen = Mutex<[String]>([])
+        let queue = try APIClientQueue(
+            client: Careful(networkClient: host), store: InMemoryQueueStore(), settings: settings
+        ) { event in
+            guard case .answered(_, .success(_, let headers, _, _)) = event else { return }
+            seen.withLock { $0 += headers.map(\.name) }
+        }
+        let outcome = try await queue.outcome(of: queue.append(write()))
+        #expect(outcome.headers.map(\.name) == ["X-B", "X-B"])
+        #expect(seen.withLock { $0 } == ["X-B", "X-A", "X-B"])
+        await queue.close()
+    }
+
+    @Test func aRefusalThatIsFinalKeepsNobodyElseWaiting() async throws {
+        let host = Host(NetworkResponse(status: 401, body: [7]))
+        host.open()
+        var settings = QueueMachine.Settings()
+        settings.keepsOutcomes = true
+        let queue = try APIClientQueue(
+            client: Careful(networkClient: host), store: InMemoryQueueStore(), settings: settings,
+            sessions: ["": SessionKey(bearer: "key")])
+        for _ in 0..<2 {
+            let token = try await queue.append(APIRequestConfig(method: .post, path: "/a"))
+            let outcome = try await queue.outcome(of: token)
+            #expect(outcome.result == .failure(status: 401) && outcome.body == [7])
+        }
+        #expect(await queue.waitingForSession().isEmpty)
+        await queue.close()
+    }
+
     @Test func ofAProcessBefore() async throws {
         let scratch = try ScratchDirectory()
         let path = scratch.file("queue.sqlite")

@@ -86,6 +86,22 @@ import Testing
         }
     }
 
+    /// Where nobody but the queue can say what an entity is called, nobody waits for one that it does not know.
+    @Test(arguments: [true, false]) func anEntityThatNobodyCreates(_ createsAll: Bool) throws {
+        let world = QueueWorld { $0.createsAllEntities = createsAll }
+        let known = EntityReference(type: "m", local: "known")
+        let unknown = EntityReference(type: "m", local: "unknown")
+        try world.append(NewRequest(post("/create"), creates: [known]))
+        try world.append(NewRequest(post("/a/\(known)")))
+        guard createsAll else {
+            try world.append(NewRequest(post("/a/\(unknown)")))
+            return
+        }
+        #expect(throws: QueueError.unknownDependency) { try world.append(NewRequest(post("/a/\(unknown)"))) }
+        world.run()
+        #expect(world.targets.first == "/create")
+    }
+
     @Test func whoSomebodyWaitsForGoesFirst() throws {
         let world = QueueWorld { $0.limits.inFlight = 1 }
         for number in 0..<8 {

@@ -26,9 +26,7 @@ package enum ExchangeEvent: Sendable {
     /// An answer of the vault.
     case vault(VaultReply)
     /// The write that came before under this key, after ``ExchangeAction/recall(_:key:)``.
-    ///
-    /// - Parameter creates: the local id that its client was told, where it was told one.
-    case recalled(WriteToken?, creates: String?)
+    case recalled(RecalledWrite?)
     /// A write is in the queue and committed, or is not.
     case enqueued(Result<WriteToken, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
@@ -62,7 +60,7 @@ package enum ExchangeAction: Sendable {
     /// The backend has let this account in with this credential: what waits for one can be sent.
     case loggedIn(AccountID, Credential)
     /// Whether this account has said a write under this key before.
-    case recall(AccountID, key: String)
+    case recall(AccountID, WriteKey, by: Credential)
     /// A write for the queue.
     case enqueue(QueuedWrite)
     /// How this write ends is to be heard of.
@@ -96,21 +94,38 @@ package struct WriteToken: Hashable, Sendable {
     package init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 }
 
+/// A write that was said before.
+package struct RecalledWrite: Sendable, Equatable {
+    package var token: WriteToken
+    /// What its client was told that it is called, where it was told.
+    package var localID: String?
+    /// Whether it will never be done.
+    package var isLost: Bool
+
+    package init(token: WriteToken, localID: String?, isLost: Bool) {
+        (self.token, self.localID, self.isLost) = (token, localID, isLost)
+    }
+}
+
 /// A write to the backend, to be sent until it is done.
 package struct QueuedWrite: Sendable, Equatable {
-    /// Whose it is; it is sent with the credential that this account showed last.
+    /// Whose it is.
     package var account: AccountID
-    /// As the client showed it. In memory only.
+    /// As the client showed it, and what it is sent with; where this process knows it no more, or the backend refuses it, with
+    /// the one that the account showed last. In memory only.
     package var credential: Credential
+    /// All cookies that the client showed, some of which may let it in as well. In memory only.
+    package var cookies: [String] = []
     /// Writes with the same lane keep their order: the conversation.
     package var lane: String
-    /// The same write said twice has the same key: the client's transaction id, within its account.
-    package var idempotencyKey: String?
+    /// The same write said twice has the same key. None where its client has no name for it.
+    package var key: WriteKey?
     package var head: RequestHead
     package var body: ByteBuffer
-    /// What the message that it makes is called before the backend has named it: the client's id, see ``OwnIDs``, and the
-    /// gateway's, where its client was told one.
-    package var creates: [String]
+    /// What its client was told that the message is called which it makes; nothing where it was told nothing.
+    package var localID: String?
+    /// What its client calls that message, see ``WaitingWrites``; nothing where it makes none.
+    package var ownName: String?
     /// Where the backend's id of that message stands in its answer.
     package var remoteID: JSONPath?
     /// Where it names messages by such ids: replaced by the backend's when it is sent.
@@ -119,20 +134,30 @@ package struct QueuedWrite: Sendable, Equatable {
     package var message: MessageID?
 
     package init(
-        account: AccountID, credential: Credential, lane: String, idempotencyKey: String?, head: RequestHead,
-        body: ByteBuffer, creates: [String] = [], remoteID: JSONPath? = nil,
+        account: AccountID, credential: Credential, lane: String, key: WriteKey?, head: RequestHead,
+        body: ByteBuffer, localID: String? = nil, ownName: String? = nil, remoteID: JSONPath? = nil,
         references: [QueuedReference] = [], message: MessageID? = nil
     ) {
         self.account = account
         self.credential = credential
         self.lane = lane
-        self.idempotencyKey = idempotencyKey
+        self.key = key
         self.head = head
         self.body = body
-        self.creates = creates
+        self.localID = localID
+        self.ownName = ownName
         self.remoteID = remoteID
         self.references = references
         self.message = message
+    }
+
+    /// What the queue calls the message that it makes before the backend has named it.
+    ///
+    /// - Parameter key: of the write.
+    package func creates(under key: String?) -> [String] {
+        var names = localID.map { [$0] } ?? []
+        if let ownName, let key { names.append(WaitingWrites.reference(ownName, key: key)) }
+        return names
     }
 }
 
@@ -146,7 +171,7 @@ package struct QueuedReference: Sendable, Equatable {
     }
 
     package var place: Place
-    /// One of those in ``QueuedWrite/creates`` of an earlier write.
+    /// One of those in ``QueuedWrite/creates(under:)`` of an earlier write.
     package var local: String
 
     package init(_ place: Place, local: String) { (self.place, self.local) = (place, local) }

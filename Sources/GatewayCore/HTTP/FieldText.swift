@@ -25,6 +25,11 @@ package enum FieldText {
         return String(text)
     }
 
+    /// Whether a value is UTF-8 as it stands, without control characters.
+    static func isText(_ value: String) -> Bool {
+        value.unicodeScalars.allSatisfy { $0.value >= 0x20 && $0.value != 0x7F && !escapes.contains($0.value) }
+    }
+
     /// Writes a text's bytes. A character that would end the line becomes a space: no value can forge a field.
     package static func write(_ text: String, to buffer: inout ByteBuffer) {
         let isPlain = text.utf8.withContiguousStorageIfAvailable { bytes in

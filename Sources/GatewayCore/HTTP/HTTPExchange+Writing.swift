@@ -17,7 +17,10 @@ extension HTTPExchange {
     mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
-        if match.route.label == .control { return enqueue(&actions) }
+        if match.route.label == .control {
+            writeKey = key(of: account)
+            return enqueue(&actions)
+        }
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
@@ -28,9 +31,10 @@ extension HTTPExchange {
             return refuse(.unreadable(error), &actions)
         }
         if !recognise(now, &actions) { return }
-        guard protects, let key = writeKey else { return askMembers(now, &actions) }
+        writeKey = key(of: account)
+        guard protects, let writeKey, let credential else { return askMembers(now, &actions) }
         stage = .recall
-        actions.append(.recall(account, key: key))
+        actions.append(.recall(account, writeKey, by: credential))
     }
 
     /// What the client calls the message that it writes.
@@ -38,18 +42,19 @@ extension HTTPExchange {
         outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap(match.value) }
     }
 
-    /// What tells a repeated request from a new one: what the client calls its message, within the conversation.
-    private var writeKey: String? {
-        guard let id = clientID else { return nil }
-        return "\(head.method) \(conversation) \(id)"
+    /// What tells a repeated request from a new one; nothing where its client has no name for it.
+    private func key(of account: AccountID) -> WriteKey? {
+        guard let id = clientID, let credential else { return nil }
+        let target = head.stored(without: credential, at: mapping.account.credentials).target
+        let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
+        return environment.writeKeys.key(of: account, head.method, target, id: id, content: content, by: credential)
     }
 
-    mutating func recalled(
-        _ token: WriteToken?, _ creates: String?, _ now: Moment, _ actions: inout [ExchangeAction]
-    ) {
-        guard let token else { return askMembers(now, &actions) }
-        localID = creates
-        accepted(token, now, &actions)
+    mutating func recalled(_ known: RecalledWrite?, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let known else { return askMembers(now, &actions) }
+        // Who asks for what will never be done is told how it ended.
+        localID = known.isLost ? nil : known.localID
+        accepted(known.token, now, &actions)
     }
 
     // MARK: For whom it is
@@ -167,19 +172,16 @@ extension HTTPExchange {
 
     private mutating func enqueue(_ actions: inout [ExchangeAction]) {
         guard let account, let credential else { return }
-        var creates: [String] = []
-        if match?.route.remoteID != nil {
-            creates = localID.map { [$0] } ?? []
-            if let id = clientID { creates.append(OwnIDs.name(id, of: account, in: conversation)) }
-            for name in creates { environment.ownIDs.remember(name) }
-        }
+        let isNew = match?.route.remoteID != nil
         stage = .queue
-        actions.append(
-            .enqueue(
-                QueuedWrite(
-                    account: account, credential: credential, lane: conversation, idempotencyKey: writeKey,
-                    head: head.stored(without: credential), body: body, creates: creates,
-                    remoteID: match?.route.remoteID, references: localReferences, message: message)))
+        var write = QueuedWrite(
+            account: account, credential: credential, lane: conversation, key: writeKey,
+            head: head.stored(without: credential, at: mapping.account.credentials), body: body,
+            localID: isNew ? localID : nil,
+            ownName: isNew ? clientID.map { WaitingWrites.name($0, of: account, in: conversation) } : nil,
+            remoteID: match?.route.remoteID, references: localReferences, message: message)
+        write.cookies = head.headers["Cookie"]
+        actions.append(.enqueue(write))
     }
 
     mutating func enqueued(

@@ -61,6 +61,8 @@ package struct HTTPExchange: Sendable {
     var isOwnEnvelope = false
     /// What has been sealed.
     var message: MessageID?
+    /// What tells the write from a new one when it is said again.
+    var writeKey: WriteKey?
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment
@@ -85,7 +87,7 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
         case (.requestBody, .requestTooLong): refuse(.tooLong, &actions)
-        case (.recall, .recalled(let token, let creates)): recalled(token, creates, now, &actions)
+        case (.recall, .recalled(let known)): recalled(known, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
         case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:
@@ -164,8 +166,7 @@ package struct HTTPExchange: Sendable {
     private func local(_ id: String) -> String? {
         if LocalMessageID.isOne(id) { return id }
         guard let account else { return nil }
-        let name = OwnIDs.name(id, of: account, in: conversation)
-        return environment.ownIDs.contains(name) ? name : nil
+        return environment.waitingWrites.reference(of: WaitingWrites.name(id, of: account, in: conversation))
     }
 
     // MARK: Whose it is
@@ -247,9 +248,11 @@ package struct HTTPExchange: Sendable {
     }
 
     /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
-    /// backend does not know yet; else it goes at once, and what was known of the conversation counts no more.
+    /// backend does not know yet, or where something waits that its client has written before; else it goes at once, and what
+    /// was known of the conversation counts no more.
     private mutating func control(_ actions: inout [ExchangeAction]) {
-        if !localReferences.isEmpty {
+        let isBehind = account.map { environment.waitingWrites.holds($0, in: conversationOfHead) } ?? false
+        if !localReferences.isEmpty || isBehind {
             stage = .requestBody
             actions.append(.collectRequest(limit: Self.requestLimit))
         } else if conversationOfHead.isEmpty {
@@ -284,12 +287,19 @@ extension RequestHead {
             && headers.tokens("Upgrade").contains("websocket")
     }
 
-    /// What of a head is kept with a write that waits: what says how the body is to be read, and nothing that says who the
-    /// client is.
-    func stored(without credential: Credential) -> RequestHead {
+    /// What of a head is kept with a write that waits: all but what lets the client in, what belongs to its connection, and what
+    /// says how its body came.
+    ///
+    /// - Parameter places: where credentials stand.
+    func stored(without credential: Credential, at places: [AccountSource.Credential]) -> RequestHead {
+        var dropped: Set<String> = [
+            "accept-encoding", "authorization", "content-length", "cookie", "expect", "proxy-authorization", "te",
+            "trailer",
+            "transfer-encoding", "upgrade",
+        ]
+        for case .header(let name) in places { dropped.insert(name.lowercased()) }
         var head = self
-        let kept = ["content-type", "accept", "accept-language", "user-agent", "host"]
-        head.headers.fields = headers.fields.filter { kept.contains($0.name.lowercased()) }
+        head.headers.fields = headers.fields.filter { !dropped.contains($0.name.lowercased()) && $0.isText }
         guard let query = credential.query, let all = self.query else { return head }
         let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")
         head.target = path + (rest.isEmpty ? "" : "?" + rest)

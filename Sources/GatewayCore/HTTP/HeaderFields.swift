@@ -9,6 +9,9 @@ package struct HeaderFields: Equatable, Sendable {
         package var value: String
 
         package init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
+
+        /// Whether its value is text, and not bytes that stand for something else.
+        var isText: Bool { FieldText.isText(value) }
     }
 
     package var fields: [Field]

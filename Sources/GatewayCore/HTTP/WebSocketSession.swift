@@ -25,7 +25,7 @@ package enum WebSocketEvent: Sendable {
     case notFound(Lookup.ID)
     case vault(VaultReply)
     /// The backend has named a message that this account knows by a local id.
-    case merged(MessageMerge)
+    case news(MessageNews)
     case woken
 }
 
@@ -90,7 +90,8 @@ package struct WebSocketSession: Sendable {
         case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
         case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
-        case .merged(let merge): tell(merge)
+        case .news(.merged(let merge)): tell(merge)
+        case .news(.lost(let localID, let reason)): tell(reason.map(ExchangeRefusal.failed) ?? .dropped, about: localID)
         case .found, .notFound, .vault, .woken: break
         }
         flush(&actions)
@@ -264,8 +265,12 @@ package struct WebSocketSession: Sendable {
         _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, _ actions: inout [WebSocketAction]
     ) {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
-        let words = no.words(target: outgoing?.conversation ?? "this conversation", environment.texts)
-        let text = environment.mapping.refusal.frame(no, words: words, localID: outgoing?.localID)
+        tell(no, about: outgoing?.localID, in: outgoing?.conversation)
+    }
+
+    private mutating func tell(_ no: ExchangeRefusal, about localID: String?, in conversation: String? = nil) {
+        let words = no.words(target: conversation ?? "this conversation", environment.texts)
+        let text = environment.mapping.refusal.frame(no, words: words, localID: localID)
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
     }

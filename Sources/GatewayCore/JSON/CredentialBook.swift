@@ -16,6 +16,8 @@ package final class CredentialBook: Sendable {
     /// What stands for a credential here.
     package struct Digest: Hashable, Sendable {
         fileprivate let value: SHA256.Digest
+
+        var bytes: [UInt8] { Array(value) }
     }
 
     /// Ours: how long the backend's no counts, so that a client which repeats itself costs one question. In nanoseconds.

@@ -24,7 +24,8 @@ package final class JSONEnvironment: Sendable {
     package let accounts = AccountBook()
     package let conversations = ConversationBook()
     package let observations = SharedObservations()
-    package let ownIDs = OwnIDs()
+    package let waitingWrites = WaitingWrites()
+    package let writeKeys: WriteKeys
     package let sockets = SocketBook()
     let firstSights = FirstSights()
     private let current: Mutex<Settings>
@@ -32,8 +33,9 @@ package final class JSONEnvironment: Sendable {
 
     package init(
         mapping: Mapping, texts: RemarkTexts = RemarkTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable()
+        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable(), writeKeys: WriteKeys
     ) {
+        self.writeKeys = writeKeys
         current = Mutex(Settings(mapping: mapping, texts: texts))
         self.policies = policies
         self.latches = latches

@@ -1,4 +1,4 @@
-// Which WebSocket connections an account has, so that it can be told what the backend calls its messages.
+// Which WebSocket connections an account has, so that it can be told what has become of its messages.
 
 import Synchronization
 
@@ -10,15 +10,24 @@ package struct MessageMerge: Sendable, Equatable {
     package init(localID: String, remoteID: String) { (self.localID, self.remoteID) = (localID, remoteID) }
 }
 
+/// What has become of a message that was answered at once.
+package enum MessageNews: Sendable, Equatable {
+    case merged(MessageMerge)
+    /// The backend will not have it.
+    ///
+    /// - Parameter reason: in words; nothing where an operator has dropped it.
+    case lost(localID: String, reason: String?)
+}
+
 /// The open WebSocket connections whose messages are looked at.
 package final class SocketBook: Sendable {
-    private let listeners = Mutex<[AccountID: [ConnectionID: @Sendable (MessageMerge) -> Void]]>([:])
+    private let listeners = Mutex<[AccountID: [ConnectionID: @Sendable (MessageNews) -> Void]]>([:])
 
     package init() {}
 
     /// - Parameter listener: called on any thread.
     package func add(
-        _ connection: ConnectionID, of account: AccountID, _ listener: @escaping @Sendable (MessageMerge) -> Void
+        _ connection: ConnectionID, of account: AccountID, _ listener: @escaping @Sendable (MessageNews) -> Void
     ) {
         listeners.withLock { $0[account, default: [:]][connection] = listener }
     }
@@ -31,7 +40,7 @@ package final class SocketBook: Sendable {
     }
 
     /// Tells every connection of an account.
-    package func tell(_ account: AccountID, _ merge: MessageMerge) {
-        for listener in listeners.withLock({ Array(($0[account] ?? [:]).values) }) { listener(merge) }
+    package func tell(_ account: AccountID, _ news: MessageNews) {
+        for listener in listeners.withLock({ Array(($0[account] ?? [:]).values) }) { listener(news) }
     }
 }

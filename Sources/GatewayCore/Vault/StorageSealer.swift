@@ -15,6 +15,12 @@ package struct StorageSealer: Sendable {
     /// - Parameter key: 32 bytes.
     package init(key: [UInt8]) { self.key = SymmetricKey(data: key) }
 
+    /// 32 bytes for another purpose, the same for as long as the key is: HKDF-SHA-256, RFC 5869.
+    package func secret(for purpose: String) -> [UInt8] {
+        HKDF<SHA256>.deriveKey(inputKeyMaterial: key, info: Array("pawl \(purpose)".utf8), outputByteCount: 32)
+            .withUnsafeBytes { Array($0) }
+    }
+
     /// Seals bytes for a place: the kind of row and its identity.
     package func seal(_ bytes: [UInt8], place: String, random: inout some RandomSource) throws -> [UInt8] {
         var nonce = [UInt8](repeating: 0, count: 12)

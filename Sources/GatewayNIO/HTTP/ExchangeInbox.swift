@@ -7,12 +7,12 @@ import NIOCore
 protocol ReplyTarget: AnyObject {
     func answered(_ replies: [VaultReply])
     func heard(_ event: ExchangeEvent)
-    func merged(_ merge: MessageMerge)
+    func heard(_ news: MessageNews)
 }
 
 extension ReplyTarget {
     /// Only WebSocket clients are told.
-    func merged(_: MessageMerge) {}
+    func heard(_: MessageNews) {}
 }
 
 /// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
@@ -40,9 +40,9 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
         services.submit([job])
     }
 
-    func recall(_ account: AccountID, _ key: String) {
-        services.recall(account, key) { token, creates in
-            self.eventLoop.execute { self.target?.heard(.recalled(token, creates: creates)) }
+    func recall(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
+        services.recall(account, key, credential) { known in
+            self.eventLoop.execute { self.target?.heard(.recalled(known)) }
         }
     }
 
@@ -60,8 +60,8 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
 
     func listen(to account: AccountID) {
         self.account = account
-        services.environment.sockets.add(id, of: account) { merge in
-            self.eventLoop.execute { self.target?.merged(merge) }
+        services.environment.sockets.add(id, of: account) { news in
+            self.eventLoop.execute { self.target?.heard(news) }
         }
     }
 

@@ -122,8 +122,10 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .look(let lookup): connection.look(lookup, from: received.head.headers) { [unowned self] in heard($0) }
         case .submit(let job): inbox.submit(job)
         case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
-        case .recall(let account, let key): inbox.recall(account, key)
-        case .enqueue(let write): inbox.enqueue(write)
+        case .recall(let account, let key, let credential): inbox.recall(account, key, by: credential)
+        case .enqueue(var write):
+            write.head = connection.forwarded(write.head, isChunked: false)
+            inbox.enqueue(write)
         case .await(let token): inbox.await(token)
         case .wake(let time):
             wake?.cancel()

@@ -36,8 +36,8 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         inbox.listen(to: session.account)
     }
 
-    func merged(_ merge: MessageMerge) {
-        take(.merged(merge))
+    func heard(_ news: MessageNews) {
+        take(.news(news))
         goOn()
     }
 

@@ -82,7 +82,10 @@ extension QueueMachine {
         var blockers = Set(dependsOn.map(QueueEntry.Blocker.request))
         for reference in new.config.references where map[new.tenant, reference] == nil {
             let name = TenantReference(tenant: new.tenant, reference: reference)
-            if creators[name] == nil, let cause = failedCreators[name] { throw .failedDependency(cause) }
+            if creators[name] == nil {
+                if let cause = failedCreators[name] { throw .failedDependency(cause) }
+                if settings.createsAllEntities { throw .unknownDependency }
+            }
             blockers.insert(.reference(reference))
         }
         for reference in new.creates {

@@ -11,8 +11,12 @@ public enum AttemptReply: Sendable, Equatable {
 extension QueueMachine {
     /// Takes the answer to an attempt. One whose lease is over changes nothing.
     ///
-    /// - Parameter random: 64 random bits, for the pause before the next attempt.
-    public mutating func reply(_ id: UInt64, lease: UInt64, _ reply: AttemptReply, now: QueueTime, random: UInt64) {
+    /// - Parameters:
+    ///   - waitsForLogin: whether a session key that is refused is waited for; else the request has failed.
+    ///   - random: 64 random bits, for the pause before the next attempt.
+    public mutating func reply(
+        _ id: UInt64, lease: UInt64, _ reply: AttemptReply, waitsForLogin: Bool = true, now: QueueTime, random: UInt64
+    ) {
         guard let entry = entries[id], entry.request.state == .inFlight, entry.request.lease == lease else {
             counts.late += 1
             return
@@ -24,7 +28,7 @@ extension QueueMachine {
                 entry, bounded(RequestOutcome(.success(status: status), headers: headers, body: body)), identifiers,
                 now: now)
         case .failure(let failure, let retryAfter, let headers, let body):
-            if failure.kind == .unauthorized, entry.needsSession {
+            if waitsForLogin, failure.kind == .unauthorized, entry.needsSession {
                 entry.lane.tenant.hasSession = false
                 goBack(entry, failure, pause: 0, now: now)
             } else if entry.request.config.queueingStrategy.retries(after: failure) {

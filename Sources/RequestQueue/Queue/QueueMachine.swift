@@ -16,6 +16,9 @@ public struct QueueMachine: Sendable {
         public var breaker = CircuitBreaker.Rule()
         /// The host of requests that name none.
         public var host = ""
+        /// Whether entities come into being by requests of this queue only. Then one that names another is refused; else it waits
+        /// until somebody says what the backend calls it.
+        public var createsAllEntities = false
         /// Whether there is somebody who wants outcomes; else they are dropped.
         public var keepsOutcomes = false
 

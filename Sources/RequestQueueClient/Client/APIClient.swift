@@ -21,6 +21,14 @@ public protocol APIClient: Sendable {
     /// Called before each attempt, for what requests share. What it adds is not stored.
     func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
 
+    /// Whether a header field of an answer may be stored with the outcome. Default: all. What must not be stored, such as a cookie,
+    /// is seen by whoever watches the queue, and by nobody later.
+    func keepsHeader(_ name: String) -> Bool
+
+    /// Whether a request whose session key the backend has refused with 401 waits for its tenant's next login. Default: yes. Else it
+    /// has failed, and other requests of the tenant go on.
+    func waitsForLogin(_ request: APIClientQueueRequest) -> Bool
+
     /// Called with the body of an answer whose status is a failure.
     func errorPayload(from body: Data) -> APIErrorPayload?
 
@@ -34,6 +42,10 @@ extension APIClient {
     public var jsonCoderConfig: APIJSONCoderConfig { APIJSONCoderConfig() }
     /// A minute.
     public var timeoutInterval: Int64 { 60_000 }
+    /// All.
+    public func keepsHeader(_ name: String) -> Bool { true }
+    /// Yes.
+    public func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { true }
     /// The request as it is.
     public func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig { requestConfig }
     /// None.

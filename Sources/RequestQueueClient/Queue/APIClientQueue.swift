@@ -286,26 +286,30 @@ public final class APIClientQueue: APIClientQueuing {
     }
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
-        let reply = await Attempt(client: client, dispatch: dispatch, session: session).run()
-        watch(.answered(dispatch.request.token, reply))
+        let answer = await Attempt(client: client, dispatch: dispatch, session: session).run()
+        watch(.answered(dispatch.request.token, answer))
+        let reply = answer.keeping(client.keepsHeader)
         let tenant = dispatch.request.tenant
-        var hasNewer = false
+        var (hasNewer, isLost) = (false, false)
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
+            isLost = !client.waitsForLogin(APIClientQueueRequest(dispatch.request))
+        }
+        if !isLost, case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
             hasNewer = state.withLock { state in
                 if state.sessions[tenant] == session { state.sessions[tenant] = nil }
                 return state.sessions[tenant] != nil
             }
         }
-        let (id, lease, isRefused) = (dispatch.id, dispatch.lease, hasNewer)
+        let (id, lease, isRefused, waits) = (dispatch.id, dispatch.lease, hasNewer, !isLost)
         post { [weak self] machine, now in
             self?.attempts.withLock { $0[lease] = nil }
             // Asked of the system only where there is a pause to be chosen.
             var random: UInt64 = 0
             if case .failure = reply { random = .random(in: .min ... .max) }
-            machine.reply(id, lease: lease, reply, now: now, random: random)
+            machine.reply(id, lease: lease, reply, waitsForLogin: waits, now: now, random: random)
             // What was refused was an older key than the one that has come meanwhile.
             if isRefused { machine.setSession(tenant, present: true) }
-            guard case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else { return nil }
+            guard waits, case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else { return nil }
             let waiting = machine.waitingForSession(of: tenant)
             return { [weak self] _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
         }

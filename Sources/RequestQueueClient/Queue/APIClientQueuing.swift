@@ -60,6 +60,8 @@ public struct APIClientQueueRequest: Sendable {
     public var token: RequestToken
     /// Whose request it is.
     public var tenant: String
+    /// The entity that it is about.
+    public var lane: String?
     /// What its sender wanted handlers to know.
     public var identifiers: Data?
     /// The entities that it brings into being.
@@ -75,6 +77,7 @@ public struct APIClientQueueRequest: Sendable {
         wrapped = Wrapped(config: request.config)
         token = request.token
         tenant = request.tenant
+        lane = request.lane
         identifiers = request.identifiers.map { Data($0) }
         creates = request.creates
         timestamp = request.timestamp

@@ -46,6 +46,19 @@ struct Attempt: Sendable {
     }
 }
 
+extension AttemptReply {
+    /// The same without the fields that must not be stored.
+    func keeping(_ keeps: (String) -> Bool) -> AttemptReply {
+        switch self {
+        case .success(let status, let headers, let body, let identifiers):
+            .success(
+                status: status, headers: headers.filter { keeps($0.name) }, body: body, identifiers: identifiers)
+        case .failure(let failure, let retryAfter, let headers, let body):
+            .failure(failure, retryAfter: retryAfter, headers: headers.filter { keeps($0.name) }, body: body)
+        }
+    }
+}
+
 extension RequestOutcome {
     /// As handlers see it.
     func clientResult(_ client: any APIClient) -> APIClientQueueResult<Data, APIError> {

@@ -13,12 +13,22 @@ struct BackendClient: APIClient {
     let identifier = "backend"
     let host: String
     let networkClient: any NetworkClient
+    private let credentials: KnownCredentials
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
-    init(host: String, http: HTTPClient) {
-        self.host = host
-        networkClient = BackendNetwork(http: HTTPNetworkClient(http))
+    init(host: String, http: HTTPClient, credentials: KnownCredentials) {
+        (self.host, self.credentials) = (host, credentials)
+        networkClient = BackendNetwork(http: HTTPNetworkClient(http), credentials: credentials)
     }
+
+    /// What the backend refuses at once under the credential that it came with, it would have refused without a gateway as well. What
+    /// has waited may have outlived its credential.
+    func waitsForLogin(_ request: APIClientQueueRequest) -> Bool {
+        request.attempts > 1 || !credentials.isRefused(request.mark)
+    }
+
+    /// A cookie that a client gets may let it in.
+    func keepsHeader(_ name: String) -> Bool { name.lowercased() != "set-cookie" }
 
     func errorPayload(from body: Data) -> APIErrorPayload? { nil }
 
@@ -35,20 +45,47 @@ struct BackendClient: APIClient {
     }
 }
 
-/// The network, with credentials of the query where they belong.
-private struct BackendNetwork: NetworkClient {
-    /// No field of HTTP: it never leaves this process.
+/// The network. A request is sent with the credential that its client showed with it, while that is known and accepted: a
+/// backend may know a repetition by its device. Else with the one that its account showed last.
+struct BackendNetwork: NetworkClient {
+    /// No fields of HTTP: they never leave this process.
     static let queryField = "pawl-credential-in-query"
+    static let markField = "pawl-credential"
 
     let http: HTTPNetworkClient
+    let credentials: KnownCredentials
 
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
+        var request = request
+        let mark = request.header(Self.markField)
+        request.headers.removeAll { $0.name == Self.markField }
+        guard let mark, let own = credentials.key(mark) else { return try await carry(request) }
+        let answer = try await carry(request.showing(own))
+        if answer.status == 401 { credentials.refuse(mark) }
+        return answer
+    }
+
+    /// Credentials of the query go where they belong.
+    private func carry(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
         var request = request
         if let query = request.header(Self.queryField) {
             request.headers.removeAll { $0.name == Self.queryField }
             request.url += (request.url.contains("?") ? "&" : "?") + query
         }
         return try await http.send(request)
+    }
+}
+
+extension NetworkRequest {
+    /// The same with another credential.
+    fileprivate func showing(_ key: SessionKey) -> NetworkRequest {
+        let places = Set(key.headers.map { $0.name.lowercased() }).union([
+            "authorization", "cookie", BackendNetwork.queryField,
+        ])
+        var request = self
+        request.headers.removeAll { places.contains($0.name.lowercased()) }
+        request.headers += key.headers
+        return request
     }
 }
 
@@ -59,22 +96,41 @@ extension SessionKey {
         if let query = credential.neededQuery { headers.append(.init(BackendNetwork.queryField, query)) }
         self.init(headers: headers)
     }
+
+    /// The same with all cookies that came with it.
+    init(_ credential: Credential, cookies: [String]) {
+        self.init(credential)
+        guard !cookies.isEmpty else { return }
+        self.init(
+            headers: headers.filter { $0.name.lowercased() != "cookie" } + cookies.map { .init("Cookie", $0) })
+    }
 }
 
-/// Tells clients that have been answered at once what their messages are called now.
-final class MergeTeller: APIClientQueueResponseHandler {
-    private let merged: @Sendable (AccountID, MessageMerge) -> Void
+/// Hears how writes end, and tells clients that have been answered at once.
+final class WriteEnds: APIClientQueueResponseHandler {
+    private let tell: @Sendable (AccountID, MessageNews) -> Void
+    private let waiting: WaitingWrites
 
-    init(_ merged: @escaping @Sendable (AccountID, MessageMerge) -> Void) { self.merged = merged }
+    init(_ waiting: WaitingWrites, tell: @escaping @Sendable (AccountID, MessageNews) -> Void) {
+        (self.waiting, self.tell) = (waiting, tell)
+    }
 
     func clientQueue(
         _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
         for request: APIClientQueueRequest
     ) async {
-        guard case .success(let response) = result, let queue = clientQueue as? APIClientQueue else { return }
-        for case .both(_, let local, let remote) in queue.client.identifiers(in: response, for: request)
-        where LocalMessageID.isOne(local) {
-            merged(AccountID(text: request.tenant), MessageMerge(localID: local, remoteID: remote))
+        waiting.end(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
+        let account = AccountID(text: request.tenant)
+        let told = request.creates.map(\.local).filter(LocalMessageID.isOne)
+        switch result {
+        case .success(let response):
+            guard let queue = clientQueue as? APIClientQueue else { return }
+            for case .both(_, let local, let remote) in queue.client.identifiers(in: response, for: request)
+            where LocalMessageID.isOne(local) {
+                tell(account, .merged(MessageMerge(localID: local, remoteID: remote)))
+            }
+        case .aborted: for local in told { tell(account, .lost(localID: local, reason: nil)) }
+        case .failure(let error): for local in told { tell(account, .lost(localID: local, reason: "\(error)")) }
         }
     }
 }

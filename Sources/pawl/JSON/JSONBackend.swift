@@ -33,11 +33,12 @@ struct JSONBackend: Sendable {
         }
         environment = JSONEnvironment(
             mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
-            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryTable())
+            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryTable(),
+            writeKeys: WriteKeys(secret: sealer.secret(for: "names of writes")))
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
         var settings = QueueMachine.Settings()
         settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount
-        settings.limits.age = configuration.limits.requestAge.milliseconds
+        settings.limits.age = configuration.queueRequestAge.milliseconds
         let credentials: SessionCredentials =
             switch configuration.queueCredentials {
             case .memory: .memory
@@ -46,12 +47,11 @@ struct JSONBackend: Sendable {
         let held = shared.requests.gate.holds.keys.compactMap { scope in
             if case .account(let account) = scope { account.text } else { nil }
         }
-        let sockets = environment.sockets
         writes = try WriteQueue(
             store: try QueueFile(directory: configuration.data).open(),
             host: Self.host(configuration.upstream.url), settings: settings,
             credentials: credentials, http: try Self.client(configuration.upstream), held: Set(held),
-            known: environment.credentials, traces: shared.requests.traces, merged: { sockets.tell($0, $1) })
+            environment: environment, traces: shared.requests.traces)
     }
 
     private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
@@ -95,7 +95,7 @@ struct JSONBackend: Sendable {
         services.register = shared.register
         services.unregister = shared.unregister
         services.loggedIn = { writes.loggedIn($0, $1) }
-        services.recall = { writes.recall($0, key: $1, $2) }
+        services.recall = { writes.recall($0, $1, by: $2, $3) }
         services.enqueue = { writes.enqueue($0, $1) }
         services.await = { writes.await($0, $1) }
         services.upstreamFailed = shared.upstreamFailed

@@ -11,15 +11,21 @@ extension QueuedWrite {
         EntityReference(type: "message", local: local)
     }
 
-    var request: NewRequest {
+    /// - Parameters:
+    ///   - key: its name in the queue.
+    ///   - mark: what stands for the credential that it is to be sent with.
+    func request(under key: String?, mark: String) -> NewRequest {
         var config = APIRequestConfig(
             method: HTTPMethod.allCases.first { $0.name == head.method } ?? .post, path: APIRequestPath(segments))
-        config.headers = Parameters(head.headers.fields.map { .init(name: $0.name, value: .text($0.value)) })
+        config.headers = Parameters(
+            (head.headers.fields + [.init(BackendNetwork.markField, mark)]).map {
+                .init(name: $0.name, value: .text($0.value))
+            })
         config.body = queuedBody
         config.deduplicate = false
         return NewRequest(
-            config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
-            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: idempotencyKey)
+            config, tenant: account.text, lane: lane, creates: creates(under: key).map(Self.message),
+            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key)
     }
 
     /// The target, cut where a message is named that the backend may not have named yet.

@@ -14,38 +14,55 @@ final class WriteQueue: Sendable {
     let store: SQLiteQueueStore
     let traces: WriteTraces
     private let http: HTTPClient
+    private let credentials: KnownCredentials
+    private let waiting: WaitingWrites
+    private let keys: WriteKeys
     private let waiters: Shared<WriteWaiters>
     /// The queue, for what happens in it; nothing once it is closed.
     private let made = Shared<APIClientQueue?>(nil)
 
     /// - Parameters:
     ///   - held: accounts all of whose writes an operator holds.
-    ///   - merged: hears what the backend calls messages that clients know by a local id.
-    ///   - known: where credentials are remembered; one that the backend refuses is asked for again.
+    ///   - environment: what knows of writes and credentials besides; a credential that the backend refuses is asked for again.
     /// - Throws: `QueueStoreError` where the store cannot be read.
     init(
         store: SQLiteQueueStore, host: String, settings: QueueMachine.Settings, credentials: SessionCredentials,
-        http: HTTPClient, held: Set<String>, known: CredentialBook, traces: RequestTraces,
-        merged: @escaping @Sendable (AccountID, MessageMerge) -> Void
+        http: HTTPClient, held: Set<String>, environment: JSONEnvironment, traces: RequestTraces
     ) throws {
         let waiters = Shared(WriteWaiters())
         let writeTraces = WriteTraces(traces)
         (self.store, self.http) = (store, http)
         (self.waiters, self.traces) = (waiters, writeTraces)
+        (waiting, keys) = (environment.waitingWrites, environment.writeKeys)
+        let own = KnownCredentials(environment.credentials)
+        self.credentials = own
+        try Self.note(store, in: waiting)
         var settings = settings
         settings.keepsOutcomes = true
-        let queueBox = made
+        settings.createsAllEntities = true
+        // A write waits for as long as its age allows, however often the backend could not be reached.
+        settings.limits.attempts = .max
+        let (queueBox, sockets) = (made, environment.sockets)
+        let ends = WriteEnds(waiting) { sockets.tell($0, $1) }
         queue = try APIClientQueue(
-            client: BackendClient(host: host, http: http), store: store, settings: settings, credentials: credentials,
-            held: held, handlers: [MergeTeller(merged)]
+            client: BackendClient(host: host, http: http, credentials: own), store: store, settings: settings,
+            credentials: credentials, held: held, handlers: [ends]
         ) { event in
             switch event {
             case .sent(let token): writeTraces.sent(token)
-            case .answered(let token, let reply): writeTraces.answered(token, reply)
+            case .answered(let token, let reply):
+                writeTraces.answered(token, reply)
+                waiters.withLock { $0.note(reply, to: token) }
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
-                let (credential, told) = waiters.withLock { $0.refuse(tenant, outcome, waiting) }
-                if let credential { known.forget(credential) }
+                // Who has shown another one, on another device, goes on with that.
+                let shown = waiters.withLock { $0.shown(by: tenant) }
+                if let (digest, key) = own.another(of: tenant, than: shown) {
+                    waiters.withLock { $0.show(digest, of: tenant) }
+                    queueBox.withLock { $0 }?.setSession(key, for: tenant)
+                    return
+                }
+                let told = waiters.withLock { $0.refuse(tenant, outcome, waiting) }
                 for (request, waiters) in told where !waiters.isEmpty {
                     for waiter in waiters { waiter.end(outcome) }
                     // Its client has been told that it was not done, and has no name by which it could ask for it again.
@@ -61,39 +78,104 @@ final class WriteQueue: Sendable {
 
     /// What waits for a login can go.
     func loggedIn(_ account: AccountID, _ credential: Credential) {
-        waiters.withLock { $0.show(credential.digest, of: account.text) }
-        queue.setSession(SessionKey(credential), for: account.text)
+        shown(credential, SessionKey(credential), by: account.text)
     }
 
-    /// What was said before under a key.
+    private func shown(_ credential: Credential, _ key: SessionKey, by account: String) {
+        credentials.remember(keys.mark(of: credential), of: account, credential.digest, key)
+        waiters.withLock { $0.show(credential.digest, of: account) }
+        queue.setSession(SessionKey(credential), for: account)
+    }
+
+    /// What a process before this one has left in the queue.
+    private static func note(_ store: SQLiteQueueStore, in waiting: WaitingWrites) throws {
+        var last: UInt64 = 0
+        while true {
+            let page = try store.requests(states: [.pending, .inFlight], after: last, limit: 1000)
+            for request in page { waiting.begin(request) }
+            guard let id = page.last?.id else { return }
+            last = id
+        }
+    }
+
+    /// What was said before. What the backend has not done, or would not do, is tried again with that.
     func recall(
-        _ account: AccountID, key: String, _ done: @escaping @Sendable (WriteToken?, _ creates: String?) -> Void
+        _ account: AccountID, _ key: WriteKey, by credential: Credential,
+        _ done: @escaping @Sendable (RecalledWrite?) -> Void
     ) {
         Task {
-            let known = try? await queue.request(idempotencyKey: key, tenant: account.text)
-            done(known.map { WriteToken($0.token) }, known?.creates.map(\.local).first(where: LocalMessageID.isOne))
+            guard case .known(let request)? = try? await find(key, of: account, by: keys.mark(of: credential)) else {
+                return done(nil)
+            }
+            done(await recalled(request))
         }
+    }
+
+    private func recalled(_ request: QueuedRequest) async -> RecalledWrite {
+        var isLost = request.state == .cancelled
+        if request.state == .dead {
+            waiting.begin(request)
+            do {
+                try await queue.retry(request.token)
+            } catch {
+                waiting.end(request)
+                isLost = true
+            }
+        }
+        return RecalledWrite(
+            token: WriteToken(request.token), localID: request.creates.map(\.local).first(where: LocalMessageID.isOne),
+            isLost: isLost)
+    }
+
+    private enum Found {
+        case known(QueuedRequest)
+        /// Nothing; what is new is kept under this key.
+        case new(key: String)
+    }
+
+    /// A write that was said before. What another credential has had done is not it: many clients count from one anew.
+    private func find(_ key: WriteKey, of account: AccountID, by mark: String) async throws -> Found {
+        guard let first = try await queue.request(idempotencyKey: key.common, tenant: account.text) else {
+            return .new(key: key.common)
+        }
+        guard first.state == .done, first.mark != mark else { return .known(first) }
+        let own = try await queue.request(idempotencyKey: key.own, tenant: account.text)
+        return own.map(Found.known) ?? .new(key: key.own)
     }
 
     /// Takes a write; it is committed when this is answered.
     func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) {
-        Task {
-            loggedIn(write.account, write.credential)
-            do throws(QueueError) {
-                let token = try await queue.append(write.request)
-                traces.stored(token, write.message)
-                done(.success(WriteToken(token)))
-            } catch {
-                switch error {
-                case .keyReused:
-                    // Two requests with the same key have been sealed side by side; the first one counts.
-                    recall(write.account, key: write.idempotencyKey ?? "") { token, _ in
-                        done(token.map { .success($0) } ?? .failure(.unavailable))
-                    }
-                case .tenantFull, .full: done(.failure(.full))
-                case .unknownDependency, .failedDependency: done(.failure(.unknownReference))
-                case .tooLarge, .malformed, .unavailable, .closed: done(.failure(.unavailable))
-                }
+        Task { done(await enqueue(write)) }
+    }
+
+    private func enqueue(_ write: QueuedWrite) async -> Result<WriteToken, WriteRefusal> {
+        let mark = keys.mark(of: write.credential)
+        shown(write.credential, SessionKey(write.credential, cookies: write.cookies), by: write.account.text)
+        var key: String?
+        if let name = write.key {
+            // Of two that have been sealed side by side the first one counts, here and below.
+            switch try? await find(name, of: write.account, by: mark) {
+            case .known(let request): return .success(WriteToken(request.token))
+            case .new(let free): key = free
+            case nil: return .failure(.unavailable)
+            }
+        }
+        let request = write.request(under: key, mark: mark)
+        let creates = write.creates(under: key)
+        waiting.begin(write.account.text, in: write.lane, creates)
+        do throws(QueueError) {
+            let token = try await queue.append(request)
+            traces.stored(token, write.message)
+            return .success(WriteToken(token))
+        } catch {
+            waiting.end(write.account.text, in: write.lane, creates)
+            switch error {
+            case .keyReused:
+                let first = try? await queue.request(idempotencyKey: key ?? "", tenant: write.account.text)
+                return first.map { .success(WriteToken($0.token)) } ?? .failure(.unavailable)
+            case .tenantFull, .full: return .failure(.full)
+            case .unknownDependency, .failedDependency: return .failure(.unknownReference)
+            case .tooLarge, .malformed, .unavailable, .closed: return .failure(.unavailable)
             }
         }
     }
@@ -112,7 +194,8 @@ final class WriteQueue: Sendable {
                 waiter.end(refusal)
                 if request.isAnonymous { try? await queue.cancel(token) }
             } else if let outcome = await outcome(of: token) {
-                waiter.end(WriteOutcome(outcome))
+                let cookies = waiters.withLock { $0.cookies(of: token) }
+                waiter.end(WriteOutcome(outcome, cookies: cookies))
             }
             waiters.withLock { $0.remove(waiter, for: token) }
         }
@@ -148,7 +231,35 @@ extension WriteToken {
     fileprivate init(_ token: RequestToken) { self.init(high: token.high, low: token.low) }
 }
 
+extension WaitingWrites {
+    fileprivate func begin(_ request: QueuedRequest) {
+        begin(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
+    }
+
+    fileprivate func end(_ request: QueuedRequest) {
+        end(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
+    }
+}
+
+extension APIRequestConfig {
+    /// What stands for the credential that a write was shown with.
+    fileprivate var mark: String? {
+        for case .text(let mark) in headers.items.filter({ $0.name == BackendNetwork.markField }).map(\.value) {
+            return mark
+        }
+        return nil
+    }
+}
+
+extension APIClientQueueRequest {
+    /// What stands for the credential that it was shown with.
+    var mark: String? { wrapped.config.mark }
+}
+
 extension QueuedRequest {
+    /// What stands for the credential that it was shown with.
+    fileprivate var mark: String? { config.mark }
+
     /// Whether its client gave it no name by which it could be said again.
     var isAnonymous: Bool { idempotencyKey == token.description }
 }

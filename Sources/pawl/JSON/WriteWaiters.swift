@@ -27,8 +27,10 @@ struct WriteWaiters: Sendable {
     private var isStopping = false
     /// What the backend said to the last credential of an account, until it shows another one.
     private var refusals: [String: WriteOutcome] = [:]
-    /// The credential that an account's writes are sent with.
+    /// The credential that an account showed last.
     private var shown: [String: CredentialBook.Digest] = [:]
+    /// Cookies that the backend has given in its last answer to writes whose clients wait. They are stored nowhere.
+    private var cookies: [RequestToken: [HeaderFields.Field]] = [:]
 
     /// Tenants whose credential is refused; mostly none.
     var hasRefusals: Bool { !refusals.isEmpty }
@@ -51,8 +53,25 @@ struct WriteWaiters: Sendable {
 
     mutating func remove(_ waiter: WriteWaiter, for token: RequestToken) {
         waiters[token]?.removeAll { $0 === waiter }
-        if waiters[token]?.isEmpty == true { waiters[token] = nil }
+        guard waiters[token]?.isEmpty != false else { return }
+        waiters[token] = nil
+        cookies[token] = nil
     }
+
+    /// The backend has answered to an attempt.
+    mutating func note(_ reply: AttemptReply, to token: RequestToken) {
+        guard waiters[token] != nil else { return }
+        let fields: [ResolvedRequest.Header]
+        switch reply {
+        case .success(_, let headers, _, _), .failure(_, _, let headers, _): fields = headers
+        }
+        let given = fields.filter { $0.name.lowercased() == "set-cookie" }
+        cookies[token] = given.isEmpty ? nil : given.map { .init($0.name, $0.value) }
+    }
+
+    func cookies(of token: RequestToken) -> [HeaderFields.Field] { cookies[token] ?? [] }
+
+    func shown(by tenant: String) -> CredentialBook.Digest? { shown[tenant] }
 
     mutating func show(_ credential: CredentialBook.Digest, of tenant: String) {
         shown[tenant] = credential
@@ -61,21 +80,24 @@ struct WriteWaiters: Sendable {
 
     /// The backend refuses an account's credential.
     ///
-    /// - Returns: the credential, where this process has seen it, and those who are to be told.
+    /// - Returns: those who are to be told.
     mutating func refuse(
         _ tenant: String, _ outcome: WriteOutcome, _ waiting: [QueuedRequest]
-    ) -> (CredentialBook.Digest?, told: [(QueuedRequest, [WriteWaiter])]) {
+    ) -> [(QueuedRequest, [WriteWaiter])] {
         refusals[tenant] = outcome
-        return (shown.removeValue(forKey: tenant), waiting.map { ($0, waiters.removeValue(forKey: $0.token) ?? []) })
+        shown[tenant] = nil
+        return waiting.map { ($0, waiters.removeValue(forKey: $0.token) ?? []) }
     }
 
     func refusal(of tenant: String) -> WriteOutcome? { refusals[tenant] }
 }
 
 extension WriteOutcome {
-    init(_ outcome: RequestOutcome) {
-        let headers = HeaderFields(outcome.headers.map { HeaderFields.Field($0.name, $0.value) })
+    init(_ outcome: RequestOutcome, cookies: [HeaderFields.Field] = []) {
+        let headers = HeaderFields(outcome.headers.map { HeaderFields.Field($0.name, $0.value) } + cookies)
         switch outcome.result {
+        case .success where outcome.isCut:
+            self = .failed("the chat server has done it, but what it answered is not kept here")
         case .success(let status), .failure(let status?):
             self = .answered(ResponseHead(status, headers: headers), ByteBuffer(bytes: outcome.body))
         case .failure(nil): self = .failed(outcome.cause ?? "the chat server did not take it")

@@ -159,7 +159,7 @@ import Testing
         #expect(world.send("DELETE", "/c/all/\(local)", as: "t-alice") == nil, "it waits behind the message")
         #expect(world.waiting.count == 2)
         #expect(world.writes[world.waiting[1]]?.references == [QueuedReference(.segment(2), local: local)])
-        #expect(world.writes[world.waiting[0]]?.creates.first == local)
+        #expect(world.writes[world.waiting[0]]?.localID == local)
         let again = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(again?["message_id"] == local)
     }

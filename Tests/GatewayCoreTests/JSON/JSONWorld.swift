@@ -30,7 +30,9 @@ final class JSONWorld {
     /// Writes that the queue has taken, by key, and those that wait for the backend.
     var writes: [WriteToken: QueuedWrite] = [:]
     var outcomes: [WriteToken: WriteOutcome] = [:]
-    private var keys: [String: WriteToken] = [:]
+    private var keys: [WriteKey: WriteToken] = [:]
+    /// Writes that will never be done.
+    var lost: Set<WriteToken> = []
     var waiting: [WriteToken] = []
     /// Whether the queue sends at once what it takes.
     var queueIsOpen = true
@@ -48,7 +50,8 @@ final class JSONWorld {
         let latches = LatchTable()
         let directory = DirectoryTable()
         environment = JSONEnvironment(
-            mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory)
+            mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory,
+            writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
         vault = try Vault(
@@ -92,14 +95,20 @@ final class JSONWorld {
         return vault.settle(batch, committed: committed, now: now).map(\.reply)
     }
 
-    func token(forKey key: String, of account: AccountID) -> WriteToken? { keys["\(account.text) \(key)"] }
+    func recalled(_ key: WriteKey) -> RecalledWrite? {
+        keys[key].map { token in
+            RecalledWrite(
+                token: token, localID: writes[token]?.localID,
+                isLost: lost.contains(token))
+        }
+    }
 
     func enqueue(_ write: QueuedWrite) -> WriteToken {
-        let key = write.idempotencyKey.map { "\(write.account.text) \($0)" }
-        if let key, let known = keys[key] { return known }
+        if let key = write.key, let known = keys[key] { return known }
         let token = WriteToken(high: 0, low: nextToken)
         nextToken += 1
-        if let key { keys[key] = token }
+        if let key = write.key { keys[key] = token }
+        environment.waitingWrites.begin(write.account.text, in: write.lane, write.creates(under: write.key?.common))
         writes[token] = write
         waiting.append(token)
         if queueIsOpen { flushQueue() }
@@ -113,6 +122,7 @@ final class JSONWorld {
             head.headers.fields += write.credential.fields.fields
             guard let (answer, body) = backend.answer(head, write.body) else { return }
             waiting.removeFirst()
+            environment.waitingWrites.end(write.account.text, in: write.lane, write.creates(under: write.key?.common))
             outcomes[token] = .answered(answer, body)
         }
     }
@@ -161,12 +171,7 @@ private final class RunningExchange {
                         events.append(.notFound(lookup.id))
                     }
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
-                case .recall(let account, let key):
-                    let token = world.token(forKey: key, of: account)
-                    events.append(
-                        .recalled(
-                            token,
-                            creates: token.flatMap { world.writes[$0]?.creates.first(where: LocalMessageID.isOne) }))
+                case .recall(_, let key, _): events.append(.recalled(world.recalled(key)))
                 case .enqueue(let write): events.append(.enqueued(.success(world.enqueue(write))))
                 case .await(let token):
                     if let outcome = world.outcomes[token] { events.append(.written(outcome)) }
@@ -204,6 +209,8 @@ final class JSONBackend {
     var isUp = true
     /// Takes the next write and breaks the connection before it answers.
     var losesNextAnswer = false
+    /// Whether it tells a repeated message by its sender's id.
+    var knowsIDs = true
     private var known: [String: String] = [:]
 
     func answer(_ head: RequestHead, _ body: ByteBuffer) -> (ResponseHead, ByteBuffer)? {
@@ -228,7 +235,7 @@ final class JSONBackend {
             if let key, let id = known[key] { return said(200, #"{"message_id":"\#(id)"}"#) }
             let id = "m\(messages.values.reduce(0) { $0 + $1.count } + 1)"
             messages[parts[1], default: []].append(Message(id: id, sender: name, body: String(buffer: body)))
-            if let key { known[key] = id }
+            if let key, knowsIDs { known[key] = id }
             if losesNextAnswer {
                 losesNextAnswer = false
                 return nil

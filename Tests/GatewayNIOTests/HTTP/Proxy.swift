@@ -24,10 +24,16 @@ final class Proxy: Sendable {
 
     /// A session that lets everything through.
     static func session() throws -> WebSocketSession {
-        let environment = JSONEnvironment(mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)))
+        let environment = try environment()
         return WebSocketSession(
             environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil,
             host: nil)
+    }
+
+    private static func environment() throws -> JSONEnvironment {
+        JSONEnvironment(
+            mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)),
+            writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
     }
 
     private static func mapping() throws -> Mapping {
@@ -39,8 +45,7 @@ final class Proxy: Sendable {
         serverName: String? = "localhost", _ adjust: (inout HTTPServices) -> Void = { _ in }
     ) async throws {
         group = MultiThreadedEventLoopGroup(numberOfThreads: threads)
-        environment = JSONEnvironment(
-            mapping: try Self.mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)))
+        environment = try Self.environment()
         var downstream = DownstreamOptions(
             listeners: [ListenerOptions(host: "127.0.0.1", port: 0, usesTLS: listenerTLS != nil)], tls: listenerTLS)
         downstream.connectionLimit = 200

@@ -221,7 +221,7 @@ import Testing
                         .enqueue(
                             QueuedWrite(
                                 account: .services("alice"), credential: Credential(), lane: "room",
-                                idempotencyKey: nil,
+                                key: nil,
                                 head: head,
                                 body: ByteBuffer()))
                     ]

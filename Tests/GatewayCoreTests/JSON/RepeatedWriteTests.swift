@@ -1,0 +1,93 @@
+import Foundation
+import GatewayCore
+import NIOCore
+import Testing
+
+/// What is the same write said again, what is another one, and what goes behind what waits.
+@Suite struct RepeatedWriteTests {
+    private func text(_ id: String, _ text: String) -> String { #"{"id":"\#(id)","text":"\#(text)"}"# }
+
+    @Test func anotherTextUnderTheSameIDIsAnotherMessage() throws {
+        let world = try JSONWorld(.hosted)
+        world.backend.knowsIDs = false
+        world.send("GET", "/me", as: "t-bob")
+        for words in ["first", "second", "first"] {
+            #expect(world.send("POST", "/c/all", as: "t-alice", text("1", words))?.status == 201)
+        }
+        #expect(world.send("POST", "/c/pair", as: "t-alice", text("1", "first"))?.status == 201)
+        #expect(world.backend.messages["all"]?.count == 2)
+        #expect(world.backend.messages["pair"]?.count == 1)
+        let read = world.send("GET", "/c/all", as: "t-alice")
+        #expect(read?["messages[0].data.text"] == "first")
+        #expect(read?["messages[1].data.text"] == "second")
+    }
+
+    @Test func keysTellNothing() throws {
+        let one = WriteKeys(secret: [UInt8](repeating: 1, count: 32))
+        let two = WriteKeys(secret: [UInt8](repeating: 2, count: 32))
+        let places = [AccountSource.Credential.header("Authorization")]
+        let credentials = try ["Bearer a", "Bearer b"].map {
+            try #require(Credential(of: RequestHead("GET", "/", headers: ["Authorization": $0]), at: places))
+        }
+        #expect(one.mark(of: credentials[0]) == one.mark(of: credentials[0]))
+        #expect(Set([one, two].flatMap { keys in credentials.map { keys.mark(of: $0) } }).count == 4)
+        #expect(one.mark(of: credentials[0]).count == 32)
+    }
+
+    @Test func anOwnIDCountsOnlyWhileItsMessageWaits() throws {
+        let world = try JSONWorld(.hosted)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("m7", "x"))?.status == 201)
+        // The backend may call another message m7: from now on that is meant.
+        world.send("DELETE", "/c/all/m7", as: "t-alice")
+        #expect(world.backend.heard.contains { $0.hasPrefix("DELETE /c/all/m7") })
+        world.queueIsOpen = false
+        world.send("POST", "/c/all", as: "t-alice", text("m8", "y"))
+        world.send("DELETE", "/c/all/m8", as: "t-alice")
+        #expect(!world.backend.heard.contains { $0.hasPrefix("DELETE /c/all/m8") })
+        #expect(world.waiting.count == 2)
+    }
+
+    @Test func aControlRequestGoesBehindWhatWaits() throws {
+        let world = try JSONWorld(.hosted)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 201)
+        world.queueIsOpen = false
+        world.send("POST", "/c/all", as: "t-alice", text("2", "y"))
+        let count = world.backend.heard.count
+        #expect(world.send("DELETE", "/c/all/m1", as: "t-alice") == nil, "it waits")
+        #expect(world.backend.heard.count == count)
+        // Neither another conversation nor somebody else waits for it.
+        #expect(world.send("DELETE", "/c/pair/m9", as: "t-alice") != nil)
+        #expect(world.send("DELETE", "/c/all/m1", as: "t-bob") != nil)
+        #expect(world.writes[world.waiting[1]]?.head.target == "/c/all/m1")
+    }
+
+    @Test func whatWillNeverBeDoneIsNotAcknowledgedAgain() throws {
+        let mapping = Mapping.lab(answer: .atOnce(status: 202, body: #"{"message_id":"{local_id}"}"#))
+        let world = try JSONWorld(.hosted, mapping: mapping)
+        world.queueIsOpen = false
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 202)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 202)
+        let token = try #require(world.waiting.first)
+        world.lost = [token]
+        world.outcomes[token] = .dropped
+        let again = try #require(world.send("POST", "/c/all", as: "t-alice", text("1", "x")))
+        #expect(again.status != 202)
+        #expect(again["message_id"] == nil)
+    }
+
+    @Test func fieldsAreKeptAndCredentialsAreNot() throws {
+        let world = try JSONWorld(.hosted)
+        world.queueIsOpen = false
+        world.send(
+            "POST", "/c/all", as: "t-alice", text("1", "x"),
+            fields: [
+                ("X-Tenant", "blue"), ("If-Match", "\"7\""), ("Cookie", "a=b"), ("Accept-Encoding", "gzip"),
+                ("X-Odd", "\u{F7FF}"), ("X-CSRFToken", "c"), ("Expect", "100-continue"),
+            ])
+        let write = try #require(world.writes.values.first)
+        let names = Set(write.head.headers.fields.map { $0.name.lowercased() })
+        #expect(names == ["x-tenant", "if-match", "x-csrftoken", "host", "user-agent", "content-type"])
+        #expect(write.cookies == ["a=b"])
+        #expect(write.credential.fields["Authorization"] == ["Bearer t-alice"])
+    }
+}
