@@ -43,6 +43,9 @@ extension MappingReader {
         return routes
     }
 
+    /// The methods of requests that the queue can keep.
+    private static let queueable = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
     private mutating func route(_ key: RouteKey, _ path: PathPattern, _ tree: ConfigurationTree) -> Mapping.Route? {
         let place = "the route `\(path.text)`"
         var keys: [String: ConfigurationTree] = ["label": tree]
@@ -74,6 +77,13 @@ extension MappingReader {
                 wrong(place, tree.line, "has no {\(name)}, where the \(name) is looked for")
                 break
             }
+        }
+        let odd = key.methods.filter { !Self.queueable.contains($0) }
+        if words.label == .content || words.label == .control, let method = odd.first {
+            wrong(
+                place, tree.line,
+                "is `\(words.label)`, and a \(method) cannot wait in the queue; what can: "
+                    + Self.queueable.joined(separator: ", "))
         }
         if request.count > 1 {
             wrong(place, tree.line, "has several messages in its request; a request has one place for them")

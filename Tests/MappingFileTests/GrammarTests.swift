@@ -191,6 +191,7 @@ import Testing
         ),
         ("label: content written -> page", "label: content page", "has several messages in its request"),
         ("label: control", "label: control page", "carries no messages; write the label alone"),
+        ("POST|PUT /v", "POST|REPORT /v", "a REPORT cannot wait in the queue"),
         ("history -> page", "history page", "write which of `messages` its answer holds: `history -> page`"),
         ("history -> page", "history -> page -> page", "has more than one arrow"),
         ("history -> page", "[history]", "is a list; expected one of content, history"),

@@ -10,9 +10,7 @@ extension HTTPExchange {
 
     mutating func answered(_ head: ResponseHead, _ actions: inout [ExchangeAction]) {
         responseHead = head
-        if match?.route.label == .control, !conversationOfHead.isEmpty {
-            environment.conversations.forget(conversationOfHead)
-        }
+        forgetConversation()
         if isUpgrade, head.status == 101 {
             stage = .done
             let session = readsAnswer ? account.map { webSocket(of: $0) } : nil
@@ -25,6 +23,12 @@ extension HTTPExchange {
         }
         stage = .responseBody
         actions.append(.collectResponse(limit: Self.answerLimit))
+    }
+
+    /// What carries no text may have changed who is in the conversation.
+    func forgetConversation() {
+        guard match?.route.label == .control, !conversationOfHead.isEmpty else { return }
+        environment.conversations.forget(conversationOfHead)
     }
 
     private func webSocket(of account: AccountID) -> WebSocketSession {

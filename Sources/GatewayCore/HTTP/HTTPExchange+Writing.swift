@@ -209,6 +209,7 @@ extension HTTPExchange {
     mutating func written(_ outcome: WriteOutcome, _ actions: inout [ExchangeAction]) {
         switch outcome {
         case .answered(let head, let body):
+            forgetConversation()
             responseHead = head
             readsAnswer = true
             guard wantsToRead(head) else { return respond(head, body, &actions) }

@@ -118,9 +118,18 @@ public final class APIClientQueue: APIClientQueuing {
     /// See ``APIClientQueuing/append(_:)``.
     @discardableResult
     public func append(_ request: NewRequest) async throws(QueueError) -> RequestToken {
+        switch try await offer(request) {
+        case .accepted(let token), .existing(let token): token
+        }
+    }
+
+    /// The same, and says whether it is new.
+    ///
+    /// - Throws: ``QueueError``; then it will never be sent.
+    public func offer(_ request: NewRequest) async throws(QueueError) -> QueueMachine.Appended {
         let token = tokens.next()
         let outcome = await withCheckedContinuation {
-            (continuation: CheckedContinuation<Result<RequestToken, QueueError>, Never>) in
+            (continuation: CheckedContinuation<Result<QueueMachine.Appended, QueueError>, Never>) in
             let isPosted = post { machine, now in
                 do throws(QueueError) {
                     let appended = try machine.append(request, token: token, now: now)
@@ -128,10 +137,7 @@ public final class APIClientQueue: APIClientQueuing {
                         if let failure {
                             continuation.resume(returning: .failure(.unavailable(failure.message)))
                         } else {
-                            switch appended {
-                            case .accepted(let token), .existing(let token):
-                                continuation.resume(returning: .success(token))
-                            }
+                            continuation.resume(returning: .success(appended))
                         }
                     }
                 } catch {

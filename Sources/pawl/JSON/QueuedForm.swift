@@ -14,9 +14,11 @@ extension QueuedWrite {
     /// - Parameters:
     ///   - key: its name in the queue.
     ///   - mark: what stands for the credential that it is to be sent with.
-    func request(under key: String?, mark: String) -> NewRequest {
+    /// - Returns: nothing where the queue knows no such method.
+    func request(under key: String?, mark: String) -> NewRequest? {
+        guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
         var config = APIRequestConfig(
-            method: HTTPMethod.allCases.first { $0.name == head.method } ?? .post, path: APIRequestPath(segments))
+            method: method, path: APIRequestPath(segments))
         config.headers = Parameters(
             (head.headers.fields + [.init(BackendNetwork.markField, mark)]).map {
                 .init(name: $0.name, value: .text($0.value))

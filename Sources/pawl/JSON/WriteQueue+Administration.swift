@@ -66,7 +66,7 @@ extension WriteQueue {
                     return "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is "
                         + "sent again."
                 }
-                try await queue.retry(request.token)
+                try await revive(request)
             case .hold(.request(let id)), .release(.request(let id)):
                 let request = try request(id)
                 if let why = whyNotWaiting(request) { return why }

@@ -114,17 +114,22 @@ final class WriteQueue: Sendable {
     private func recalled(_ request: QueuedRequest) async -> RecalledWrite {
         var isLost = request.state == .cancelled
         if request.state == .dead {
-            waiting.begin(request)
-            do {
-                try await queue.retry(request.token)
-            } catch {
-                waiting.end(request)
-                isLost = true
-            }
+            do { try await revive(request) } catch { isLost = true }
         }
         return RecalledWrite(
             token: WriteToken(request.token), localID: request.creates.map(\.local).first(where: LocalMessageID.isOne),
             isLost: isLost)
+    }
+
+    /// Sends a dead one again.
+    func revive(_ request: QueuedRequest) async throws {
+        waiting.begin(request)
+        do {
+            try await queue.retry(request.token)
+        } catch {
+            waiting.end(request)
+            throw error
+        }
     }
 
     private enum Found {
@@ -160,13 +165,18 @@ final class WriteQueue: Sendable {
             case nil: return .failure(.unavailable)
             }
         }
-        let request = write.request(under: key, mark: mark)
+        guard let request = write.request(under: key, mark: mark) else { return .failure(.unavailable) }
         let creates = write.creates(under: key)
         waiting.begin(write.account.text, in: write.lane, creates)
         do throws(QueueError) {
-            let token = try await queue.append(request)
-            traces.stored(token, write.message)
-            return .success(WriteToken(token))
+            switch try await queue.offer(request) {
+            case .accepted(let token):
+                traces.stored(token, write.message)
+                return .success(WriteToken(token))
+            case .existing(let token):
+                waiting.end(write.account.text, in: write.lane, creates)
+                return .success(WriteToken(token))
+            }
         } catch {
             waiting.end(write.account.text, in: write.lane, creates)
             switch error {
