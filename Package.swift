@@ -19,6 +19,8 @@ let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
 let nioWebSocket: Target.Dependency = .product(name: "NIOWebSocket", package: "swift-nio")
+let nioHTTP2: Target.Dependency = .product(name: "NIOHTTP2", package: "swift-nio-http2")
+let nioHPACK: Target.Dependency = .product(name: "NIOHPACK", package: "swift-nio-http2")
 let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
@@ -45,6 +47,7 @@ let package = Package(
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-http2.git", exact: "1.46.0"),
         .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
         .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
         .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
@@ -83,7 +86,7 @@ let package = Package(
             "GatewayNIO",
             [
                 "GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1,
-                nioTLS, nioSSL, deque, logging,
+                nioHTTP2, nioHPACK, nioTLS, nioSSL, deque, logging,
             ]),
         library("RequestQueueClient", ["RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, asyncHTTPClient]),
         // Floor 4: the program.
@@ -155,7 +158,10 @@ let package = Package(
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",
-            ["GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix, nioSSL]),
+            [
+                "GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix, nioSSL, nioTLS,
+                nioHPACK,
+            ]),
         tests(
             "SQLiteQueueTests",
             [

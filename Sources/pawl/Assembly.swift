@@ -225,8 +225,9 @@ enum Assembly {
                 NIOSSLCertificateSource.certificate($0)
             }
             let key = try NIOSSLPrivateKey(file: identity.key, format: .pem)
-            return try NIOSSLContext(
-                configuration: .makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key)))
+            var tls = TLSConfiguration.makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key))
+            if configuration.upstream.url.scheme.chat == .json { tls.applicationProtocols = HTTPServer.protocols }
+            return try NIOSSLContext(configuration: tls)
         } catch {
             throw AdminFailure(
                 "The certificate \(identity.certificate) or its key \(identity.key) cannot be used: \(error). "

@@ -31,7 +31,7 @@ import Testing
         ],
         "GatewayNIO": [
             "GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "NIOPosix", "NIOTLS",
-            "NIOHTTP1",
+            "NIOHTTP1", "NIOHTTP2", "NIOHPACK",
             "NIOSSL", "DequeModule", "Logging", "Synchronization",
         ],
         "RequestQueueClient": [

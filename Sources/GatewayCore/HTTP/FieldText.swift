@@ -50,4 +50,13 @@ package enum FieldText {
             }
         }
     }
+
+    /// A text for who takes nothing but Unicode: bytes that are no UTF-8 are read as ISO 8859-1, which they were once.
+    static func unicode(_ text: String) -> String {
+        guard text.unicodeScalars.contains(where: { escapes.contains($0.value) }) else { return text }
+        var bytes = ByteBuffer()
+        write(text, to: &bytes)
+        return String(validating: bytes.readableBytesView, as: UTF8.self)
+            ?? String(String.UnicodeScalarView(bytes.readableBytesView.map { Unicode.Scalar($0) }))
+    }
 }

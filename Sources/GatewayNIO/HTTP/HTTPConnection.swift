@@ -11,9 +11,9 @@ final class HTTPConnection: @unchecked Sendable {
     let channel: any Channel
     let pool: UpstreamPool
     private let isSecure: Bool
-    private let firstID: UInt64
+    let firstID: UInt64
     private var exchanges: UInt64 = 0
-    private var prelude: Prelude
+    private(set) var prelude: Prelude
     private var forwarding: Forwarding?
     private var inbound = ByteBuffer()
     private var reader: HeadReader
@@ -43,8 +43,10 @@ final class HTTPConnection: @unchecked Sendable {
     var eventLoop: any EventLoop { channel.eventLoop }
     var limits: HTTPLimits { services.limits }
 
-    /// - Parameter firstID: random; the exchanges count on from it.
-    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64) {
+    /// - Parameters:
+    ///   - firstID: random; the exchanges count on from it.
+    ///   - known: what has been read before the client's own bytes, where that is done.
+    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: Prelude? = nil) {
         self.channel = channel
         self.pool = pool
         self.isSecure = isSecure
@@ -53,14 +55,13 @@ final class HTTPConnection: @unchecked Sendable {
         reader = HeadReader(limits: services.limits.head)
         var options = services.downstream()
         options.webIRCPassword = nil
-        prelude = Prelude(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
+        prelude = known ?? Prelude(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
     }
 
     /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
     var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
 
     func accepted() {
-        services.environment.tally.add(.connectionsAccepted)
         arm(limits.headTime)
         channel.read()
     }

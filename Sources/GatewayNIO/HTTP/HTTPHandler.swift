@@ -1,6 +1,7 @@
 // The client's end of a connection in its pipeline: a dispatcher only.
 
 import NIOCore
+import NIOTLS
 
 /// What the server tells all its connections.
 enum HTTPServerEvent: Sendable {
@@ -8,7 +9,7 @@ enum HTTPServerEvent: Sendable {
     case stop
 }
 
-final class HTTPHandler: ChannelInboundHandler {
+final class HTTPHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
 
     private let connection: HTTPConnection
@@ -31,6 +32,8 @@ final class HTTPHandler: ChannelInboundHandler {
         case ChannelEvent.inputClosed: connection.inputEnded()
         case HTTPServerEvent.drain: connection.drain()
         case HTTPServerEvent.stop: connection.stop()
+        case TLSUserEvent.handshakeCompleted(let agreed) where agreed == HTTP2Connection.protocolName:
+            HTTP2Connection.begin(in: context, instead: self, of: connection)
         default: break
         }
     }

@@ -33,6 +33,23 @@ package struct HTTPLimits: Sendable {
     package var pendingJobs = 64
     /// Between the two close frames of a WebSocket. RFC 6455 section 7.1.1 asks for a reasonable time.
     package var closeTime = TimeAmount.seconds(10)
+    /// Streams of one connection of HTTP/2 at one time. RFC 9113 section 6.5.2 recommends not fewer.
+    package var streams = 100
+    /// Bytes that all streams of a connection together may have under way to the gateway; each alone has ``window``.
+    package var connectionWindow = 1 << 20
+    /// In ``floodTime``: streams that the client begins and takes back, each of which makes the backend begin something
+    /// (CVE-2023-44487). As many as nghttp2 allows.
+    package var streamResets = 1000
+    /// In ``floodTime``: PING, SETTINGS and PRIORITY frames (CVE-2019-9512, 9515). Browsers send a few, and one PRIORITY
+    /// for each stream at most.
+    package var controlFrames = 1000
+    /// In ``floodTime``: malformed requests, after which the connection ends. A client of good will sends none.
+    package var streamErrors = 100
+    package var floodTime = TimeAmount.seconds(30)
+    /// Frames that go on with a head: twice what ``head`` takes in frames of the smallest allowed limit, 16 KB each.
+    package var continuations = 8
+    /// Frames other than DATA that a client does not take from its socket: several for each stream, and PINGs.
+    package var pendingControlFrames = 1000
     /// What is under way may end when the gateway is stopped.
     package var stopTime = TimeAmount.seconds(5)
 

@@ -20,6 +20,9 @@ package final class HTTPServer: ChatServer {
         var isDraining = false
     }
 
+    /// What listeners with TLS offer, the best first: RFC 7301. A WebSocket is asked for in the second.
+    package static let protocols = [HTTP2Connection.protocolName, "http/1.1"]
+
     /// - Parameter connectionIDs: random numbers that are never used twice.
     package init(
         services: HTTPServices, group: MultiThreadedEventLoopGroup, connectionIDs: @escaping @Sendable () -> UInt64
@@ -88,10 +91,8 @@ package final class HTTPServer: ChatServer {
         guard tls != nil || !usesTLS, let pool = pools[ObjectIdentifier(channel.eventLoop)] else {
             throw ChannelError.operationUnsupported
         }
-        if let refusal {
-            if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
-            return refuse(channel, refusal)
-        }
+        if let refusal { return try refuse(channel, refusal, tls) }
+        services.environment.tally.add(.connectionsAccepted)
         channel.closeFuture.whenComplete { _ in
             self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
         }
@@ -102,18 +103,12 @@ package final class HTTPServer: ChatServer {
         try channel.pipeline.syncOperations.addHandler(HTTPHandler(connection))
     }
 
-    private func refuse(_ channel: any Channel, _ reason: String) {
+    private func refuse(_ channel: any Channel, _ reason: String, _ tls: NIOSSLContext?) throws {
         services.environment.tally.add(.connectionsRefused)
-        var (head, body) = GatewayFault.unavailable(reason).answer(services.environment.mapping.refusal)
-        head.headers.add("Content-Length", "\(body.readableBytes)")
-        head.headers.add("Connection", "close")
-        var bytes = ByteBuffer()
-        bytes.write(head)
-        bytes.writeBuffer(&body)
-        let answer = bytes
-        channel.eventLoop.execute {
-            channel.writeAndFlush(answer).whenComplete { _ in channel.close(promise: nil) }
-        }
+        if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
+        let (head, body) = GatewayFault.unavailable(reason).answer(services.environment.mapping.refusal)
+        try channel.pipeline.syncOperations.addHandler(
+            HTTPRefusal(head, body, waitsForTLS: tls != nil, limit: services.limits.headTime))
     }
 
     /// Connections that are open.

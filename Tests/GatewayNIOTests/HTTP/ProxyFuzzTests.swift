@@ -7,7 +7,7 @@ import Testing
 
 /// Requests that were damaged at random, under a printed seed: the gateway answers or closes, and serves the next client.
 @Suite struct ProxyFuzzTests {
-    private struct Generator: RandomNumberGenerator {
+    struct Generator: RandomNumberGenerator {
         var state: UInt64
 
         mutating func next() -> UInt64 {

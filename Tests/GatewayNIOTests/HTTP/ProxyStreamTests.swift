@@ -11,7 +11,7 @@ import Testing
 @Suite(.serialized) struct ProxyStreamTests {
     private static let size = 50 << 20
     /// What sockets of the kernel may hold on both sides of the gateway, and the gateway's own windows, with room.
-    private static let held = 24 << 20
+    static let held = 24 << 20
 
     /// Numbered blocks of a kilobyte.
     private static func block(_ number: Int) -> [UInt8] {
@@ -32,7 +32,7 @@ import Testing
     }
 
     /// Waits until nothing moves any more.
-    private static func settled(_ sent: borrowing Mutex<Int>) -> Int {
+    static func settled(_ sent: borrowing Mutex<Int>) -> Int {
         var last = -1
         while true {
             let now = sent.withLock { $0 }

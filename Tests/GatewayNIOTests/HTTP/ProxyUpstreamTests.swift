@@ -241,17 +241,8 @@ import Testing
     // MARK: TLS
 
     @Test func tlsOnBothSides() async throws {
-        let scratch = try ScratchDirectory()
-        let certificate = try Certificate(in: scratch)
-        let chain = try NIOSSLCertificate.fromPEMFile(certificate.certificatePath).map {
-            NIOSSLCertificateSource.certificate($0)
-        }
-        let key = try NIOSSLPrivateKey(file: certificate.keyPath, format: .pem)
-        let listener = try NIOSSLContext(
-            configuration: .makeServerConfiguration(certificateChain: chain, privateKey: .privateKey(key)))
-        var trusting = TLSConfiguration.makeClientConfiguration()
-        trusting.trustRoots = .file(certificate.certificatePath)
-        let trust = try NIOSSLContext(configuration: trusting)
+        let rig = try TLSRig()
+        let (listener, trust) = (rig.listener, try rig.trust())
         let strict = try NIOSSLContext(configuration: .makeClientConfiguration())
 
         let backend = try ProxyPassTests.mirror()
