@@ -41,6 +41,8 @@ package struct UpstreamOptions: Sendable {
     package var tls: NIOSSLContext?
     /// The name that the backend's certificate has to bear; nothing where it is an address.
     package var serverName: String?
+    /// The `Host` of the gateway's own questions over HTTP, and of requests that have none; nothing for the address.
+    package var hostField: String?
     package var proxyProtocol: ProxyProtocol.Version?
     package var webIRCPassword: String?
     package var connectTimeout = TimeAmount.seconds(10)
@@ -50,5 +52,12 @@ package struct UpstreamOptions: Sendable {
         self.port = port
         self.tls = tls
         self.serverName = serverName
+    }
+
+    /// The backend's name as a `Host` says it. RFC 9110 section 7.2.
+    package var authority: String {
+        if let hostField { return hostField }
+        let name = serverName ?? (host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host)
+        return port == (tls == nil ? 80 : 443) ? name : "\(name):\(port)"
     }
 }

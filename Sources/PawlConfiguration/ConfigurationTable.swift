@@ -30,13 +30,13 @@ extension ConfigurationKey {
     }
 
     /// A typical choice as a kind.
-    private static func choice<Choice: CaseIterable & RawRepresentable<String>>(_: Choice.Type) -> Kind {
+    static func choice<Choice: CaseIterable & RawRepresentable<String>>(_: Choice.Type) -> Kind {
         .choice(Choice.allCases.map(\.rawValue))
     }
 
-    private static func one(_ value: some CustomStringConvertible) -> Value { .one(value.description) }
+    static func one(_ value: some CustomStringConvertible) -> Value { .one(value.description) }
     private static func many(_ values: [some CustomStringConvertible]) -> Value { .many(values.map(\.description)) }
-    private static func optional(_ value: (some CustomStringConvertible)?) -> Value { .one(value?.description ?? "") }
+    static func optional(_ value: (some CustomStringConvertible)?) -> Value { .one(value?.description ?? "") }
     private static func secret(_ value: Secret?) -> Value { .secret(value?.value ?? "") }
 }
 
@@ -179,39 +179,11 @@ extension ConfigurationKey {
     ) { one($0.upstream.flood.bytesPerSecond) }
 
     private static let back = [
-        upstreamURL, upstreamNetwork, upstreamAuthorities, upstreamVerify,
+        upstreamURL, upstreamHost, upstreamNetwork, upstreamAuthorities, upstreamVerify,
         upstreamServerName, upstreamProxyProtocol,
         upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, upstreamOutagePatience, floodBurst, floodLines,
         floodBytes,
     ]
-}
-
-// MARK: - A backend that speaks HTTP
-
-extension ConfigurationKey {
-    static let mapping = ConfigurationKey(
-        "mapping", .path, standard: .one(""), example: .one("config/mappings/matrix.yaml"),
-        reason:
-            "For a backend that speaks HTTP: the file that says where in its requests and answers a text, its sender "
-            + "and its conversation stand. Without one nobody could tell what to protect, so there is no default."
-    ) { optional($0.mapping) }
-
-    static let queueCredentials = ConfigurationKey(
-        "queue.credentials", choice(PawlConfiguration.QueueCredentials.self), standard: .one("memory"),
-        effect: .restart,
-        reason: "For a backend that speaks HTTP: where the credential is kept that a waiting message is sent with. In "
-            + "`memory` a message that waits over a restart waits for its sender's next request; `sealed` writes it into "
-            + "the store under the storage key."
-    ) { one($0.queueCredentials.rawValue) }
-
-    static let queueRequestAge = ConfigurationKey(
-        "queue.request_age", .number(1...604800, unit: "seconds"), standard: .one("86400"), effect: .restart,
-        reason:
-            "For a backend that speaks HTTP: how long a message that was accepted is tried to be sent, however often "
-            + "the backend does not answer. Then it is dead, and its sender is told if a WebSocket of theirs is open."
-    ) { .one($0.queueRequestAge.seconds.plain) }
-
-    private static let web = [mapping, queueCredentials, queueRequestAge]
 }
 
 // MARK: - What people are told and what they may do

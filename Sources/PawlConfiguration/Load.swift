@@ -63,6 +63,7 @@ extension PawlConfiguration {
 extension PawlConfiguration.Upstream {
     init(_ reading: inout ConfigurationReading) {
         self.url = reading.one(.upstreamURL, PawlConfiguration.Endpoint.init(connecting:))
+        self.host = reading.optional(.upstreamHost, PlainText.word)
         self.network = reading.optional(.upstreamNetwork, PlainText.word) ?? self.url.host
         self.tls = TLS(
             authorities: reading.optional(.upstreamAuthorities, PlainText.path),

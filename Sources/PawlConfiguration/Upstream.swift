@@ -3,6 +3,8 @@ extension PawlConfiguration {
     package struct Upstream: Sendable, Equatable {
         /// Where the backend listens.
         package var url: Endpoint
+        /// The name under which an HTTP backend is asked who somebody is, or `nil` for the one it is reached by.
+        package var host: String?
         /// The name of the network: part of every account and every conversation in the store.
         package var network: String
         /// How the backend's certificate is checked.

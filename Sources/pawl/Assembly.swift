@@ -247,6 +247,7 @@ enum Assembly {
         let upstream = configuration.upstream
         var options = UpstreamOptions(host: upstream.url.host, port: upstream.url.port)
         options.proxyProtocol = ProxyProtocol.Version(rawValue: upstream.proxyProtocol.rawValue)
+        options.hostField = upstream.host
         options.webIRCPassword = upstream.webircPassword?.value
         options.connectTimeout = .milliseconds(upstream.connectTimeout.milliseconds)
         guard upstream.url.isEncrypted else { return options }

@@ -37,6 +37,17 @@ extension StoreConformance {
         #expect(try store.requestCounts() == [.pending: 4])
     }
 
+    @Sendable static func names(_ make: Make) throws {
+        let store = try make()
+        // The same to a String, and two names to whoever gave them.
+        let names = ["zo\u{EB}", "zoe\u{308}"]
+        let rows = names.map { RecordRow(kind: .peer, name: $0, value: Array($0.utf8)) }
+        _ = try store.commit([rows.map { .putRecord($0) }])
+        for (name, row) in zip(names, rows) { #expect(try store.record(.peer, name: name)?.value == row.value) }
+        _ = try store.commit([[.removeRecord(.peer, name: names[0])]])
+        #expect(try store.records(.peer).map { Array($0.name.utf8) } == [Array(names[1].utf8)])
+    }
+
     @Sendable static func records(_ make: Make) throws {
         let store = try make()
         let rows = ["b", "a"].map { RecordRow(kind: .peer, name: $0, value: Array($0.utf8)) }

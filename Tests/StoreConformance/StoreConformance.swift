@@ -33,6 +33,7 @@ package enum StoreConformance {
         Check(name: "evidence, observations and tallies add up", run: sums),
         Check(name: "policies and conversations", run: policies),
         Check(name: "records", run: records),
+        Check(name: "names", run: names),
         Check(name: "keys of messages come and go", run: contentKeys),
         Check(name: "the audit log keeps its order", run: audit),
         Check(name: "text and bytes of every kind", run: oddValues),

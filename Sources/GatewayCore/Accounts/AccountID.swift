@@ -5,7 +5,9 @@
 /// A services account is its folded name, and outlives connections. Without one, the connection itself is the account:
 /// a random name behind `~`, so that nobody inherits anything by taking a nick.
 package struct AccountID: Hashable, Sendable, Comparable {
-    package let text: String
+    private let name: ExactText
+
+    package var text: String { name.text }
 
     /// A services account, from its folded name. The space that keeps rooms, nicks and the own device apart is no part of
     /// it, whatever a backend says.
@@ -26,19 +28,19 @@ package struct AccountID: Hashable, Sendable, Comparable {
     }
 
     /// An account from the text that a row holds.
-    package init(text: String) { self.text = text }
+    package init(text: String) { name = ExactText(text) }
 
     /// Whether the backend's services vouch for it.
     package var isVerified: Bool { text.utf8.first != UInt8(ascii: "~") }
 
     /// The folded name of a room; nothing where this is a person.
     package var roomName: String? {
-        guard text.hasPrefix("room ") else { return nil }
-        return String(text.dropFirst(5).prefix { $0 != " " })
+        guard text.utf8.starts(with: "room ".utf8) else { return nil }
+        return String(Substring(text.utf8.dropFirst(5).prefix { $0 != 0x20 }))
     }
 
     /// Whether it stands for members with a status only.
     package var isPartOfRoom: Bool { roomName.map { text.utf8.count > 5 + $0.utf8.count } ?? false }
 
-    package static func < (left: AccountID, right: AccountID) -> Bool { left.text < right.text }
+    package static func < (left: AccountID, right: AccountID) -> Bool { left.name < right.name }
 }

@@ -36,6 +36,12 @@ struct ControlCall: Sendable {
         environment.devices.device(of: account, by: credential, in: environment.directory)
     }
 
+    /// Whose the credential is, as far as the backend has said so of late.
+    func caller(_ now: Moment) -> CredentialBook.Owner {
+        environment.credentials.owner(
+            of: credential, now: now.monotonic, within: CredentialBook.memoryForCalls)
+    }
+
     // MARK: The call
 
     mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment) -> Step {

@@ -37,8 +37,21 @@ package enum ControlRoute: Equatable, Sendable {
     package static let prefix = "/_pawl/"
     private static let version = "v1"
 
-    /// Whether a path is the gateway's own.
-    package static func isReserved(_ path: Substring) -> Bool { path.hasPrefix(prefix) || path == prefix.dropLast() }
+    /// Whether a path is the gateway's own: as it stands, or as a backend could read it that decodes it, takes backslashes for
+    /// slashes, leaves out empty segments and parameters (RFC 3986 section 3.3), and follows dots.
+    package static func isReserved(_ path: Substring) -> Bool {
+        var depth = 0
+        for segment in PercentCoding.lenient(path.utf8).split(whereSeparator: { $0 == 0x2F || $0 == 0x5C }) {
+            let name = segment.prefix { $0 != UInt8(ascii: ";") }
+            if name.elementsEqual("..".utf8) {
+                depth = max(0, depth - 1)
+            } else if !name.isEmpty, !name.elementsEqual(".".utf8) {
+                if depth == 0, name.elementsEqual("_pawl".utf8) { return true }
+                depth += 1
+            }
+        }
+        return false
+    }
 
     /// - Returns: nothing where there is no such call.
     package init?(_ method: String, _ path: Substring) {

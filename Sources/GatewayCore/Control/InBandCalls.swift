@@ -48,6 +48,8 @@ struct InBandCalls: Sendable {
     static let waitingLimit = 32
 
     enum Step: Sendable {
+        /// The backend is to be asked whose the connection's credential is by now.
+        case ask
         case submit(VaultJob)
         case answer(ByteBuffer)
     }
@@ -55,6 +57,7 @@ struct InBandCalls: Sendable {
     /// Whether the client has ever called.
     private(set) var isInUse = false
     private var current: (call: InBandCall, machine: ControlCall)?
+    private var isAsking = false
     private var waiting = Deque<(call: InBandCall, machine: ControlCall)>()
 
     /// Whether an answer of the vault can be one to a call.
@@ -80,11 +83,30 @@ struct InBandCalls: Sendable {
         return [.answer(call.answer(answer))] + next(now)
     }
 
+    /// The backend has been asked, and its answer is remembered.
+    mutating func identified(_ owner: CredentialBook.Owner, _ now: Moment) -> [Step] {
+        isAsking = false
+        guard owner == .unknown else { return next(now) }
+        defer { waiting.removeAll() }
+        return waiting.map { .answer($0.call.answer(ControlAnswer(.backendGone))) }
+    }
+
     private mutating func next(_ now: Moment) -> [Step] {
         var steps: [Step] = []
-        while current == nil, let entry = waiting.popFirst() {
+        while current == nil, !isAsking, let entry = waiting.first {
             let call = entry.call
             var machine = entry.machine
+            switch machine.caller(now) {
+            case .unknown:
+                isAsking = true
+                steps.append(.ask)
+                continue
+            case .account(machine.account): waiting.removeFirst()
+            case .account, .nobody:
+                waiting.removeFirst()
+                steps.append(.answer(call.answer(ControlAnswer(.notLoggedIn))))
+                continue
+            }
             switch machine.begin(call.method, call.path[...], call.body, now) {
             case .answer(let answer): steps.append(.answer(call.answer(answer)))
             case .submit(let job):

@@ -33,8 +33,7 @@ extension HTTPExchange {
 
     private func webSocket(of account: AccountID) -> WebSocketSession {
         WebSocketSession(
-            environment: environment, connection: connection, account: account, credential: credential,
-            host: head.headers.first("Host"))
+            environment: environment, connection: connection, account: account, credential: credential)
     }
 
     /// Whether an answer may hold messages.

@@ -68,7 +68,7 @@ extension HTTPExchange {
         }
         guard let source = mapping.members, let credential else { return judge(nil, &actions) }
         stage = .members
-        actions.append(.look(source.question(of: conversation, by: credential, host: head.headers.first("Host"))))
+        actions.append(.look(source.question(of: conversation, by: credential)))
     }
 
     mutating func membersFound(

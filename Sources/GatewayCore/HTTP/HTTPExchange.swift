@@ -81,8 +81,7 @@ package struct HTTPExchange: Sendable {
         switch (stage, event) {
         case (.beginning, .request(let head)): begin(head, now, &actions)
         case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
-        case (.account, .notFound(.account)) where isCall: answerCall(ControlAnswer(.backendGone), &actions)
-        case (.account, .notFound(.account)): unidentified(nil, now, &actions)
+        case (.account, .notFound(.account)): unanswered(now, &actions)
         case (.requestBody, .requestBody(let body)) where isCall: carryOutCall(body, now, &actions)
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
@@ -174,7 +173,7 @@ package struct HTTPExchange: Sendable {
     mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
         credential = Credential(of: head, at: mapping.account.credentials)
         guard let credential else { return unidentified(nil, now, &actions) }
-        switch environment.credentials.owner(of: credential.digest, now: now.monotonic) {
+        switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: credentialMemory) {
         case .account(let known):
             account = known
             return proceed(now, &actions)
@@ -182,23 +181,42 @@ package struct HTTPExchange: Sendable {
         case .unknown: break
         }
         stage = .account
-        let question = credential.question(mapping.account.target, host: head.headers.first("Host"))
-        actions.append(.look(Lookup(.account, question)))
+        actions.append(.look(credential.question(to: mapping.account)))
+    }
+
+    /// How old the backend's word may be: the less this backend itself has to do with what is asked, the younger it has to be.
+    private var credentialMemory: Int64 {
+        guard !isCall else { return CredentialBook.memoryForCalls }
+        switch match?.route.label {
+        case .content where protects, .control where protects: return CredentialBook.memoryForWrites
+        default: return CredentialBook.memory
+        }
     }
 
     private mutating func identified(
         _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
         guard let credential else { return }
-        guard (200..<300).contains(answer.status), let name = mapping.account.account(in: body) else {
-            if (400..<500).contains(answer.status), answer.status != 429 {
-                environment.credentials.remember(nil, of: credential.digest, now: now.monotonic)
-            }
-            return unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
+        let owner = mapping.account.owner(in: answer, body)
+        environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
+        switch owner {
+        case .account(let name):
+            actions.append(.loggedIn(name, credential))
+            account = name
+            proceed(now, &actions)
+        case .nobody: unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
+        case .unknown: unanswered(now, &actions)
         }
-        environment.credentials.remember(name, of: credential.digest, now: now.monotonic)
-        actions.append(.loggedIn(name, credential))
-        account = name
+    }
+
+    /// The backend has not said whose it is. What it said before goes on counting, so that people can write while it is away;
+    /// but not for calls.
+    private mutating func unanswered(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard !isCall else { return answerCall(ControlAnswer(.backendGone), &actions) }
+        guard let credential,
+            case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
+        else { return unidentified(nil, now, &actions) }
+        account = known
         proceed(now, &actions)
     }
 

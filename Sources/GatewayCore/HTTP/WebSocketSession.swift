@@ -56,7 +56,6 @@ package struct WebSocketSession: Sendable {
     let connection: ConnectionID
     package let account: AccountID
     private let credential: Credential?
-    private let host: String?
     private var toBackend = Deque<Slot>()
     private var toClient = Deque<Slot>()
     private var sending: [UInt64: Sending] = [:]
@@ -68,14 +67,12 @@ package struct WebSocketSession: Sendable {
     private var calls = InBandCalls()
 
     package init(
-        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?,
-        host: String?
+        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?
     ) {
         self.environment = environment
         self.connection = connection
         self.account = account
         self.credential = credential
-        self.host = host
     }
 
     /// Takes what has happened.
@@ -86,13 +83,16 @@ package struct WebSocketSession: Sendable {
         case .found(.members, let head, let body):
             membersFound(environment.mapping.members?.members(in: head, body), now, &actions)
         case .notFound(.members): membersFound(nil, now, &actions)
+        case .found(.account, let head, let body):
+            identified(environment.mapping.account.owner(in: head, body), now, &actions)
+        case .notFound(.account): identified(.unknown, now, &actions)
         case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
         case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
         case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
         case .news(.merged(let merge)): tell(merge)
         case .news(.lost(let localID, let reason)): tell(reason.map(ExchangeRefusal.failed) ?? .dropped, about: localID)
-        case .found, .notFound, .vault, .woken: break
+        case .vault, .woken: break
         }
         flush(&actions)
     }
@@ -177,7 +177,7 @@ package struct WebSocketSession: Sendable {
         guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
             let credential
         else { return }
-        actions.append(.look(source.question(of: sending.outgoing.conversation, by: credential, host: host)))
+        actions.append(.look(source.question(of: sending.outgoing.conversation, by: credential)))
     }
 
     private mutating func membersFound(
@@ -347,9 +347,18 @@ package struct WebSocketSession: Sendable {
         handle(calls.take(reply, now), &actions)
     }
 
+    private mutating func identified(
+        _ owner: CredentialBook.Owner, _ now: Moment, _ actions: inout [WebSocketAction]
+    ) {
+        guard let credential else { return }
+        environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
+        handle(calls.identified(owner, now), &actions)
+    }
+
     private mutating func handle(_ steps: [InBandCalls.Step], _ actions: inout [WebSocketAction]) {
         for step in steps {
             switch step {
+            case .ask: if let credential { actions.append(.look(credential.question(to: environment.mapping.account))) }
             case .submit(let job): actions.append(.submit(job))
             case .answer(let text):
                 toClient.append(Slot(ticket: environment.nextTicket(), message: (text, true), isReady: true))

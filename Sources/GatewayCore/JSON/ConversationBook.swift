@@ -12,14 +12,14 @@ package final class ConversationBook: Sendable {
     /// Ours: members of one conversation that are looked at.
     package static let memberLimit = 20_000
 
-    private let members = Mutex<[String: (members: [AccountID], until: Int64)]>([:])
+    private let members = Mutex<[ExactText: (members: [AccountID], until: Int64)]>([:])
 
     package init() {}
 
     /// The members of a conversation; nothing where they have to be asked for.
     package func members(of conversation: String, now: Int64) -> [AccountID]? {
         members.withLock { members in
-            guard let entry = members[conversation], entry.until > now else { return nil }
+            guard let entry = members[ExactText(conversation)], entry.until > now else { return nil }
             return entry.members
         }
     }
@@ -27,7 +27,7 @@ package final class ConversationBook: Sendable {
     package func remember(_ found: [AccountID], of conversation: String, now: Int64) {
         members.withLock { members in
             if members.count >= Self.limit { members.removeAll() }
-            members[conversation] = (found, now + Self.memory)
+            members[ExactText(conversation)] = (found, now + Self.memory)
         }
     }
 
@@ -41,7 +41,7 @@ package final class ConversationBook: Sendable {
         var found: [(account: AccountID, conversation: String)] = []
         for (conversation, entry) in known.sorted(by: { $0.key < $1.key }) {
             for member in entry.members where !isBehind(member) {
-                found.append((member, conversation))
+                found.append((member, conversation.text))
                 if found.count == limit { return found }
             }
         }
@@ -52,6 +52,6 @@ package final class ConversationBook: Sendable {
 
     /// Something has been done to it.
     package func forget(_ conversation: String) {
-        members.withLock { $0[conversation] = nil }
+        members.withLock { $0[ExactText(conversation)] = nil }
     }
 }

@@ -7,9 +7,13 @@ import Synchronization
 
 /// The accounts of credentials that the backend has vouched for.
 package final class CredentialBook: Sendable {
-    /// Ours: how long an answer counts. A credential that ends meanwhile is still refused by the backend itself, for whatever
-    /// is done with it. In nanoseconds.
+    /// Ours: how long an answer counts for what the backend itself answers, because that refuses a credential which has ended
+    /// meanwhile. In nanoseconds.
     package static let memory: Int64 = 600_000_000_000
+    /// Ours: the same for what the gateway keeps and sends later, with another login if it has to: as long as members count.
+    package static let memoryForWrites = ConversationBook.memory
+    /// Ours: the same for calls, which no backend sees: long enough for the calls of one moment.
+    package static let memoryForCalls: Int64 = 5_000_000_000
     /// Ours: credentials remembered; with more, all of them are asked for again.
     package static let limit = 100_000
 
@@ -32,25 +36,24 @@ package final class CredentialBook: Sendable {
         case unknown
     }
 
-    private let accounts = Mutex<[Digest: (owner: Owner, until: Int64)]>([:])
+    private let accounts = Mutex<[Digest: (owner: Owner, at: Int64)]>([:])
 
     package init() {}
 
-    package func owner(of credential: Digest, now: Int64) -> Owner {
+    /// - Parameter life: older answers do not count.
+    package func owner(of credential: Digest, now: Int64, within life: Int64 = memory) -> Owner {
         accounts.withLock { accounts in
-            guard let entry = accounts[credential], entry.until > now else { return .unknown }
-            return entry.owner
+            guard let entry = accounts[credential] else { return .unknown }
+            return now - entry.at < (entry.owner == .nobody ? Self.memoryOfRefusals : life) ? entry.owner : .unknown
         }
     }
 
-    /// Takes the backend's answer.
-    ///
-    /// - Parameter account: nothing where it does not accept the credential.
-    package func remember(_ account: AccountID?, of credential: Digest, now: Int64) {
+    /// Takes the backend's answer, where it is one.
+    package func remember(_ owner: Owner, of credential: Digest, now: Int64) {
+        guard owner != .unknown else { return }
         accounts.withLock { accounts in
             if accounts.count >= Self.limit { accounts.removeAll() }
-            accounts[credential] =
-                account.map { (.account($0), now + Self.memory) } ?? (.nobody, now + Self.memoryOfRefusals)
+            accounts[credential] = (owner, now)
         }
     }
 
@@ -119,15 +122,12 @@ package struct Credential: Sendable, Equatable {
         return CredentialBook.Digest(value: hash.finalize())
     }
 
-    /// A question to the backend in the client's name.
-    ///
-    /// - Parameter host: the `Host` that the client has sent.
-    func question(_ target: String, host: String?) -> RequestHead {
+    /// A question to the backend in the client's name. Its `Host` is not the client's, which could choose a tenant of the
+    /// backend by it: whoever sends it knows the one to use.
+    func question(_ target: String) -> RequestHead {
         var target = target
         if let query = neededQuery { target += (target.contains("?") ? "&" : "?") + query }
-        var headers = HeaderFields()
-        if let host { headers.add("Host", host) }
-        headers.add("Accept", "application/json")
+        var headers: HeaderFields = ["Accept": "application/json"]
         headers.fields += fields.fields
         return RequestHead("GET", target, headers: headers)
     }

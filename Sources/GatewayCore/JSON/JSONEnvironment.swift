@@ -69,7 +69,7 @@ package final class SharedObservations: Sendable {
 
     private struct Key: Hashable {
         let sender: AccountID
-        let target: String
+        let target: ExactText
         let recipient: ObservedRecipient
     }
 
@@ -78,7 +78,7 @@ package final class SharedObservations: Sendable {
     init() {}
 
     func note(_ target: String, _ recipient: ObservedRecipient, by sender: AccountID) {
-        let key = Key(sender: sender, target: target, recipient: recipient)
+        let key = Key(sender: sender, target: ExactText(target), recipient: recipient)
         counts.withLock { counts in
             guard counts.count < Self.limit || counts[key] != nil else { return }
             counts[key, default: 0] += 1
@@ -94,19 +94,30 @@ package final class SharedObservations: Sendable {
         return noted.map { key, count in
             .addObservation(
                 ObservationRow(
-                    sender: key.sender.text, target: key.target, recipient: key.recipient.rawValue, messages: count,
+                    sender: key.sender.text, target: key.target.text, recipient: key.recipient.rawValue,
+                    messages: count,
                     lastSeen: wall))
         }
     }
 }
 
+extension Credential {
+    /// Asks whose it is.
+    func question(to source: AccountSource) -> Lookup { Lookup(.account, question(source.target)) }
+}
+
 extension AccountSource {
-    /// The account that the backend names in its answer.
-    func account(in body: ByteBuffer) -> AccountID? {
-        guard let document = try? JSONDocument(body), let place = try? document.one(name),
-            let text = try? document.identifier(place, name.text)
-        else { return nil }
-        return .services(text)
+    /// Whose it is, as the backend answers; unknown where it cannot say now.
+    func owner(in answer: ResponseHead, _ body: ByteBuffer) -> CredentialBook.Owner {
+        switch answer.status {
+        case 200..<300:
+            guard let document = try? JSONDocument(body), let place = try? document.one(name),
+                let text = try? document.identifier(place, name.text)
+            else { return .nobody }
+            return .account(.services(text))
+        case 429, 500...: return .unknown
+        default: return .nobody
+        }
     }
 }
 
@@ -115,9 +126,9 @@ extension MembersSource {
     private static let answerLimit = 4 << 20
 
     /// Asks who is in a conversation, in a client's name.
-    func question(of conversation: String, by credential: Credential, host: String?) -> Lookup {
+    func question(of conversation: String, by credential: Credential) -> Lookup {
         let target = Mapping.target(target, conversation: conversation)
-        return Lookup(.members, credential.question(target, host: host), limit: Self.answerLimit)
+        return Lookup(.members, credential.question(target), limit: Self.answerLimit)
     }
 
     /// The members that the backend names in its answer; nothing where it names none, or cannot be read.

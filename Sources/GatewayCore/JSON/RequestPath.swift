@@ -99,6 +99,26 @@ package enum PercentCoding {
         return bytes
     }
 
+    /// The same where some of it encodes nothing, which stays as it is.
+    static func lenient(_ text: Substring.UTF8View) -> [UInt8] {
+        var bytes = Array(text)
+        guard bytes.contains(UInt8(ascii: "%")) else { return bytes }
+        var (read, written) = (0, 0)
+        while read < bytes.count {
+            var byte = bytes[read]
+            if byte == UInt8(ascii: "%"), read + 2 < bytes.count, let high = digit(bytes[read + 1]),
+                let low = digit(bytes[read + 2])
+            {
+                byte = high << 4 | low
+                read += 2
+            }
+            bytes[written] = byte
+            (read, written) = (read + 1, written + 1)
+        }
+        bytes.removeLast(bytes.count - written)
+        return bytes
+    }
+
     /// Whether a percent sign with two digits stands in it.
     static func holdsEncoding(_ bytes: [UInt8]) -> Bool {
         guard bytes.count >= 3 else { return false }

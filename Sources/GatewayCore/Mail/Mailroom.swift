@@ -3,22 +3,26 @@
 //
 //     letter    DEVICE SEQUENCE   -> the letter          16 hexadecimal digits each, so that rows stand in order
 //     mailbox   DEVICE            -> up to which number the device has them (8)
+//     sent      DEVICE            -> the last ids that it has sent something under, the beginnings of their SHA-256 (8 each)
 //     parcel    NUMBER            -> what several letters have in common
 //     blob      ID                -> owner (2 + n), bytes
 
+import Crypto
 import Envelope
 
 /// What waits.
 struct Mailroom {
-    /// Ours: letters and bytes for one device, and letters of one account among them: nobody alone can fill it.
+    /// Ours: letters and bytes for one device, and those of one account among them: nobody alone can fill it.
     static let boxLimit = 1000
     static let boxBytes = 1 << 20
     static let senderLimit = 250
+    static let senderBoxBytes = 256 << 10
     /// Ours: registrations of one account that wait.
     static let registrationLimit = 4
     static let registrationBytes = 4096
-    /// Ours: bytes of everything that waits, of all devices.
-    static let totalBytes = 64 << 20
+    /// Ours: bytes of everything that waits, of all devices, and of what one account has sent of it.
+    static let totalBytes = 256 << 20
+    static let senderBytes = 8 << 20
     /// Ours: devices of one message, bytes of an id, and of one letter's own part.
     static let recipientLimit = 100
     static let idLimit = 128
@@ -30,8 +34,8 @@ struct Mailroom {
     static let pageBytes = 512 << 10
     /// Ours: after so long nobody fetches it any more. In milliseconds.
     static let life: Int64 = 30 * 86_400_000
-    /// Ours: ids that a sender's device has used, remembered so that a repeated call does nothing.
-    static let idMemory = 256
+    /// Ours: ids that a sender's device has used last, remembered so that a repeated call does nothing.
+    static let idMemory = 128
 
     private struct Entry {
         var sequence: UInt64
@@ -42,17 +46,44 @@ struct Mailroom {
         var parcel: UInt64
     }
 
+    /// What one account has in a box.
+    private struct Share: Equatable {
+        var letters = 0
+        var registrations = 0
+        var bytes = 0
+
+        mutating func count(_ entry: Entry, _ sign: Int) {
+            if entry.kind == .registration { registrations += sign } else { letters += sign }
+            bytes += sign * entry.size
+        }
+    }
+
     private struct Box {
         var last: UInt64 = 0
         var entries: [Entry] = []
         var bytes = 0
+        var shares: [AccountID: Share] = [:]
+
+        mutating func add(_ entry: Entry) {
+            entries.append(entry)
+            last = max(last, entry.sequence)
+            count(entry, 1)
+        }
+
+        mutating func count(_ entry: Entry, _ sign: Int) {
+            bytes += sign * entry.size
+            shares[entry.from, default: Share()].count(entry, sign)
+            if shares[entry.from] == Share() { shares[entry.from] = nil }
+        }
     }
 
     private var boxes: [DeviceID: Box] = [:]
-    private var parcels: [UInt64: (count: Int, size: Int)] = [:]
+    private var parcels: [UInt64: (count: Int, size: Int, from: AccountID)] = [:]
     private var lastParcel: UInt64 = 0
     private var bytes = 0
-    private var used: [DeviceID: [String]] = [:]
+    /// The same of each sender.
+    private var sizes: [AccountID: Int] = [:]
+    private var sent: [DeviceID: [UInt64]] = [:]
     private(set) var blobs: BlobShelf
 
     /// - Throws: ``StoreError/corrupt(_:)``.
@@ -70,10 +101,15 @@ struct Mailroom {
             add(letter, sequence, to: device)
         }
         for row in try store.records(.parcel) {
-            guard let number = UInt64(row.name, radix: 16), parcels[number] != nil else { continue }
+            guard let number = UInt64(row.name, radix: 16), let parcel = parcels[number] else { continue }
             parcels[number]?.size = row.value.count
-            bytes += row.value.count
+            count(row.value.count, of: parcel.from)
             lastParcel = max(lastParcel, number)
+        }
+        for row in try store.records(.sent) {
+            var cursor = ByteCursor(row.value)
+            guard let device = Self.device(row.name), row.value.count.isMultiple(of: 8) else { throw Self.damaged }
+            sent[device] = (0..<row.value.count / 8).compactMap { _ in try? cursor.uint64() }
         }
     }
 
@@ -86,54 +122,67 @@ struct Mailroom {
     }
 
     private mutating func add(_ letter: Letter, _ sequence: UInt64, to device: DeviceID) {
-        let size = letter.bytes.count
-        var box = boxes[device] ?? Box()
-        box.entries.append(
-            Entry(
-                sequence: sequence, at: letter.at, size: size, from: letter.from, kind: letter.kind,
-                parcel: letter.parcel))
-        box.bytes += size
-        box.last = max(box.last, sequence)
-        boxes[device] = box
+        let entry = Entry(
+            sequence: sequence, at: letter.at, size: letter.bytes.count, from: letter.from, kind: letter.kind,
+            parcel: letter.parcel)
+        boxes[device, default: Box()].add(entry)
+        count(entry.size, of: letter.from)
+        if letter.parcel != 0 { parcels[letter.parcel, default: (0, 0, letter.from)].count += 1 }
+    }
+
+    private mutating func count(_ size: Int, of account: AccountID) {
         bytes += size
-        if letter.parcel != 0 { parcels[letter.parcel, default: (0, 0)].count += 1 }
+        let left = (sizes[account] ?? 0) + size
+        sizes[account] = left == 0 ? nil : left
     }
 
     // MARK: In
 
-    /// Whether a device of the sender has used this id lately; notes it.
-    mutating func isRepeated(_ id: String, by device: DeviceID) -> Bool {
-        guard used[device]?.contains(id) != true else { return true }
-        if used.count > 100_000 { used.removeAll() }
-        used[device, default: []].append(id)
-        if used[device]?.count ?? 0 > Self.idMemory { used[device]?.removeFirst() }
-        return false
+    private static func digest(_ id: String) -> UInt64 {
+        SHA256.hash(data: Array(id.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
-    mutating func forget(_ id: String, by device: DeviceID) { used[device]?.removeAll { $0 == id } }
+    /// Whether a device has sent something under this id lately.
+    func isRepeated(_ id: String, by device: DeviceID) -> Bool { sent[device]?.contains(Self.digest(id)) == true }
+
+    /// Notes that it has, in the same transaction as what it has sent.
+    mutating func note(_ id: String, by device: DeviceID, _ changes: inout [StoreChange]) {
+        let ids = (sent[device] ?? []).suffix(Self.idMemory - 1) + [Self.digest(id)]
+        sent[device] = Array(ids)
+        var value: [UInt8] = []
+        for id in ids { value.append(bigEndian: id) }
+        changes.append(.putRecord(RecordRow(kind: .sent, name: device.name, value: value)))
+    }
 
     /// Puts a letter into each box, or into none.
     ///
-    /// - Parameter body: what they have in common; often nothing.
+    /// - Parameters:
+    ///   - letters: of one sender, each for another device.
+    ///   - body: what they have in common; often nothing.
     mutating func post(
         _ letters: [(device: DeviceID, letter: Letter)], body: [UInt8], _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
-        var total = bytes + body.count
+        guard let sender = letters.first?.letter.from else { return }
+        var size = body.count
         for (device, letter) in letters {
             let box = boxes[device] ?? Box()
-            let mine = box.entries.count { $0.from == letter.from && $0.kind == letter.kind }
-            let limit = letter.kind == .registration ? Self.registrationLimit : Self.senderLimit
-            total += letter.bytes.count
-            guard box.entries.count < Self.boxLimit, box.bytes + letter.bytes.count <= Self.boxBytes, mine < limit
+            let share = box.shares[sender] ?? Share()
+            let mine = letter.bytes.count
+            let hasRoom =
+                letter.kind == .registration
+                ? share.registrations < Self.registrationLimit : share.letters < Self.senderLimit
+            guard hasRoom, box.entries.count < Self.boxLimit, box.bytes + mine <= Self.boxBytes,
+                share.bytes + mine <= Self.senderBoxBytes
             else { throw .full }
+            size += mine
         }
-        guard total <= Self.totalBytes else { throw .full }
+        guard bytes + size <= Self.totalBytes, (sizes[sender] ?? 0) + size <= Self.senderBytes else { throw .full }
         var parcel: UInt64 = 0
         if !body.isEmpty {
             lastParcel += 1
             parcel = lastParcel
-            parcels[parcel] = (0, body.count)
-            bytes += body.count
+            parcels[parcel] = (0, body.count, sender)
+            count(body.count, of: sender)
             changes.append(.putRecord(RecordRow(kind: .parcel, name: DeviceID(parcel).name, value: body)))
         }
         for (device, letter) in letters {
@@ -183,6 +232,10 @@ struct Mailroom {
                 remove(from: device, &changes) { $0.at + Self.life < now }
             }
         }
+        for device in sent.keys where !isThere(device) {
+            sent[device] = nil
+            changes.append(.removeRecord(.sent, name: device.name))
+        }
     }
 
     private mutating func remove(
@@ -191,13 +244,13 @@ struct Mailroom {
         guard var box = boxes[device], box.entries.contains(where: isGone) else { return }
         for entry in box.entries where isGone(entry) {
             changes.append(.removeRecord(.letter, name: Self.name(device, entry.sequence)))
-            box.bytes -= entry.size
-            bytes -= entry.size
+            box.count(entry, -1)
+            count(-entry.size, of: entry.from)
             guard entry.parcel != 0, let parcel = parcels[entry.parcel] else { continue }
             parcels[entry.parcel]?.count -= 1
             guard parcel.count == 1 else { continue }
             parcels[entry.parcel] = nil
-            bytes -= parcel.size
+            count(-parcel.size, of: parcel.from)
             changes.append(.removeRecord(.parcel, name: DeviceID(entry.parcel).name))
         }
         box.entries.removeAll(where: isGone)

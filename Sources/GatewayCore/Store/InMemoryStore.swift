@@ -16,11 +16,11 @@ package final class InMemoryStore: Store {
         var highestDelivery: UInt64 = 0
         var deliveries: [UInt64: DeliveryRow] = [:]
         var conversations: [ConversationID: ConversationRow] = [:]
-        var evidence: [String: EvidenceRow] = [:]
-        var observations: [String: ObservationRow] = [:]
+        var evidence: [ExactText: EvidenceRow] = [:]
+        var observations: [ExactText: ObservationRow] = [:]
         var tallies: [String: TallyRow] = [:]
         var audit: [AuditRow] = []
-        var records: [String: RecordRow] = [:]
+        var records: [ExactText: RecordRow] = [:]
         var contentKeys: [MessageID: [ContentKeyRow]] = [:]
         var failNextCommit = false
     }
@@ -70,7 +70,7 @@ package final class InMemoryStore: Store {
     package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
         state.withLock { state in
             state.requests.values
-                .filter { $0.account == account.text && $0.state == .pending }
+                .filter { AccountID(text: $0.account) == account && $0.state == .pending }
                 .sorted { $0.id < $1.id }
         }
     }
@@ -82,7 +82,7 @@ package final class InMemoryStore: Store {
     }
 
     package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
-        state.withLock { $0.records["\(kind.rawValue) \(name)"] }
+        state.withLock { $0.records[ExactText("\(kind.rawValue) \(name)")] }
     }
 
     package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
@@ -170,7 +170,7 @@ extension InMemoryStore.State {
         case .removeConversation(let id): conversations[id] = nil
         case .forgetAccount(let account, let reason, let at): forget(account, reason: reason, at: at)
         case .addEvidence(let row):
-            let key = "\(row.verified) \(row.name) \(row.software)"
+            let key = ExactText("\(row.verified) \(row.name) \(row.software)")
             if var present = evidence[key] {
                 present.lastSeen = max(present.lastSeen, row.lastSeen)
                 present.asked = present.asked || row.asked
@@ -180,7 +180,7 @@ extension InMemoryStore.State {
                 evidence[key] = row
             }
         case .addObservation(let row):
-            let key = "\(row.sender) \(row.target) \(row.recipient)"
+            let key = ExactText("\(row.sender) \(row.target) \(row.recipient)")
             observations[key, default: row].messages = (observations[key]?.messages ?? 0) + row.messages
             observations[key]?.lastSeen = row.lastSeen
         case .addTally(let row):
@@ -188,8 +188,8 @@ extension InMemoryStore.State {
             tallies[key] = TallyRow(hour: row.hour, kind: row.kind, count: (tallies[key]?.count ?? 0) + row.count)
         case .setPolicy(let account, let policy): policies[account] = policy
         case .audit(let row): audit.append(row)
-        case .putRecord(let row): records["\(row.kind.rawValue) \(row.name)"] = row
-        case .removeRecord(let kind, let name): records["\(kind.rawValue) \(name)"] = nil
+        case .putRecord(let row): records[ExactText("\(row.kind.rawValue) \(row.name)")] = row
+        case .removeRecord(let kind, let name): records[ExactText("\(kind.rawValue) \(name)")] = nil
         case .putContentKey(let row):
             contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
             contentKeys[row.message, default: []].append(row)
@@ -227,7 +227,7 @@ extension InMemoryStore.State {
         conversations = conversations.filter { $0.key.first != account && $0.key.second != account }
         deliveries = deliveries.filter { $0.value.account != account }
         for (id, request) in requests
-        where request.account == account.text && request.state == .pending {
+        where AccountID(text: request.account) == account && request.state == .pending {
             requests[id]?.state = .dead
             requests[id]?.reason = reason
             finish(id, at)

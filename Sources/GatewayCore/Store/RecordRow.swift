@@ -21,6 +21,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case letter = 9
     case parcel = 10
     case blob = 11
+    /// What a device has called the last things that it sent.
+    case sent = 12
 }
 
 /// A small row with a name.

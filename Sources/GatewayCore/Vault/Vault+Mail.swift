@@ -32,7 +32,6 @@ extension Vault {
         case .post(let id, let recipients, let body):
             let unknown = recipients.filter { !isPublished($0.device, of: $0.account) }.map(\.device)
             guard unknown.isEmpty else { throw MailRefusal.unknownDevices(unknown) }
-            guard mailroom?.isRepeated("message \(id)", by: own) == false else { return .accepted(recipients.count) }
             let letters = recipients.map { (device: $0.device, letter: letter(.message, id, $0.content)) }
             try post(letters, body: body, id: "message \(id)", by: own, &changes)
             return .accepted(recipients.count)
@@ -40,8 +39,7 @@ extension Vault {
             let devices = published(of: account)
             guard !devices.isEmpty else { throw MailRefusal.notFound }
             let name = "\(kind.name) \(account.text) \(id)"
-            guard mailroom?.isRepeated(name, by: own) == false else { return .accepted(devices.count) }
-            try post(devices.map { ($0, letter(kind, id)) }, body: [], id: name, by: own, &changes)
+            try post(devices.map { ($0, letter(kind, id)) }, id: name, by: own, &changes)
             return .accepted(devices.count)
         case .register(let content):
             let devices = published(of: job.account)
@@ -74,16 +72,12 @@ extension Vault {
     }
 
     private mutating func post(
-        _ letters: [(device: DeviceID, letter: Letter)], body: [UInt8], id: String, by own: DeviceID,
+        _ letters: [(device: DeviceID, letter: Letter)], body: [UInt8] = [], id: String, by own: DeviceID,
         _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
-        do throws(MailRefusal) {
-            try mailroom?.post(letters, body: body, &changes)
-        } catch {
-            // It may be said again.
-            mailroom?.forget(id, by: own)
-            throw error
-        }
+        guard mailroom?.isRepeated(id, by: own) == false else { return }
+        try mailroom?.post(letters, body: body, &changes)
+        mailroom?.note(id, by: own, &changes)
     }
 
     mutating func pruneMail(_ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {

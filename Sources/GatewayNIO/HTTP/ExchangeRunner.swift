@@ -119,7 +119,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         case .collectResponse(let limit): collectAnswer(limit)
         case .respond(let head, let body): respond(head, body)
         case .upgrade(let head, let session): upgrade(head, session)
-        case .look(let lookup): connection.look(lookup, from: received.head.headers) { [unowned self] in heard($0) }
+        case .look(let lookup): connection.look(lookup) { [unowned self] in heard($0) }
         case .submit(let job): inbox.submit(job)
         case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
         case .recall(let account, let key, let credential): inbox.recall(account, key, by: credential)

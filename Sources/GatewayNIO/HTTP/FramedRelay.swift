@@ -8,7 +8,6 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
     private let inbox: ExchangeInbox
-    private let clientHead: HeaderFields
     private var session: WebSocketSession
     private var clientReader = FrameReader(isMasked: true, limit: WebSocketSession.messageLimit)
     private var backendReader = FrameReader(isMasked: false, limit: WebSocketSession.messageLimit)
@@ -31,7 +30,6 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         self.upstream = upstream
         self.connection = connection
         inbox = ended.inbox
-        clientHead = ended.received.head.headers
         inbox.target = self
         inbox.listen(to: session.account)
     }
@@ -56,7 +54,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         case .toClient(let bytes, let isText): toClient(.data(bytes, isText: isText))
         case .look(let lookup):
             pending += 1
-            connection.look(lookup, from: clientHead) { [weak self] event in
+            connection.look(lookup) { [weak self] event in
                 switch event {
                 case .found(let id, let head, let body): self?.settled(.found(id, head, body))
                 case .notFound(let id): self?.settled(.notFound(id))

@@ -276,12 +276,13 @@ final class HTTPConnection: @unchecked Sendable {
         channel.close(promise: nil)
     }
 
-    func look(_ lookup: Lookup, from client: HeaderFields, _ heard: @escaping (ExchangeEvent) -> Void) {
+    /// Asks the backend. Always under the same `Host`: the client's could choose a tenant of the backend, and two people of two
+    /// tenants would be one account here.
+    func look(_ lookup: Lookup, _ heard: @escaping (ExchangeEvent) -> Void) {
         var lookup = lookup
-        if lookup.head.headers.first("host") == nil, let host = client.first("host") {
-            lookup.head.headers.fields.insert(.init("Host", host), at: 0)
+        if lookup.head.headers.first("host") == nil {
+            lookup.head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
         }
-        lookup.head.headers.remove("upgrade")
         lookup.head = forwarded(lookup.head, isChunked: false)
         let runner = LookupRunner(lookup, pool: pool, eventLoop: eventLoop) { [unowned self] runner, event in
             lookups.removeAll { $0 === runner }
@@ -303,8 +304,7 @@ final class HTTPConnection: @unchecked Sendable {
         var head = forwarding?.request(head, isChunked: isChunked) ?? head
         if head.headers.first("host") == nil {
             // HTTP/1.0 knows none; HTTP/1.1 has to have one.
-            let upstream = services.upstream()
-            head.headers.fields.insert(.init("Host", "\(upstream.host):\(upstream.port)"), at: 0)
+            head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
         }
         return head
     }

@@ -208,6 +208,95 @@ extension JSONWorld.Answer {
         #expect(!world.backend.heard.contains { $0.contains("_pawl") })
     }
 
+    /// A login that has ended is good for nothing that the gateway does by itself, though the backend has vouched for it lately.
+    @Test func aLoginThatHasEndedCallsNoMore() throws {
+        let world = try JSONWorld(.hosted)
+        world.backend.tokens["t-alice-old"] = "alice"
+        _ = world.device("alice", id: 1, as: "t-alice-old")
+        world.send("GET", "/me", as: "t-bob")
+        world.backend.tokens["t-alice-old"] = nil
+        world.now.monotonic += CredentialBook.memoryForCalls
+        for (method, path) in [
+            ("POST", "challenge"), ("GET", "messages"), ("PUT", "device"), ("PUT", "list"), ("GET", "me"),
+        ] {
+            #expect(world.call(method, path, as: "t-alice-old")["error"] == "pawl_not_logged_in", "\(path)")
+        }
+    }
+
+    /// Names that only look alike are two people's: an accent that stands by itself, the sign of Kelvin for a K.
+    @Test(arguments: [("zo\u{EB}", "zoe\u{308}"), ("K", "\u{212A}")])
+    func namesAreTheirBytes(_ name: String, _ other: String) throws {
+        #expect(name == other, "to Swift")
+        #expect(AccountID.services(name) != .services(other))
+        #expect(AccountID.services(name) < .services(other) || AccountID.services(other) < .services(name))
+        #expect(Set([AccountID.room(name), .room(other), .room(name)]).count == 2)
+        let world = try JSONWorld(.hosted)
+        (world.backend.tokens["t-one"], world.backend.tokens["t-two"]) = (name, other)
+        world.backend.people.insert(name)
+        let first = world.device(name, id: 1, as: "t-one")
+        let second = world.device(other, id: 2, as: "t-two")
+        #expect(world.environment.directory[.services(name)]?.devices.map(\.id) == [DeviceID(first.id)])
+        #expect(world.environment.directory[.services(other)]?.devices.map(\.id) == [DeviceID(second.id)])
+        // Over a restart as well.
+        let again = try JSONWorld(.hosted, store: world.store)
+        #expect(again.environment.directory[.services(name)]?.devices.map(\.id) == [DeviceID(first.id)])
+        // And who is in a room.
+        world.environment.conversations.remember([.services("alice")], of: name, now: 0)
+        #expect(world.environment.conversations.members(of: other, now: 1) == nil)
+    }
+
+    /// What stands behind the space of a room's name does not change that it is a room's.
+    @Test func aRoomStaysOne() {
+        #expect(AccountID.room("\u{301}x").roomName == "\u{301}x")
+        #expect(AccountID.room("x", status: "\u{301}").roomName == "x")
+        #expect(AccountID.room("x", status: "@").isPartOfRoom)
+    }
+
+    /// A write would wait for the account's next login, and go with that.
+    @Test func aLoginThatHasEndedWritesNoMore() throws {
+        let world = try JSONWorld(.hosted)
+        world.backend.tokens["t-alice-old"] = "alice"
+        for token in ["t-alice-old", "t-bob"] { world.send("GET", "/me", as: token) }
+        world.backend.tokens["t-alice-old"] = nil
+        world.queueIsOpen = false
+        world.now.monotonic += CredentialBook.memoryForWrites
+        #expect(world.send("POST", "/c/pair", as: "t-alice-old", #"{"id":"1","text":"\#(secret)"}"#)?.status == 401)
+        #expect(world.writes.isEmpty)
+    }
+
+    /// While the backend is away, what it said before goes on counting: people write, and the queue keeps it.
+    @Test func peopleWriteWhileTheBackendIsAway() throws {
+        let world = try JSONWorld(.hosted)
+        for token in ["t-alice", "t-bob"] { world.send("GET", "/me", as: token) }
+        world.backend.isUp = false
+        world.now.monotonic += CredentialBook.memoryForWrites
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        #expect(world.writes.count == 1)
+        world.now.monotonic += CredentialBook.memory
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"\#(secret)"}"#)
+        #expect(world.writes.count == 1)
+    }
+
+    /// Whatever a backend could take for one of the gateway's paths reaches none, under every policy but `off`.
+    @Test(arguments: [
+        "/_pawl", "/_pawl/v1/me", "/%5Fpawl/v1/me", "/_pa%77l/v1/me", "//_pawl/v1/me", "/./_pawl/v1/me",
+        "/x/../_pawl/v1/me", "/x/%2e%2E/_pawl/v1/me", "/_pawl;a=b/v1/me", "/_pawl%2Fv1/me", "/%5fpawl/%zz",
+        "/\\_pawl/v1/me",
+        "/_pawl/v1/me?x=/..", "/_pawl/../x",
+    ]) func thePathsAreTheGatewaysHoweverTheyAreWritten(_ target: String) throws {
+        let world = try JSONWorld(.observe)
+        let answer = world.send("GET", target, as: "t-alice")
+        #expect(answer?.status == 200 || answer?["error"] == "pawl_unknown_call")
+        #expect(!world.backend.heard.contains { !$0.hasPrefix("GET /me ") })
+    }
+
+    @Test(arguments: ["/_pawlx/v1/me", "/x/_pawl/v1/me", "/%255Fpawl/v1/me", "/_PAWL/v1/me"])
+    func otherPathsAreTheBackends(_ target: String) throws {
+        let world = try JSONWorld(.observe)
+        #expect(world.send("GET", target, as: "t-alice")?.status == 404)
+        #expect(world.backend.heard.last?.hasPrefix("GET \(target) ") == true)
+    }
+
     @Test func underOffThePathsAreTheBackends() throws {
         let world = try JSONWorld(.off)
         #expect(world.call("GET", "me", as: "t-alice").status == 404)

@@ -188,4 +188,69 @@ import Testing
         #expect(call("POST", "messages", as: "alice", json).status == 400)
         #expect(try world.store.records(.letter).isEmpty)
     }
+
+    /// Neither large letters for one device nor large bodies for several of them close the mail of others.
+    @Test func nobodyFillsBytesAlone() throws {
+        let large = String(repeating: "x", count: 60 << 10)
+        #expect((1...4).map { post("m\($0)", large, to: bob).status } == [200, 200, 200, 200])
+        #expect(post("m5", large, to: bob)["error"] == "pawl_full")
+        let carol = world.device("carol", id: 3)
+        #expect(post("c1", large, to: bob, as: "carol").status == 200)
+        // A body lies there once, and counts for its sender wherever it waits.
+        let body = String(repeating: "y", count: 256 << 10)
+        var sent = 0
+        while sent < 40, post("b\(sent)", to: carol, body: body).status == 200 {
+            sent += 1
+            world.now.monotonic += 1_000_000_000
+        }
+        #expect(sent == 31, "8 MiB, with what waits for bob")
+        #expect(post("c2", to: alice, as: "carol", body: body).status == 200)
+        // The same counts after a restart, and no longer when it has been fetched.
+        let again = try JSONWorld(.hosted, store: world.store)
+        for device in [alice, carol] {
+            _ = again.call(
+                "PUT", "device", as: "t-\(device.account)",
+                device.publication(over: again.challenge("t-\(device.account)")))
+        }
+        let next =
+            #"{"id":"n","recipients":[{"account":"carol","device":"\#(carol.name)","message":"AAAA"}],"body":"\#(JSONWorld.base64(Array(body.utf8)))"}"#
+        #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", next)?["error"] == "pawl_full")
+        _ = again.send("PUT", "/_pawl/v1/messages/acknowledged", as: "t-carol", #"{"through":1}"#)
+        #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", next)?.status == 200)
+    }
+
+    /// Receipts are letters as well.
+    @Test func receiptsCountWithTheOthers() throws {
+        for number in 1...250 {
+            world.now.monotonic += 1_000_000_000
+            #expect(
+                call("POST", "receipts", as: "alice", #"{"to":"bob","id":"\#(number)","kind":"read"}"#).status == 200)
+        }
+        #expect(post("m1", to: bob)["error"] == "pawl_full")
+    }
+
+    /// An id counts once, over a restart and a commit that fails as well.
+    @Test func anIDCountsOnce() throws {
+        #expect(post("m1", to: bob).status == 200)
+        world.store.failNextCommit()
+        #expect(post("m2", to: bob).status == 503)
+        #expect(post("m1", to: bob).status == 200)
+        #expect(post("m2", to: bob).status == 200, "what was not stored is said again")
+        let again = try JSONWorld(.hosted, store: world.store)
+        _ = again.call("PUT", "device", as: "t-alice", alice.publication(over: again.challenge("t-alice")))
+        for id in ["m1", "m2", "m3"] {
+            let json = #"{"id":"\#(id)","recipients":[{"account":"bob","device":"\#(bob.name)","message":"AAAA"}]}"#
+            #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", json)?.status == 200)
+        }
+        #expect(try again.store.records(.letter).count == 3)
+        // With the device goes what it has sent.
+        _ = again.perform(
+            .directory(
+                DirectoryJob(
+                    connection: ConnectionID(0), id: 0, account: .services("alice"),
+                    request: .remove(.services("alice"), nil))))
+        again.now.monotonic += 61_000_000_000
+        _ = again.perform(.tick)
+        #expect(try again.store.records(.sent).isEmpty)
+    }
 }

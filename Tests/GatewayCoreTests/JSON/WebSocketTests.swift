@@ -26,7 +26,7 @@ import Testing
             let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer \(token ?? "t-\(name)")"])
             session = WebSocketSession(
                 environment: world.environment, connection: ConnectionID(9), account: .services(name),
-                credential: Credential(of: head, at: [.header("Authorization")]), host: "chat.example")
+                credential: Credential(of: head, at: [.header("Authorization")]))
         }
 
         func say(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
@@ -223,5 +223,28 @@ import Testing
         while !alice.held.isEmpty { alice.release() }
         let ids = alice.toClient.compactMap { JSONWorld.Answer(status: 0, text: $0)["pawl.id"] }
         #expect(ids == (0..<33).map(String.init))
+    }
+
+    /// A socket stays open when its login ends: the backend is asked again before a call is carried out.
+    @Test func aLoginThatHasEndedCallsNoMore() throws {
+        let world = try JSONWorld(.hosted, mapping: Self.mapping)
+        world.backend.tokens["t-alice-phone"] = "alice"
+        let phone = Socket(world, "alice", token: "t-alice-phone")
+        #expect(call(phone, "GET", "me")["pawl.body.account"] == "alice")
+        let asked = world.backend.heard.count
+        #expect(call(phone, "GET", "me")["pawl.status"] == "200")
+        #expect(world.backend.heard.count == asked, "not for every call")
+        world.now.monotonic += CredentialBook.memoryForCalls
+        world.backend.isUp = false
+        #expect(call(phone, "POST", "challenge")["pawl.status"] == "502")
+        world.backend.isUp = true
+        #expect(call(phone, "POST", "challenge")["pawl.status"] == "200")
+        world.now.monotonic += CredentialBook.memoryForCalls
+        world.backend.tokens["t-alice-phone"] = nil
+        #expect(call(phone, "POST", "challenge")["pawl.body.error"] == "pawl_not_logged_in")
+        // Somebody else's by now.
+        world.now.monotonic += CredentialBook.memoryOfRefusals
+        world.backend.tokens["t-alice-phone"] = "eve"
+        #expect(call(phone, "POST", "challenge")["pawl.body.error"] == "pawl_not_logged_in")
     }
 }

@@ -26,8 +26,7 @@ final class Proxy: Sendable {
     static func session() throws -> WebSocketSession {
         let environment = try environment()
         return WebSocketSession(
-            environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil,
-            host: nil)
+            environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil)
     }
 
     private static func environment() throws -> JSONEnvironment {

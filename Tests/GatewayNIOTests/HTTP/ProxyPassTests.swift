@@ -168,7 +168,7 @@ import Testing
         let backend = try RawServer { socket, _ in
             while let (first, _) = try? socket.message() {
                 // The version in between has to have a host.
-                #expect(first.hasPrefix("GET / HTTP/1.1\r\nHost: 127.0.0.1:"))
+                #expect(first.hasPrefix("GET / HTTP/1.1\r\nHost: localhost:"))
                 try socket.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
                 guard let (head, _) = try? socket.message() else { return }
                 #expect(head.hasPrefix("GET /kept HTTP/1.1\r\n"))
