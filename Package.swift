@@ -159,8 +159,9 @@ let package = Package(
         tests(
             "GatewayNIOTests",
             [
-                "GatewayNIO", "GatewayCore", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix, nioSSL, nioTLS,
-                nioHPACK,
+                "GatewayNIO", "GatewayCore", "Envelope", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix,
+                nioSSL,
+                nioTLS, nioHPACK,
             ]),
         tests(
             "SQLiteQueueTests",

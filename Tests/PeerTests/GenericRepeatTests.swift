@@ -120,9 +120,9 @@ import Testing
         try lab.wait(for: 1)
         lab.gateway.crash()
         try lab.gateway.start()
-        let deletion = try lab.begin("DELETE", Self.messages + "/own-1", [:])
         // Whose request it is, the backend has to say.
         try lab.backend.set(.refuses(1000, status: 503, retryAfter: 1))
+        let deletion = try lab.begin("DELETE", Self.messages + "/own-1", [:])
         try lab.wait(for: 2)
         try lab.backend.behave()
         #expect(try deletion.answer(to: "DELETE").status == 204)

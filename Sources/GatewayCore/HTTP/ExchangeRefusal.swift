@@ -91,7 +91,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         case .dropped: Remarks.dropped(target: target)
         case .failed(let reason): "Not sent: \(reason)"
         case .answerTooLong: "The chat server's answer is too long to be opened. Ask for less at a time."
-        case .answerUnreadable: "The chat server's answer cannot be opened: it says something twice."
+        case .answerUnreadable: "The gateway cannot read what the chat server says, so it is not shown."
         }
     }
 }

@@ -112,7 +112,7 @@ package struct Forwarding: Sendable {
             {
                 continue
             }
-            if others.contains(where: { isNamed(field.name, $0) }) { continue }
+            if others.contains(where: { HeaderFields.areOneBehindCGI(field.name, $0) }) { continue }
             result.append(field)
         }
         return HeaderFields(result)
@@ -133,14 +133,6 @@ package struct Forwarding: Sendable {
     private static func isNeeded(_ name: String) -> Bool {
         ["host", "content-length", "content-type", "content-encoding", "authorization", "cookie"]
             .contains { HeaderFields.areAlike(name, $0) }
-    }
-
-    /// Underscores count as hyphens: behind CGI-like interfaces both are the same field.
-    private static func isNamed(_ name: String, _ other: String) -> Bool {
-        name.utf8.count == other.utf8.count
-            && zip(name.utf8, other.utf8).allSatisfy {
-                ($0 == 0x5F ? 0x2D : $0 | 0x20) == ($1 == 0x5F ? 0x2D : $1 | 0x20)
-            }
     }
 }
 

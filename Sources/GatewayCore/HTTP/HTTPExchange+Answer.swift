@@ -17,12 +17,15 @@ extension HTTPExchange {
             return actions.append(.upgrade(head, session))
         }
         if head.status == 401, let credential { environment.credentials.forget(credential.digest) }
-        guard readsAnswer, wantsToRead(head) else {
+        switch readsAnswer ? content(of: head) : .nothing {
+        case .nothing:
             stage = .done
-            return actions.append(.passResponse(head))
+            actions.append(.passResponse(head))
+        case .document:
+            stage = .responseBody
+            actions.append(.collectResponse(limit: Self.answerLimit))
+        case .unreadable: withhold(&actions)
         }
-        stage = .responseBody
-        actions.append(.collectResponse(limit: Self.answerLimit))
     }
 
     /// What carries no text may have changed who is in the conversation.
@@ -36,18 +39,37 @@ extension HTTPExchange {
             environment: environment, connection: connection, account: account, credential: credential)
     }
 
-    /// Whether an answer may hold messages.
-    func wantsToRead(_ head: ResponseHead) -> Bool {
-        guard let match, !match.route.response.isEmpty, (200..<300).contains(head.status), head.status != 204
-        else { return false }
-        return head.headers.first("Content-Type").map { $0.lowercased().contains("json") } ?? true
+    /// What an answer holds, as far as its head tells.
+    enum AnswerContent {
+        /// No messages.
+        case nothing
+        /// JSON, which may have messages in it.
+        case document
+        /// Something in which others may find messages, and the gateway cannot.
+        case unreadable
+    }
+
+    func content(of head: ResponseHead) -> AnswerContent {
+        guard let match, !match.route.response.isEmpty, (200..<300).contains(head.status), head.status != 204,
+            self.head.method != "HEAD", head.headers.first("Content-Length") != "0"
+        else { return .nothing }
+        if head.headers.sayPlainJSON { return .document }
+        return passesUnread ? .nothing : .unreadable
+    }
+
+    private var passesUnread: Bool { account.map(environment.passesUnread) ?? true }
+
+    /// A client may read more into an answer than the gateway can.
+    mutating func withhold(_ actions: inout [ExchangeAction]) {
+        environment.tally.add(.withheld)
+        refuse(.answerUnreadable, &actions)
     }
 
     mutating func answered(_ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
         guard let document = try? JSONDocument(body) else {
-            // What is no document cannot be read as messages by anybody; it goes as it came.
+            guard body.readableBytes == 0 || passesUnread else { return withhold(&actions) }
             environment.tally.add(.badLines)
             return respond(responseHead, body, &actions)
         }
@@ -95,6 +117,12 @@ extension HTTPExchange {
 }
 
 extension HeaderFields {
+    /// Whether a body is JSON as it is, as far as its fields say. RFC 9110 sections 8.3 and 8.4.
+    fileprivate var sayPlainJSON: Bool {
+        tokens("Content-Encoding").allSatisfy { $0 == "identity" }
+            && self["Content-Type"].allSatisfy { $0.lowercased().contains("json") }
+    }
+
     /// Takes away what is true of the body that came and not of the one that goes.
     mutating func removeWhatDescribesTheBody() {
         for name in ["ETag", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest", "Accept-Ranges"] { remove(name) }

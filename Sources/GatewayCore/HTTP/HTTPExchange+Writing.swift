@@ -10,6 +10,10 @@ extension HTTPExchange {
         if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
             return askMembers(now, &actions)
         }
+        collect(&actions)
+    }
+
+    private mutating func collect(_ actions: inout [ExchangeAction]) {
         stage = .requestBody
         actions.append(.collectRequest(limit: Self.requestLimit))
     }
@@ -26,15 +30,21 @@ extension HTTPExchange {
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
             outgoing = try OutgoingMessage(document, [shape], captures: match.captures, query: match.query)
         } catch {
-            // Nobody can tell what stands in it: it goes where everything may, and nowhere else.
-            guard policies.strictest >= .hosted || !environment.latches.isEmpty else { return passCollected(&actions) }
-            return refuse(.unreadable(error), &actions)
+            return cannotRead(.unreadable(error), now, &actions)
         }
         if !recognise(now, &actions) { return }
         writeKey = key(of: account)
         guard protects, let writeKey, let credential else { return askMembers(now, &actions) }
         stage = .recall
         actions.append(.recall(account, writeKey, by: credential))
+    }
+
+    /// Nobody can tell what the client writes: it goes where everything may, and nowhere else.
+    mutating func cannotRead(_ no: ExchangeRefusal, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let match, match.route.label == .content else { return refuse(no, &actions) }
+        obstacle = no
+        if match.saysForWhom, !conversation.isEmpty { return askMembers(now, &actions) }
+        if environment.isProtecting { refuse(no, &actions) } else { pass(&actions) }
     }
 
     /// What the client calls the message that it writes.
@@ -140,7 +150,12 @@ extension HTTPExchange {
     // MARK: Sealed
 
     private mutating func seal(for room: AccountID, _ actions: inout [ExchangeAction]) {
-        guard let outgoing, let account else { return }
+        guard let account else { return }
+        guard let outgoing else {
+            if let obstacle { return refuse(obstacle, &actions) }
+            // Nobody has wanted to look at it until now.
+            return collect(&actions)
+        }
         let plaintext: [UInt8]
         do throws(MessageFault) {
             plaintext = try outgoing.plaintext()
@@ -212,8 +227,11 @@ extension HTTPExchange {
             forgetConversation()
             responseHead = head
             readsAnswer = true
-            guard wantsToRead(head) else { return respond(head, body, &actions) }
-            answered(body, &actions)
+            switch content(of: head) {
+            case .nothing: respond(head, body, &actions)
+            case .document: answered(body, &actions)
+            case .unreadable: withhold(&actions)
+            }
         case .dropped: refuse(.dropped, &actions)
         case .waits: refuse(.stillWaiting, &actions)
         case .failed(let reason):

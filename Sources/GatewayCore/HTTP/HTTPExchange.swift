@@ -38,7 +38,8 @@ package struct HTTPExchange: Sendable {
     var stage = Stage.beginning
     let settings: JSONEnvironment.Settings
     var mapping: Mapping { settings.mapping }
-    var policies: PolicySnapshot
+    private(set) var policies: PolicySnapshot
+    private var policyVersion: UInt64
     var head = RequestHead("", "")
     var match: RouteMatch?
     var credential: Credential?
@@ -48,6 +49,8 @@ package struct HTTPExchange: Sendable {
     var readsAnswer = false
     /// What the client writes, once its body is there.
     var outgoing: OutgoingMessage?
+    /// Why nobody can tell what the client writes, where its body has come or has been too long.
+    var obstacle: ExchangeRefusal?
     var body = ByteBuffer()
     var ticket: UInt64 = 0
     var responseHead = ResponseHead(0)
@@ -68,6 +71,14 @@ package struct HTTPExchange: Sendable {
         self.environment = environment
         self.connection = connection
         settings = environment.settings
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+    }
+
+    /// A client may take its time between head and body, and the backend with an answer: what counts is the policy of now.
+    private mutating func renewPolicies() {
+        guard environment.policies.version != policyVersion else { return }
+        policyVersion = environment.policies.version
         policies = environment.policies.snapshot
     }
 
@@ -78,6 +89,7 @@ package struct HTTPExchange: Sendable {
     ///
     /// - Parameter actions: gets what is to be done, in order.
     package mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
+        renewPolicies()
         switch (stage, event) {
         case (.beginning, .request(let head)): begin(head, now, &actions)
         case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
@@ -85,7 +97,7 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestBody(let body)) where isCall: carryOutCall(body, now, &actions)
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
-        case (.requestBody, .requestTooLong): refuse(.tooLong, &actions)
+        case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
         case (.recall, .recalled(let known)): recalled(known, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
@@ -113,10 +125,10 @@ package struct HTTPExchange: Sendable {
     private mutating func begin(_ head: RequestHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
         self.head = head
         isUpgrade = head.isWebSocketUpgrade
-        // Under `off` bytes are bytes. A preflight carries nothing.
+        // Under `off` bytes are bytes.
         let isOn = policies.strictest > .off || !environment.latches.isEmpty
         if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
-        guard isOn, head.method != "OPTIONS" else { return pass(&actions) }
+        guard isOn, !head.isPreflight else { return pass(&actions) }
         // Nobody could look into what another protocol says.
         if !isUpgrade, head.headers.first("Upgrade") != nil { self.head.headers.remove("Upgrade") }
         match = RouteMatch(head, mapping)
@@ -231,8 +243,9 @@ package struct HTTPExchange: Sendable {
         switch match?.route.label {
         case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
         case .media where demands: return refuse(.refused(.media), &actions)
-        case .content where demands || !environment.latches.isEmpty: break
-        case .some where demands && isUpgrade: break
+        case .content where environment.isProtecting: break
+        // What is said over it could not be looked into.
+        case _ where isUpgrade && environment.isProtecting: break
         default: return pass(&actions)
         }
         guard let refusal else { return refuse(.notLoggedIn, &actions) }
@@ -247,7 +260,7 @@ package struct HTTPExchange: Sendable {
         switch match?.route.label {
         case .media where demands: refuse(.refused(.media), &actions)
         case .refused where demands, nil where demands: refuse(.refused(.verb), &actions)
-        case .some where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
+        case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
         case .content: write(now, &actions)
         case .history where protects, .sync where protects: read(&actions)
         case .control: control(&actions)
@@ -296,6 +309,12 @@ struct RouteMatch: Sendable {
 
     /// What a source says that stands in the request's target; nothing for other sources.
     func value(_ source: ValueSource) -> String? { captures.value(source, query) }
+
+    /// Whether the head alone says for whom a text is.
+    var saysForWhom: Bool {
+        guard let shape = route.request, shape.recipients == nil else { return false }
+        return value(shape.conversation) != nil
+    }
 }
 
 extension RequestHead {
@@ -304,6 +323,14 @@ extension RequestHead {
         method == "GET" && headers.tokens("Connection").contains("upgrade")
             && headers.tokens("Upgrade").contains("websocket")
     }
+
+    /// Whether a body comes behind it, however long. RFC 9112 section 6.3.
+    var announcesBody: Bool {
+        headers.first("Transfer-Encoding") != nil || headers["Content-Length"].contains { $0 != "0" }
+    }
+
+    /// What browsers ask first, without a credential. It carries nothing.
+    var isPreflight: Bool { method == "OPTIONS" && !announcesBody && !Mapping.isRewritten(headers) }
 
     /// What of a head is kept with a write that waits: all but what lets the client in, what belongs to its connection, and what
     /// says how its body came.

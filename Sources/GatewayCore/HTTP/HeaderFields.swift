@@ -52,6 +52,14 @@ package struct HeaderFields: Equatable, Sendable {
         }
     }
 
+    /// The same, with underscores that count as hyphens: behind CGI-like interfaces both are one field.
+    static func areOneBehindCGI(_ left: String, _ right: String) -> Bool {
+        left.utf8.count == right.utf8.count
+            && zip(left.utf8, right.utf8).allSatisfy {
+                ($0 == 0x5F ? 0x2D : $0 | 0x20) == ($1 == 0x5F ? 0x2D : $1 | 0x20)
+            }
+    }
+
     static func areAlike(_ left: String, _ right: String) -> Bool {
         left.utf8.count == right.utf8.count
             && zip(left.utf8, right.utf8).allSatisfy { $0 == $1 || ($0 | 0x20 == $1 | 0x20 && ($0 | 0x20) >= 0x61) }

@@ -37,7 +37,7 @@ package struct WebSocketSession: Sendable {
     package static let waitingLimit = 1024
 
     /// A place in the order of one direction.
-    private struct Slot: Sendable {
+    struct Slot: Sendable {
         var ticket: UInt64
         var message: (bytes: ByteBuffer, isText: Bool)?
         /// What becomes of it is known; without a message it goes nowhere.
@@ -56,15 +56,15 @@ package struct WebSocketSession: Sendable {
     let connection: ConnectionID
     package let account: AccountID
     private let credential: Credential?
-    private var toBackend = Deque<Slot>()
-    private var toClient = Deque<Slot>()
+    var toBackend = Deque<Slot>()
+    var toClient = Deque<Slot>()
     private var sending: [UInt64: Sending] = [:]
     /// Messages of the backend, by their place, whose envelopes are being opened.
-    private var opening: [(slot: UInt64, messages: IncomingMessages)] = []
+    var opening: [(slot: UInt64, messages: IncomingMessages)] = []
     /// Texts whose conversation's members are being asked for, one question at a time.
     private var asking = Deque<UInt64>()
     /// Calls of the control plane.
-    private var calls = InBandCalls()
+    var calls = InBandCalls()
 
     package init(
         environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?
@@ -98,12 +98,12 @@ package struct WebSocketSession: Sendable {
     }
 
     /// The device that the connection's credential has proven.
-    private var provenDevice: DeviceID? {
+    var provenDevice: DeviceID? {
         guard let credential else { return nil }
         return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
     }
 
-    private var protects: Bool {
+    var protects: Bool {
         environment.policies.snapshot.strictest >= .opportunistic || !environment.latches.isEmpty
     }
 
@@ -145,9 +145,7 @@ package struct WebSocketSession: Sendable {
         do {
             outgoing = try OutgoingMessage(document, frame.shapes)
         } catch {
-            guard environment.policies.snapshot.strictest >= .hosted || !environment.latches.isEmpty else {
-                return ready(ticket)
-            }
+            guard environment.isProtecting else { return ready(ticket) }
             return refuse(ticket, .unreadable(error), &actions)
         }
         let envelope = environment.envelope(in: outgoing.found, of: account)
@@ -248,7 +246,7 @@ package struct WebSocketSession: Sendable {
         do {
             let bytes = try text.outgoing.sealed(envelope)
             environment.tally.add(.sentGateway)
-            settle(ticket, in: \.toBackend, (bytes, true))
+            settle(ticket, in: \.toBackend, bytes)
         } catch {
             refuse(ticket, .unreadable(error), &actions)
         }
@@ -261,7 +259,7 @@ package struct WebSocketSession: Sendable {
     }
 
     /// Says no in the backend's own way, behind what the client is being told already.
-    private mutating func tell(
+    mutating func tell(
         _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, _ actions: inout [WebSocketAction]
     ) {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
@@ -281,57 +279,6 @@ package struct WebSocketSession: Sendable {
         let text = RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID])
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
-    }
-
-    // MARK: From the backend
-
-    private mutating func heard(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {
-        guard toClient.count < Self.waitingLimit else {
-            return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
-        }
-        // Where nothing can have to be opened, nothing is read.
-        guard protects || calls.isInUse else {
-            return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
-        }
-        let document = isText ? try? JSONDocument(bytes) : nil
-        // Only the gateway answers calls. What cannot be read, another reader might take for an answer.
-        guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
-            return environment.tally.add(.unknownFromBackend)
-        }
-        let ticket = environment.nextTicket()
-        guard let document, let frame = environment.mapping.frame(for: document, .fromBackend), !frame.shapes.isEmpty
-        else {
-            toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
-            return
-        }
-        var incoming = IncomingMessages(
-            document, frame.shapes, label: .sync, reader: account, readsEnvelopes: provenDevice != nil,
-            directory: environment.directory)
-        toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
-        for job in incoming.jobs(connection, environment) { actions.append(.submit(.read(job))) }
-        guard !incoming.isComplete else { return finish(ticket, incoming, &actions) }
-        opening.append((ticket, incoming))
-    }
-
-    private mutating func opened(_ ticket: UInt64, _ outcomes: [ReadOutcome], _ actions: inout [WebSocketAction]) {
-        for index in opening.indices where opening[index].messages.take(outcomes, for: ticket) {
-            guard opening[index].messages.isComplete else { return }
-            let (slot, incoming) = opening.remove(at: index)
-            return finish(slot, incoming, &actions)
-        }
-    }
-
-    private mutating func finish(
-        _ ticket: UInt64, _ incoming: IncomingMessages, _ actions: inout [WebSocketAction]
-    ) {
-        do {
-            let opened = try incoming.opened(environment)
-            settle(ticket, in: \.toClient, opened.isCopy ? nil : (opened.bytes, true))
-        } catch {
-            // What cannot be changed where it has to be is not shown.
-            settle(ticket, in: \.toClient, nil)
-            tell(.answerUnreadable, nil, &actions)
-        }
     }
 
     // MARK: Calls
@@ -373,11 +320,12 @@ package struct WebSocketSession: Sendable {
         if let index = toBackend.firstIndex(where: { $0.ticket == ticket }) { toBackend[index].isReady = true }
     }
 
-    private mutating func settle(
-        _ ticket: UInt64, in direction: WritableKeyPath<Self, Deque<Slot>>, _ message: (ByteBuffer, Bool)?
+    mutating func settle(
+        _ ticket: UInt64, in direction: WritableKeyPath<Self, Deque<Slot>>, _ bytes: ByteBuffer?
     ) {
         guard let index = self[keyPath: direction].firstIndex(where: { $0.ticket == ticket }) else { return }
-        self[keyPath: direction][index].message = message
+        let isText = self[keyPath: direction][index].message?.isText ?? true
+        self[keyPath: direction][index].message = bytes.map { ($0, isText) }
         self[keyPath: direction][index].isReady = true
     }
 

@@ -17,6 +17,24 @@ extension JSONEnvironment {
     }
 }
 
+extension JSONEnvironment {
+    /// What becomes of plain text that the backend hands to an account.
+    ///
+    /// - Parameter conversation: nothing where nobody can tell: then it is what would become of it in the strictest.
+    func inbound(to reader: AccountID, in conversation: String?, _ policies: PolicySnapshot) -> Policy.Inbound {
+        let (scope, latch): (Policy, Protection) =
+            if let conversation {
+                (policies.accounts[.room(conversation)] ?? .off, latches.latch(of: .ofRoom(conversation)))
+            } else {
+                (policies.strictestRoom, latches.isEmpty ? .plaintext : .gateway)
+            }
+        return max(policies.policy(of: reader), scope).inbound(fromExempt: false, latch: latch)
+    }
+
+    /// Whether nothing that an account reads can have to be marked or withheld, so that it may be anything.
+    func passesUnread(to reader: AccountID) -> Bool { inbound(to: reader, in: nil, policies.snapshot) == .deliver }
+}
+
 /// What is known of the readers of one conversation.
 package struct Audience: Sendable, Equatable {
     /// Everybody but the sender; nothing where the backend has not said who they are.

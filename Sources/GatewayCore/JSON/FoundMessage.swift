@@ -33,6 +33,30 @@ package struct FoundMessage: Sendable {
     package let localID: String?
 }
 
+/// A message that cannot be read, and so may say anything.
+package struct UnreadMessage: Sendable {
+    /// Why not.
+    package let fault: MessageFault
+    package let shape: MessageShape
+    package let place: JSONPlace
+    /// What its text would stand in; nothing where that cannot be found either.
+    package let content: JSONPlace?
+    /// Nothing where that cannot be told either.
+    package let conversation: String?
+
+    init(fault: MessageFault, shape: MessageShape, place: JSONPlace, content: JSONPlace?, conversation: String?) {
+        (self.fault, self.shape, self.place) = (fault, shape, place)
+        (self.content, self.conversation) = (content, conversation)
+    }
+
+    /// A message that could be read, and with which something else cannot be done.
+    init(_ message: FoundMessage, _ fault: MessageFault) {
+        self.init(
+            fault: fault, shape: message.shape, place: message.place, content: message.content,
+            conversation: message.conversation)
+    }
+}
+
 /// Something that is sealed together with a text.
 package struct SealedPart: Equatable, Sendable {
     /// As it is written in the mapping; of a member that is sealed because all are, the path to it.
@@ -72,6 +96,13 @@ extension MessageShape {
         guard let path = try? JSONPath(text), let names = path.memberNames, names.count == 1, takesMember(names[0])
         else { return nil }
         return path
+    }
+
+    /// Whether a member may hold something of what is said, its text aside.
+    func mayBeSaid(in name: String) -> Bool {
+        guard name != text.firstMember else { return false }
+        return kept?.contains(name) == false || name == flag.firstMember || name == envelope?.firstMember
+            || also.contains { $0.firstMember == name }
     }
 
     /// Whether a member is sealed because all are.

@@ -22,8 +22,9 @@ struct IncomingMessages: Sendable {
     private let readsEnvelopes: Bool
     private let document: JSONDocument
     private let messages: [FoundMessage]
-    /// Whether something in it cannot be read as a message, and so may be anything.
-    private let hasFaults: Bool
+    private let unread: [UnreadMessage]
+    /// Why there may be more than those, where there may.
+    private let obstacle: MessageFault?
     private let label: Mapping.Label
     private let reader: AccountID
     /// For the vault: the envelopes, in order.
@@ -44,7 +45,8 @@ struct IncomingMessages: Sendable {
         self.reader = reader
         let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: false)
         messages = reading.messages
-        hasFaults = !reading.faults.isEmpty
+        unread = reading.unread
+        obstacle = reading.obstacles.first
         var items: [ReadJob.Item] = []
         var handlings: [Handling] = []
         for message in messages {
@@ -103,33 +105,57 @@ struct IncomingMessages: Sendable {
                 + Array(repeating: .failed(.store), count: max(0, asked.count - (asked.outcomes?.count ?? 0)))
         }
         let policies = environment.policies.snapshot
-        let policy = policies.policy(of: reader)
-        if hasFaults, policy >= .hosted { throw .noMessage }
+        if let obstacle, environment.inbound(to: reader, in: nil, policies) != .deliver { throw obstacle }
         var edits = MessageEdits(document)
         var isCopy = false
+        for message in unread where environment.inbound(to: reader, in: message.conversation, policies) != .deliver {
+            try blank(message, &edits, environment)
+        }
         for (message, handling) in zip(messages, handlings) {
-            switch handling {
-            case .sealedByDevice:
-                try putSealed(message, &edits, environment)
-                continue
-            case .wrongSource:
-                _ = try put(.failed(.wrongSource), message, &edits, environment)
-                continue
-            case .words, .item: break
+            do throws(MessageFault) {
+                if try put(message, handling, outcomes, policies, &edits, environment) { isCopy = true }
+            } catch {
+                try blank(UnreadMessage(message, error), &edits, environment)
             }
-            if case .item(let number) = handling, outcomes.indices.contains(number) {
-                if isRepeated(outcomes[number], message, environment) {
-                    environment.tally.add(.openCopy)
-                    if edits.drop(message) { continue }
-                    isCopy = true
-                }
-                if try put(outcomes[number], message, &edits, environment) { continue }
-            } else if message.isFlagged {
-                environment.tally.add(.flagWithoutEnvelope)
-            }
-            try plaintext(message, policy, &edits, environment)
         }
         return (try edits.apply(), isCopy)
+    }
+
+    /// What becomes of one message.
+    ///
+    /// - Returns: whether it is a copy that could not be taken out.
+    private func put(
+        _ message: FoundMessage, _ handling: Handling, _ outcomes: [ReadOutcome], _ policies: PolicySnapshot,
+        _ edits: inout MessageEdits, _ environment: JSONEnvironment
+    ) throws(MessageFault) -> Bool {
+        var isCopy = false
+        switch handling {
+        case .sealedByDevice:
+            try putSealed(message, &edits, environment)
+            return false
+        case .wrongSource:
+            _ = try put(.failed(.wrongSource), message, &edits, environment)
+            return false
+        case .item(let number) where outcomes.indices.contains(number):
+            if isRepeated(outcomes[number], message, environment) {
+                environment.tally.add(.openCopy)
+                if edits.drop(message) { return false }
+                isCopy = true
+            }
+            if try put(outcomes[number], message, &edits, environment) { return isCopy }
+        case .words, .item:
+            if message.isFlagged { environment.tally.add(.flagWithoutEnvelope) }
+        }
+        try plaintext(message, policies, &edits, environment)
+        return isCopy
+    }
+
+    /// A message that nobody can read, or change where it has to be changed: the others are not lost with it.
+    private func blank(
+        _ message: UnreadMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+    ) throws(MessageFault) {
+        environment.tally.add(.withheld)
+        try edits.blank(message, with: Remarks.withheldUnread)
     }
 
     /// Whether the backend hands out the same message a second time, under another id.
@@ -142,9 +168,8 @@ struct IncomingMessages: Sendable {
     private func putSealed(
         _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
+        if !readsEnvelopes { try edits.replace(message, with: Remarks.forOwnDevice(from: message.sender)) }
         environment.tally.add(.openedDevice)
-        guard !readsEnvelopes else { return }
-        try edits.replace(message, with: Remarks.forOwnDevice(from: message.sender))
     }
 
     /// What the vault says to an envelope.
@@ -155,39 +180,37 @@ struct IncomingMessages: Sendable {
     ) throws(MessageFault) -> Bool {
         switch outcome {
         case .text(let plaintext, _, let protection, _):
+            try edits.open(message, SealedContent(plaintext))
             if !message.isFlagged { environment.tally.add(.envelopeWithoutFlag) }
             environment.tally.add(protection == .device ? .openedDevice : .openedGateway)
-            try edits.open(message, SealedContent(plaintext))
         case .failed(let failure):
             if failure == .malformed, !message.isFlagged { return false }
-            environment.tally.add(TallyKind(failure))
             try edits.replace(message, with: Remarks.notOpened(failure, from: message.sender))
+            environment.tally.add(TallyKind(failure))
         }
         return true
     }
 
     /// Plain text from whomever.
     private func plaintext(
-        _ message: FoundMessage, _ policy: Policy, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+        _ message: FoundMessage, _ policies: PolicySnapshot, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
-        let room = AccountID.room(message.conversation)
-        let latch = environment.latches.latch(of: ConversationID(room, room))
-        let conversationPolicy = max(policy, environment.policies.snapshot.accounts[room] ?? .off)
-        switch conversationPolicy.inbound(fromExempt: false, latch: latch) {
+        switch environment.inbound(to: reader, in: message.conversation, policies) {
         case .deliver: environment.tally.add(.deliveredPlaintext)
         case .mark:
-            environment.tally.add(.deliveredMarked)
             try edits.mark(message, with: Remarks.notEncrypted + " ")
+            environment.tally.add(.deliveredMarked)
         case .withhold where label == .history:
             // What was said before the conversation was protected is shown as what it is.
-            environment.tally.add(.deliveredMarked)
             try edits.mark(message, with: Remarks.notEncrypted + " ")
+            environment.tally.add(.deliveredMarked)
         case .withhold:
-            environment.tally.add(.withheld)
             let source = message.sender ?? "somebody"
+            let latch = environment.latches.latch(of: .ofRoom(message.conversation))
             try edits.replace(
                 message,
                 with: latch > .plaintext ? Remarks.withheldHere(from: source) : Remarks.withheldByPolicy(from: source))
+            environment.tally.add(.withheld)
         }
     }
 }

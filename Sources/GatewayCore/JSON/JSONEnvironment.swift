@@ -58,6 +58,22 @@ package final class JSONEnvironment: Sendable {
         accounts.contains(account) && policies.policy(of: account) > .off
     }
 
+    /// Whether anything is protected anywhere. Then nobody may say what cannot be looked into, because it might be for there.
+    package var isProtecting: Bool { policies.strictest >= .hosted || !latches.isEmpty }
+
+    /// Tells a connection when ``isProtecting`` may have become true.
+    ///
+    /// - Parameter listener: called on any thread.
+    package func watchProtection(_ connection: ConnectionID, _ listener: @escaping @Sendable () -> Void) {
+        policies.listeners.add(connection, listener)
+        latches.listeners.add(connection, listener)
+    }
+
+    package func unwatchProtection(_ connection: ConnectionID) {
+        policies.listeners.remove(connection)
+        latches.listeners.remove(connection)
+    }
+
     /// A number for a job of the vault, which its answer bears.
     func nextTicket() -> UInt64 { tickets.wrappingAdd(1, ordering: .relaxed).newValue }
 }

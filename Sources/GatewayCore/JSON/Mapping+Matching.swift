@@ -29,7 +29,9 @@ extension Mapping {
     ///
     /// - Returns: nothing where none fits, or where the request can be read in more than one way; see ``RequestPath``.
     package func route(for head: RequestHead) -> (route: Mapping.Route, captures: Captures)? {
-        guard !Self.isRewritten(head.headers), let path = RequestPath(head.path) else { return nil }
+        guard !Self.isRewritten(head.headers), head.method != "OPTIONS" || !head.announcesBody,
+            let path = RequestPath(head.path)
+        else { return nil }
         let query = head.query
         var parsed: RequestQuery?
         let found = index.first(path.segments) { number in
@@ -47,18 +49,26 @@ extension Mapping {
     /// Whether what people write may come over a WebSocket.
     package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
 
+    /// Whether what people write may come from the backend over a WebSocket.
+    var hearsFrames: Bool { frames.contains { $0.direction == .fromBackend && !$0.shapes.isEmpty } }
+
     /// The first kind of frame that a WebSocket message is.
     ///
     /// - Returns: nothing where it is none, or where two names in it are alike, so that nobody can say what it is.
     package func frame(for document: JSONDocument, _ direction: FrameRoute.Direction) -> FrameRoute? {
+        (try? knownFrame(for: document, direction)) ?? nil
+    }
+
+    /// The same, with a fault where nobody can say what it is.
+    func knownFrame(
+        for document: JSONDocument, _ direction: FrameRoute.Direction
+    ) throws(JSONMatchError) -> FrameRoute? {
         for frame in frames where frame.direction == direction {
-            guard let when = frame.when else {
-                return document.hasDuplicateNames(document.root) ? nil : frame
-            }
-            do throws(JSONMatchError) {
+            if let when = frame.when {
                 if try !document.places(when).isEmpty { return frame }
-            } catch {
-                return nil
+            } else {
+                guard !document.hasDuplicateNames(document.root) else { throw .duplicateNames(at: 0) }
+                return frame
             }
         }
         return nil
@@ -71,15 +81,15 @@ extension Mapping {
     }
 
     /// Whether fields ask the backend to take the request for another one. Some do what these say.
-    private static func isRewritten(_ headers: HeaderFields) -> Bool {
+    static func isRewritten(_ headers: HeaderFields) -> Bool {
         headers.fields.contains { field in
             guard let first = field.name.utf8.first, first | 0x20 == UInt8(ascii: "x"), field.name.utf8.count >= 13
             else { return false }
-            return rewritingFields.contains(field.name.lowercased())
+            return rewritingFields.contains { HeaderFields.areOneBehindCGI(field.name, $0) }
         }
     }
 
-    private static let rewritingFields: Set<String> = [
+    private static let rewritingFields = [
         "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url",
     ]
 }

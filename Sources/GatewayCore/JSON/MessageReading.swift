@@ -10,9 +10,12 @@ package struct MessageReading: Sendable {
 
     /// In the order of the shapes, and of the document.
     package private(set) var messages: [FoundMessage] = []
-    /// What is wrong, a fault for each message that is not in ``messages``. Where there is one in a request, nothing of
-    /// the request is known to be protected.
-    package private(set) var faults: [MessageFault] = []
+    /// Messages that are not in ``messages``, because something is wrong with them.
+    package private(set) var unread: [UnreadMessage] = []
+    /// What is wrong with the document itself, so that there may be messages that are in neither.
+    package private(set) var obstacles: [MessageFault] = []
+    /// All that is wrong. Where there is anything in a request, nothing of the request is known to be protected.
+    package var faults: [MessageFault] { unread.map(\.fault) + obstacles }
 
     private let document: JSONDocument
     private let captures: Captures
@@ -39,7 +42,7 @@ package struct MessageReading: Sendable {
             do throws(MessageFault) {
                 try read(shape)
             } catch {
-                faults.append(error)
+                obstacles.append(error)
                 if error == .tooManyMessages { return }
             }
         }
@@ -56,8 +59,11 @@ package struct MessageReading: Sendable {
                     guard messages.count < Self.messageLimit else { throw .tooManyMessages }
                     messages.append(message)
                 } catch {
-                    guard error != .tooManyMessages, faults.count < Self.messageLimit else { throw .tooManyMessages }
-                    faults.append(error)
+                    guard error != .tooManyMessages, unread.count < Self.messageLimit else { throw .tooManyMessages }
+                    unread.append(
+                        UnreadMessage(
+                            fault: error, shape: shape, place: place, content: (try? content(shape, place)) ?? nil,
+                            conversation: try? conversation(shape.conversation, container, place)))
                 }
             }
         }
@@ -69,9 +75,7 @@ package struct MessageReading: Sendable {
         _ shape: MessageShape, _ container: JSONPlace, _ place: JSONPlace
     ) throws(MessageFault) -> FoundMessage? {
         let offset = document.range(place).lowerBound
-        guard let content = try shape.content.map({ path throws(MessageFault) in try one(path, from: place) }) ?? place,
-            document.kind(content) == .object
-        else {
+        guard let content = try content(shape, place), document.kind(content) == .object else {
             if isRequest { throw .noText(at: offset) }
             return nil
         }
@@ -94,6 +98,11 @@ package struct MessageReading: Sendable {
     }
 
     // MARK: Parts
+
+    private func content(_ shape: MessageShape, _ place: JSONPlace) throws(MessageFault) -> JSONPlace? {
+        guard let path = shape.content else { return place }
+        return try one(path, from: place)
+    }
 
     /// A string that can be read; nothing where there is none, or null.
     private func string(_ path: JSONPath, in place: JSONPlace) throws(MessageFault) -> JSONPlace? {

@@ -12,6 +12,12 @@ package struct ConversationID: Hashable, Sendable {
     package init(_ one: AccountID, _ other: AccountID) {
         (first, second) = one.text <= other.text ? (one, other) : (other, one)
     }
+
+    /// A conversation that is not between two accounts, by the backend's name for it.
+    package static func ofRoom(_ name: String) -> Self {
+        let room = AccountID.room(name)
+        return Self(room, room)
+    }
 }
 
 /// The latches that are up. All of them are in memory; a connection asks for every message.
@@ -25,6 +31,8 @@ package final class LatchTable: Sendable {
 
     private let state = Mutex(State())
     private let counter = Atomic<Int>(0)
+    /// Told when the first latch goes up.
+    let listeners = ChangeListeners()
 
     package init() {}
 
@@ -41,12 +49,15 @@ package final class LatchTable: Sendable {
     /// Raises a latch; says whether it was lower before.
     @discardableResult
     package func raise(_ conversation: ConversationID, to protection: Protection) -> Bool {
-        state.withLock { state in
-            guard state.latches[conversation, default: .plaintext] < protection else { return false }
+        let (isRaised, isFirst) = state.withLock { state in
+            guard state.latches[conversation, default: .plaintext] < protection else { return (false, false) }
+            let isFirst = state.latches.isEmpty
             state.latches[conversation] = protection
             counter.store(state.latches.count, ordering: .relaxed)
-            return true
+            return (true, isFirst)
         }
+        if isFirst { listeners.tell() }
+        return isRaised
     }
 
     /// Lowers a latch to plaintext. Only for an act of an operator, and for accounts that cease to exist.

@@ -19,22 +19,41 @@ package struct PolicySnapshot: Sendable, Equatable {
 
     /// The strictest policy that anybody has. Below it nothing can be demanded of anyone.
     package var strictest: Policy { accounts.values.reduce(everyone, max) }
+
+    /// The strictest policy that a room has of its own.
+    package var strictestRoom: Policy {
+        accounts.reduce(.off) { strictest, entry in
+            entry.key.roomName == nil ? strictest : max(strictest, entry.value)
+        }
+    }
 }
 
 /// The table that all connections share.
 package final class PolicyTable: Sendable {
     private let state: Mutex<PolicySnapshot>
     private let counter = Atomic<UInt64>(0)
+    private let highest: Atomic<UInt8>
+    let listeners = ChangeListeners()
 
-    package init(_ snapshot: PolicySnapshot) { state = Mutex(snapshot) }
+    package init(_ snapshot: PolicySnapshot) {
+        state = Mutex(snapshot)
+        highest = Atomic(snapshot.strictest.rawValue)
+    }
 
     /// Moves with every change.
     package var version: UInt64 { counter.load(ordering: .acquiring) }
 
     package var snapshot: PolicySnapshot { state.withLock { $0 } }
 
+    /// The strictest policy that anybody has; costs one load.
+    package var strictest: Policy { Policy(rawValue: highest.load(ordering: .acquiring)) ?? .required }
+
     package func update(_ change: (inout PolicySnapshot) -> Void) {
-        state.withLock { change(&$0) }
+        state.withLock { snapshot in
+            change(&snapshot)
+            highest.store(snapshot.strictest.rawValue, ordering: .releasing)
+        }
         counter.wrappingAdd(1, ordering: .acquiringAndReleasing)
+        listeners.tell()
     }
 }

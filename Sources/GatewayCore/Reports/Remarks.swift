@@ -102,6 +102,9 @@ package enum Remarks {
         "A message under the name \(source) was withheld: it was not encrypted, and this conversation is protected."
     }
 
+    /// In the place of a message of which not even the sender can be believed.
+    static let withheldUnread = "A message was withheld: the gateway cannot tell what it says."
+
     package static func withheldByPolicy(from source: String) -> String {
         "A message from \(source) was withheld: it was not encrypted, and this network asks for encryption."
     }

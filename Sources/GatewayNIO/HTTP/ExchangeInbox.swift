@@ -8,11 +8,15 @@ protocol ReplyTarget: AnyObject {
     func answered(_ replies: [VaultReply])
     func heard(_ event: ExchangeEvent)
     func heard(_ news: MessageNews)
+    /// Something may be protected now that was not before.
+    func protectionRose()
 }
 
 extension ReplyTarget {
     /// Only WebSocket clients are told.
     func heard(_: MessageNews) {}
+    /// Only who cannot be looked into has to know.
+    func protectionRose() {}
 }
 
 /// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
@@ -25,6 +29,7 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
     private var isRegistered = false
     /// Whose messages are told of when the backend has named them.
     private var account: AccountID?
+    private var watchesProtection = false
 
     init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
         (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
@@ -65,8 +70,17 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
         }
     }
 
+    func watchProtection() {
+        watchesProtection = true
+        services.environment.watchProtection(id) {
+            self.eventLoop.execute { self.target?.protectionRose() }
+        }
+    }
+
     func close() {
         target = nil
+        if watchesProtection { services.environment.unwatchProtection(id) }
+        watchesProtection = false
         if let account { services.environment.sockets.remove(id, of: account) }
         account = nil
         guard isRegistered else { return }

@@ -211,7 +211,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     func fromClient(_ bytes: ByteBuffer) {
         guard !isOver else { return }
-        if clientBytes.readableBytes == 0 { clientBytes = bytes } else { clientBytes.writeImmutableBuffer(bytes) }
+        clientBytes.append(arrived: bytes)
         pumpClient()
     }
 
@@ -258,7 +258,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     func upstreamBytes(_ bytes: ByteBuffer) {
         guard !isOver else { return }
-        if backendBytes.readableBytes == 0 { backendBytes = bytes } else { backendBytes.writeImmutableBuffer(bytes) }
+        backendBytes.append(arrived: bytes)
         pumpBackend()
     }
 

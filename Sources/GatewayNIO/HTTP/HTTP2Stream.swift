@@ -76,8 +76,7 @@ final class HTTP2Stream: ChannelDuplexHandler {
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         if !isReset {
-            var bytes = unwrapOutboundIn(data)
-            if pending.readableBytes == 0 { pending = bytes } else { pending.writeBuffer(&bytes) }
+            pending.append(arrived: unwrapOutboundIn(data))
             do throws(HTTPFault) {
                 while let part = try answer.next(&pending, isToHead: request.isToHead) { write(part, context) }
             } catch {

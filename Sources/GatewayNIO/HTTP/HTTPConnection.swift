@@ -70,7 +70,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     func read(_ bytes: ByteBuffer) {
         if let relay { return relay.fromClient(bytes) }
-        if inbound.readableBytes == 0 { inbound = bytes } else { inbound.writeImmutableBuffer(bytes) }
+        inbound.append(arrived: bytes)
         if !prelude.isDone {
             guard takePrelude() else { return }
         }
@@ -322,8 +322,7 @@ final class HTTPConnection: @unchecked Sendable {
         if let session {
             relay = FramedRelay(session, upstream: upstream, connection: self, ended: ended)
         } else {
-            ended.inbox.close()
-            relay = OpaqueRelay(upstream: upstream, connection: self)
+            relay = OpaqueRelay(upstream: upstream, connection: self, ended: ended)
         }
         self.relay = relay
         upstream.becomeRaw()

@@ -235,8 +235,7 @@ final class UpstreamConnection: ChannelInboundHandler {
     func handlerAdded(context: ChannelHandlerContext) { channel = context.channel }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        var bytes = unwrapInboundIn(data)
-        if inbound.readableBytes == 0 { inbound = bytes } else { inbound.writeBuffer(&bytes) }
+        inbound.append(arrived: unwrapInboundIn(data))
         hasAnswered = true
         pump()
     }

@@ -25,39 +25,74 @@ extension WebSocketRelay {
 }
 
 /// Bytes both ways, each side read as fast as the other takes them.
-final class OpaqueRelay: WebSocketRelay {
+///
+/// Nobody looks into them, so they go on only while nothing is protected anywhere. Then both sides are ended, without a close frame,
+/// because nobody knows where one could stand; the client comes back to a connection that is looked into.
+final class OpaqueRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
+    private let inbox: ExchangeInbox
     private var isClientOpen = true
     private var isUpstreamOpen = true
+    private var isOver = false
 
-    init(upstream: UpstreamConnection, connection: HTTPConnection) {
+    init(upstream: UpstreamConnection, connection: HTTPConnection, ended: ExchangeRunner) {
         (self.upstream, self.connection) = (upstream, connection)
+        inbox = ended.inbox
+        inbox.target = self
+        inbox.watchProtection()
     }
+
+    // MARK: Protection
+
+    /// Ends both sides where it has to be.
+    ///
+    /// - Returns: whether bytes may go on.
+    private func goesOn() -> Bool {
+        if !isOver, connection.services.environment.isProtecting {
+            isOver = true
+            inbox.close()
+            upstream.close()
+            connection.lingerOut()
+        }
+        return !isOver
+    }
+
+    func protectionRose() { _ = goesOn() }
+
+    /// It asks for nothing.
+    func answered(_: [VaultReply]) {}
+    func heard(_: ExchangeEvent) {}
 
     // MARK: The client
 
-    func fromClient(_ bytes: ByteBuffer) { upstream.write(bytes) }
+    func fromClient(_ bytes: ByteBuffer) {
+        if goesOn() { upstream.write(bytes) }
+    }
 
     func clientReadComplete() {
-        upstream.flush()
+        if goesOn() { upstream.flush() }
         readClient()
     }
 
     private func readClient() {
-        if isClientOpen, upstream.isWritable { connection.channel.read() }
+        // What comes behind the end is thrown away.
+        if isOver || isClientOpen && upstream.isWritable { connection.channel.read() }
     }
 
     func clientIsWritable() { upstream.readMore() }
 
     func clientInputEnded() {
-        guard isClientOpen else { return }
+        guard isClientOpen, !isOver else { return }
         isClientOpen = false
         upstream.closeOutput()
         closeIfDone()
     }
 
-    func clientClosed() { upstream.close() }
+    func clientClosed() {
+        inbox.close()
+        upstream.close()
+    }
 
     func flushUpstream() { upstream.flush() }
 
@@ -71,7 +106,9 @@ final class OpaqueRelay: WebSocketRelay {
     var takesAnswer: Bool { true }
     var readsAnswer: Bool { connection.isWritable }
 
-    func upstreamBytes(_ bytes: ByteBuffer) { connection.send(bytes) }
+    func upstreamBytes(_ bytes: ByteBuffer) {
+        if goesOn() { connection.send(bytes) }
+    }
 
     func upstreamReadComplete() { connection.flush() }
 

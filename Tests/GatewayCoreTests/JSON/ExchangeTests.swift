@@ -84,6 +84,23 @@ import Testing
         #expect(observe.environment.tally[.unlabelled] == 1)
     }
 
+    /// What browsers ask first has no credential and fits no route. Nothing else goes by under its name.
+    @Test func aPreflightPassesAndCarriesNothing() throws {
+        let world = try JSONWorld(.hosted)
+        let asked = ("Access-Control-Request-Method", "POST")
+        #expect(world.send("OPTIONS", "/c/all", "", fields: [asked])?.status == 401, "the backend's own answer")
+        #expect(world.send("OPTIONS", "/c/all", "", fields: [("Content-Length", "0")])?["error"] == "who")
+        for fields in [
+            [("Content-Length", "27")], [("Transfer-Encoding", "chunked")], [("X_HTTP_METHOD_OVERRIDE", "POST")],
+        ] {
+            #expect(world.send("OPTIONS", "/c/all", as: "t-alice", secret, fields: fields)?["error"] == "pawl_verb")
+            #expect(world.send("OPTIONS", "/c/all", secret, fields: fields)?["error"] == "pawl_verb")
+        }
+        #expect(!world.backend.hasHeard(secret))
+        let observe = try JSONWorld(.observe)
+        #expect(observe.send("OPTIONS", "/c/all", as: "t-alice", "x", fields: [("Content-Length", "1")])?.status == 404)
+    }
+
     @Test func nobodyIsBelievedWhoHasNoCredential() throws {
         let world = try JSONWorld(.hosted)
         #expect(world.send("POST", "/c/all", #"{"text":"x"}"#)?.status == 401)

@@ -207,12 +207,63 @@ import Testing
                 _ = $2
             } == #"{"body":"[not encrypted] a\"","html":"[not encrypted] <i>a</i>","#
                 + #""m.new":{"body":"[not encrypted] b","html":"[not encrypted] c","n":1}}"#)
+        #expect(throws: MessageFault.noText(at: 8)) {
+            try Self.edited(#"{"html":["a"]}"#, try shape()) {
+                try $0.mark($1, with: "x")
+                _ = $2
+            }
+        }
         #expect(throws: MessageFault.loneSurrogate(at: 19)) {
             try Self.edited(#"{"body":"a","html":"\ud800"}"#, try shape()) {
                 try $0.mark($1, with: "x")
                 _ = $2
             }
         }
+    }
+
+    @Test func aMessageThatCannotBeReadSaysNothing() throws {
+        func blanked(_ text: String, _ shape: MessageShape) throws -> String {
+            let source = try document(text)
+            let reading = MessageReading(source, [shape, shape], captures: ["c": "room"], isRequest: false)
+            #expect(reading.unread.count == 2 && reading.obstacles.isEmpty)
+            var edits = MessageEdits(source)
+            for message in reading.unread { try edits.blank(message, with: "words") }
+            return String(buffer: try edits.apply())
+        }
+        #expect(
+            try blanked(#"{"k":1,"body":5,"html":"x","encrypted":true,"m.new":{"body":"x"}}"#, try shape())
+                == #"{"k":1,"body":"words"}"#)
+        #expect(try blanked(#"{"k":1,"body":"x","id":""}"#, try shape()) == #"{"k":1,"body":"words","id":""}"#)
+        #expect(try blanked(#"{"html":"\ud800","id":[]}"#, try shape()) == #"{"id":[],"body":"words"}"#)
+        #expect(
+            try blanked(
+                #"{"kind":"t","\ud800":1,"body":"x","new":1,"p":{"o":1}}"#, try shape(flag: "p.f", kept: ["kind"]))
+                == #"{"kind":"t","body":"words"}"#)
+        // Nobody knows which of two is meant.
+        #expect(
+            try blanked(#"{"a":[{"body":"x"}, {"body":1,"body":2}]}"#, try shape("a[*]")) == #"{"a":[{"body":"x"}]}"#)
+        #expect(try blanked(#"{"a":{"body":1,"body":2},"b":1}"#, try shape("a")) == #"{"b":1}"#)
+        #expect(throws: MessageFault.duplicateNames(at: 0)) { try blanked(#"{"body":1,"body":2}"#, try shape()) }
+    }
+
+    /// What throws leaves what was there before it.
+    @Test func aChangeThatCannotBeMadeWhollyIsNotMadeAtAll() throws {
+        let source = try document(#"[{"body":"a","html":"\ud800"},{"body":"b"}]"#)
+        let reading = MessageReading(source, [try shape("[*]")], captures: ["c": "room"], isRequest: false)
+        var edits = MessageEdits(source)
+        try edits.mark(reading.messages[1], with: "> ")
+        #expect(throws: MessageFault.self) { try edits.mark(reading.messages[0], with: "> ") }
+        #expect(String(buffer: try edits.apply()) == #"[{"body":"a","html":"\ud800"},{"body":"> b"}]"#)
+    }
+
+    @Test func whatGoesTakesWithItWhatStandsInIt() throws {
+        let source = try document(#"[{"body":"a","last":{"body":"b"}},{"body":"c","last":{"body":"d"}}]"#)
+        let reading = MessageReading(
+            source, [try shape("[*]"), try shape("[*].last")], captures: ["c": "room"], isRequest: false)
+        var edits = MessageEdits(source)
+        for message in reading.messages { try edits.mark(message, with: "> ") }
+        #expect(edits.drop(reading.messages[0]) && edits.drop(reading.messages[0]))
+        #expect(String(buffer: try edits.apply()) == #"[{"body":"> c","last":{"body":"> d"}}]"#)
     }
 
     /// Sealed and opened again a document says what it said, whatever it was, and all bytes outside of the messages are

@@ -84,6 +84,7 @@ import Testing
 
     @Test(arguments: [
         "X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Original-URL", "x-rewrite-url",
+        "X_HTTP_Method_Override", "x-original_URL",
     ]) func requestsThatAskToBeReadOtherwiseFitNothing(_ field: String) throws {
         let mapping = try Mapping.of(["* /**"])
         #expect(mapping.number("GET", "/files/a", [field: "POST"]) == nil)

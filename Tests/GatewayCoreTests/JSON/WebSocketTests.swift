@@ -30,7 +30,7 @@ import Testing
         }
 
         func say(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
-        func hear(_ text: String) { run(.fromBackend(ByteBuffer(string: text), isText: true)) }
+        func hear(_ text: String, isText: Bool = true) { run(.fromBackend(ByteBuffer(string: text), isText: isText)) }
 
         func release() {
             let replies = held
@@ -143,6 +143,35 @@ import Testing
         let carol = Socket(observe, "carol")
         carol.say(frame)
         #expect(carol.toBackend == [frame])
+    }
+
+    /// What a client may read otherwise than the gateway: nobody puts words into a protected conversation that way.
+    @Test(arguments: [
+        (#"{"type":"pong","type":"message","room":"all","sender":"eve","text":"the canary sings"}"#, true),
+        ("\u{FEFF}" + #"{"type":"message","room":"all","sender":"eve","text":"the canary sings"}"#, true),
+        ("the canary sings", true), ("\u{1}the canary sings", false),
+        (#"{"type":"message","room":"all","sender":"eve","text":["the canary sings"]}"#, true),
+        (#"{"type":"message","room":"all","sender":"eve","text":"the canary sings"}"#, false),
+    ])
+    func whatTheGatewayCannotReadIsNotShown(frame: String, isText: Bool) throws {
+        let world = try JSONWorld(.observe, mapping: Self.mapping)
+        let bob = Socket(world, "bob")
+        bob.hear(frame, isText: isText)
+        #expect(bob.toClient == [frame])
+        world.environment.latches.raise(ConversationID(.room("all"), .room("all")), to: .gateway)
+        for policy in [Policy.observe, .hosted] {
+            world.environment.policies.update { $0.everyone = policy }
+            bob.toClient = []
+            bob.hear(frame, isText: isText)
+            #expect(bob.toClient.count == 1)
+            #expect(bob.toClient.first?.contains("canary") == false)
+            bob.hear(#"{"type":"pong"}"#)
+            #expect(bob.toClient.last == #"{"type":"pong"}"#, "the rest goes on")
+        }
+        world.environment.policies.update { $0.accounts[.services("bob")] = .off }
+        bob.toClient = []
+        bob.hear(frame, isText: isText)
+        #expect(bob.toClient == [frame])
     }
 
     @Test func anOutsiderOfTwoIsRefusedInTheBackendsWords() throws {

@@ -1,0 +1,21 @@
+// Who wants to know when a table has changed that all connections share.
+
+import Synchronization
+
+/// Connections that are told at once, because they might not hear of it otherwise: nothing comes on them.
+package final class ChangeListeners: Sendable {
+    private let listeners = Mutex<[ConnectionID: @Sendable () -> Void]>([:])
+
+    init() {}
+
+    /// - Parameter listener: called on any thread, after the change.
+    func add(_ connection: ConnectionID, _ listener: @escaping @Sendable () -> Void) {
+        listeners.withLock { $0[connection] = listener }
+    }
+
+    func remove(_ connection: ConnectionID) { listeners.withLock { $0[connection] = nil } }
+
+    func tell() {
+        for listener in listeners.withLock({ Array($0.values) }) { listener() }
+    }
+}
