@@ -55,7 +55,7 @@ package struct QueueReader {
         contents.highest = try SQLStatement(database, Self.highest).rows { $0.identifier(0) }.first ?? 0
         contents.learnt = try learnt()
         for (tenant, sealed) in try SQLStatement(database, Self.sessions).rows({ ($0.text(0), $0.bytes(1)) }) {
-            contents.sessions[tenant] = sealed
+            contents.sessions[ExactText(tenant)] = sealed
         }
         for (request, reason) in try SQLStatement(database, Self.live).rows(request) {
             if let reason {

@@ -218,11 +218,14 @@ import Testing
         }
         let first = try queue(sealer)
         first.setSession(SessionKey(bearer: "t0ken"))
+        // Of two names that look alike each has a key of its own.
+        first.setSession(SessionKey(bearer: "one"), for: "zo\u{EB}")
+        first.setSession(SessionKey(bearer: "other"), for: "zoe\u{308}")
         try await first.append(post("/a"))
         try await eventually("done") { try first.requests(states: [.done]).count == 1 }
         await first.close()
         let stored = try stage.store.load().sessions
-        #expect(stored.count == 1 && !String(decoding: stored[""] ?? [], as: UTF8.self).contains("t0ken"))
+        #expect(stored.count == 3 && !String(decoding: stored[""] ?? [], as: UTF8.self).contains("t0ken"))
         let second = try queue(sealer)
         try await second.append(post("/b"))
         try await eventually("done without a login") { try second.requests(states: [.done]).count == 2 }
@@ -231,7 +234,7 @@ import Testing
         let third = try queue(Sealer())
         let waiting = try await third.append(post("/c"))
         try await eventually("it waits") { await third.obstacles(waiting) == ["waits for the next login"] }
-        third.setSession(nil)
+        for tenant in ["", "zo\u{EB}", "zoe\u{308}"] { third.setSession(nil, for: tenant) }
         await third.close()
         #expect(try stage.store.load().sessions.isEmpty)
         try await stage.stop()

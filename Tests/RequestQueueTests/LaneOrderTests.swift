@@ -358,6 +358,30 @@ import Testing
         #expect(world.machine.census() == QueueMachine.Census())
     }
 
+    /// One writes an accent into its letter, the other behind it: to whoever compares bytes they are two people.
+    @Test func namesThatLookAlikeAreTwoTenants() throws {
+        let (one, other) = ("zo\u{EB}", "zoe\u{308}")
+        let world = QueueWorld(session: nil) { $0.limits.requestsPerTenant = 1 }
+        world.machine.setSession(one, present: true)
+        #expect(!world.machine.hasSession(other))
+        world.machine.hold(tenant: one, true)
+        let reference = EntityReference(type: "m", local: "1")
+        let held = try world.append(
+            NewRequest(write("/one"), tenant: one, creates: [reference], idempotencyKey: "k", coalescingKey: "c"))
+        let waiting = try world.append(
+            NewRequest(write("/other"), tenant: other, creates: [reference], idempotencyKey: "k", coalescingKey: "c"))
+        #expect(held != waiting)
+        world.machine.hold(tenant: other, true)
+        world.machine.hold(tenant: one, false)
+        world.machine.setSession(other, present: true)
+        world.run(1_000)
+        #expect(world.targets == ["/one"])
+        #expect(try world.state(waiting) == .pending)
+        world.machine.hold(tenant: other, false)
+        world.run(1_000)
+        #expect(world.targets == ["/one", "/other"])
+    }
+
     @Test func whatIsHeldDoesNotAge() throws {
         let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
         let held = try world.append(write("/held"), lane: "1")

@@ -1,5 +1,7 @@
 // Who somebody is, as far as the backend vouches for it.
 
+import RequestQueue
+
 /// The identity of an account on one network.
 ///
 /// A services account is its folded name, and outlives connections. Without one, the connection itself is the account:

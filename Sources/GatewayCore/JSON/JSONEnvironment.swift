@@ -2,6 +2,7 @@
 
 import JSONCodec
 import NIOCore
+import RequestQueue
 import Synchronization
 
 /// The surroundings of a JSON backend's sessions. Everything in it may be used from any thread.

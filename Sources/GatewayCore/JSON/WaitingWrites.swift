@@ -1,5 +1,6 @@
 // What waits in the queue, as exchanges have to know it.
 
+import RequestQueue
 import Synchronization
 
 /// The messages and conversations of writes that are not done yet. It is as large as the queue may be.
@@ -8,13 +9,17 @@ import Synchronization
 /// it. When the backend has named it, its client knows that name, and the client's own may be the backend's for another message.
 package final class WaitingWrites: Sendable {
     private struct Lane: Hashable {
-        let account: String
-        let conversation: String
+        let account: ExactText
+        let conversation: ExactText
+
+        init(_ account: String, _ conversation: String) {
+            (self.account, self.conversation) = (ExactText(account), ExactText(conversation))
+        }
     }
 
     private struct State {
         /// What the queue calls the messages of each name, the last one last.
-        var names: [String: [String]] = [:]
+        var names: [ExactText: [String]] = [:]
         var lanes: [Lane: Int] = [:]
     }
 
@@ -30,8 +35,8 @@ package final class WaitingWrites: Sendable {
     /// What the queue calls a message of this name: each write its own, because clients may give an id twice.
     static func reference(_ name: String, key: String) -> String { "\(name) \(key)" }
 
-    private static func name(of reference: String) -> String {
-        String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)])
+    private static func name(of reference: String) -> ExactText {
+        ExactText(String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)]))
     }
 
     /// A write is about to be in the queue.
@@ -39,7 +44,7 @@ package final class WaitingWrites: Sendable {
     /// - Parameter references: what the queue calls the message that it makes.
     package func begin(_ account: String, in conversation: String, _ references: [String]) {
         state.withLock { state in
-            state.lanes[Lane(account: account, conversation: conversation), default: 0] += 1
+            state.lanes[Lane(account, conversation), default: 0] += 1
             for reference in references { state.names[Self.name(of: reference), default: []].append(reference) }
         }
     }
@@ -47,7 +52,7 @@ package final class WaitingWrites: Sendable {
     /// It is done, or will not be.
     package func end(_ account: String, in conversation: String, _ references: [String]) {
         state.withLock { state in
-            let lane = Lane(account: account, conversation: conversation)
+            let lane = Lane(account, conversation)
             if let count = state.lanes[lane] { state.lanes[lane] = count > 1 ? count - 1 : nil }
             for reference in references {
                 let name = Self.name(of: reference)
@@ -59,10 +64,10 @@ package final class WaitingWrites: Sendable {
     }
 
     /// What the queue calls the message of this name that waits; the last one of them.
-    func reference(of name: String) -> String? { state.withLock { $0.names[name]?.last } }
+    func reference(of name: String) -> String? { state.withLock { $0.names[ExactText(name)]?.last } }
 
     /// Whether something that an account has written in a conversation waits.
     func holds(_ account: AccountID, in conversation: String) -> Bool {
-        state.withLock { $0.lanes[Lane(account: account.text, conversation: conversation)] != nil }
+        state.withLock { $0.lanes[Lane(account.text, conversation)] != nil }
     }
 }

@@ -2,8 +2,12 @@
 /// request which is appended later, or after a restart, is resolved as well.
 public struct IdentifierMap: Sendable {
     private struct Key: Hashable {
-        let tenant: String
+        let tenant: ExactText
         let reference: EntityReference
+
+        init(tenant: String, reference: EntityReference) {
+            (self.tenant, self.reference) = (ExactText(tenant), reference)
+        }
     }
 
     /// Bytes of an identifier that a backend may give.

@@ -96,21 +96,25 @@ final class QueueEntry: @unchecked Sendable {
 
 /// Names a lane. The one without a name is the tenant's common lane.
 struct LaneID: Hashable, Sendable {
-    let tenant: String
-    let lane: String?
+    private let tenant: ExactText
+    private let lane: ExactText?
+
+    init(tenant: String, lane: String?) { (self.tenant, self.lane) = (ExactText(tenant), lane.map { ExactText($0) }) }
 }
 
 /// Names an entity of a tenant.
 struct TenantReference: Hashable, Sendable {
-    let tenant: String
+    let tenant: ExactText
     let reference: EntityReference
+
+    init(tenant: String, reference: EntityReference) { (self.tenant, self.reference) = (ExactText(tenant), reference) }
 }
 
 /// Names a request by its idempotency key, which is its token where nobody has chosen one.
 struct KeyName: Hashable, Sendable {
-    private let tenant: String
+    private let tenant: ExactText
     private let token: RequestToken?
-    private let text: String?
+    private let text: ExactText?
 
     init(_ request: QueuedRequest) {
         self.init(tenant: request.tenant, token: request.ownKey == nil ? request.token : nil, text: request.ownKey)
@@ -120,9 +124,9 @@ struct KeyName: Hashable, Sendable {
 
     /// A key that reads like a token is that token.
     private init(tenant: String, token: RequestToken?, text: String?) {
-        self.tenant = tenant
+        self.tenant = ExactText(tenant)
         self.token = token ?? text.flatMap(RequestToken.init)
-        self.text = self.token == nil ? text : nil
+        self.text = self.token == nil ? text.map { ExactText($0) } : nil
     }
 
     func hash(into hasher: inout Hasher) {
@@ -134,6 +138,8 @@ struct KeyName: Hashable, Sendable {
 
 /// Names a request by a key that its sender has chosen.
 struct TenantKey: Hashable, Sendable {
-    let tenant: String
-    let key: String
+    private let tenant: ExactText
+    private let key: ExactText
+
+    init(tenant: String, key: String) { (self.tenant, self.key) = (ExactText(tenant), ExactText(key)) }
 }

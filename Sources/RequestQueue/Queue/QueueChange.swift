@@ -163,7 +163,7 @@ public struct QueueContents: Sendable {
     /// The same without their times.
     public var mappings: [IdentifierMapping] { learnt.map(\.mapping) }
     /// Session keys by tenant, sealed.
-    public var sessions: [String: [UInt8]] = [:]
+    public var sessions: [ExactText: [UInt8]] = [:]
     /// Finished ones whose outcome no handler has had.
     public var undelivered: [Undelivered] = []
     /// Finished ones that are kept, the oldest first.

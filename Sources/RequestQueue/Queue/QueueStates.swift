@@ -95,22 +95,23 @@ final class TenantState: @unchecked Sendable {
 
 /// All tenants, by name.
 final class Tenants: @unchecked Sendable {
-    private var states: [String: TenantState] = [:]
+    private var states: [ExactText: TenantState] = [:]
 
     deinit { for tenant in states.values { tenant.dismantle() } }
 
-    subscript(name: String) -> TenantState? { states[name] }
+    subscript(name: String) -> TenantState? { states[ExactText(name)] }
 
     func add(_ name: String) -> TenantState {
-        if let tenant = states[name] { return tenant }
+        let key = ExactText(name)
+        if let tenant = states[key] { return tenant }
         let tenant = TenantState(name)
-        states[name] = tenant
+        states[key] = tenant
         return tenant
     }
 
     func remove(_ tenant: TenantState) {
         tenant.dismantle()
-        states[tenant.name] = nil
+        states[ExactText(tenant.name)] = nil
     }
 }
 

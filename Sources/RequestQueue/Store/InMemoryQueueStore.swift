@@ -24,7 +24,7 @@ public final class InMemoryQueueStore: QueueStore {
         var mappings: [TenantReference: Learnt] = [:]
         var learnt = 0
         var highest: UInt64 = 0
-        var sessions: [String: [UInt8]] = [:]
+        var sessions: [ExactText: [UInt8]] = [:]
         var failures = 0
     }
 
@@ -174,7 +174,7 @@ extension InMemoryQueueStore.State {
             rows[id]?.outcome = nil
             rows[id]?.undelivered = nil
         case .remove(let id): rows[id] = nil
-        case .session(let tenant, let sealed): sessions[tenant] = sealed
+        case .session(let tenant, let sealed): sessions[ExactText(tenant)] = sealed
         case .prune(let before, let below):
             rows = rows.filter { id, row in
                 id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil

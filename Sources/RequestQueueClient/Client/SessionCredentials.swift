@@ -37,11 +37,11 @@ extension SessionKey {
 
 extension SessionCredentials {
     /// The session keys that a store has kept. Those that cannot be opened are left out.
-    func keys(in contents: QueueContents) -> [String: SessionKey] {
+    func keys(in contents: QueueContents) -> [ExactText: SessionKey] {
         guard case .sealed(let sealer) = self else { return [:] }
-        var keys: [String: SessionKey] = [:]
+        var keys: [ExactText: SessionKey] = [:]
         for (tenant, sealed) in contents.sessions {
-            keys[tenant] = (try? sealer.open(sealed, tenant: tenant)).flatMap(SessionKey.init(bytes:))
+            keys[tenant] = (try? sealer.open(sealed, tenant: tenant.text)).flatMap(SessionKey.init(bytes:))
         }
         return keys
     }

@@ -11,7 +11,7 @@ public final class APIClientQueue: APIClientQueuing {
 
     private struct State: Sendable {
         var handlers: [any APIClientQueueResponseHandler] = []
-        var sessions: [String: SessionKey] = [:]
+        var sessions: [ExactText: SessionKey] = [:]
         var unhandled = 0
         var waiters = OutcomeWaiters()
     }
@@ -41,7 +41,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// - Throws: ``QueueStoreError`` where the store cannot be read.
     public init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
-        credentials: SessionCredentials = .memory, sessions: [String: SessionKey] = [:], held: Set<String> = [],
+        credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:], held: [String] = [],
         handlers: [any APIClientQueueResponseHandler] = [], watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
     ) throws(QueueStoreError) {
         self.client = client
@@ -58,7 +58,7 @@ public final class APIClientQueue: APIClientQueuing {
         if !handlers.isEmpty { settings.keepsOutcomes = true }
         keepsOutcomes = settings.keepsOutcomes
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
-        for tenant in sessions.keys { machine.setSession(tenant, present: true) }
+        for tenant in sessions.keys { machine.setSession(tenant.text, present: true) }
         for tenant in held { machine.hold(tenant: tenant, true) }
         machine.restore(contents, now: QueueEngine.now())
         engine = QueueEngine(store: store)
@@ -178,8 +178,9 @@ public final class APIClientQueue: APIClientQueuing {
     /// The session key of a tenant, after a login; nothing after a logout. Where it is kept, ``SessionCredentials`` says.
     public func setSession(_ key: SessionKey?, for tenant: String = "") {
         let isKnown = state.withLock { state in
-            guard key == nil || state.sessions[tenant] != key else { return true }
-            state.sessions[tenant] = key
+            let name = ExactText(tenant)
+            guard key == nil || state.sessions[name] != key else { return true }
+            state.sessions[name] = key
             return false
         }
         // Who says it with every request would have it sealed and stored with every request.
@@ -274,7 +275,7 @@ public final class APIClientQueue: APIClientQueuing {
         // An attempt may be over before the next one is begun: it is noted before it can be.
         let withdrawn = attempts.withLock { attempts in
             for dispatch in batch.dispatches {
-                let key = sessions[dispatch.request.tenant]
+                let key = sessions[ExactText(dispatch.request.tenant)]
                 attempts[dispatch.lease] = Task { [weak self] in _ = await self?.attempt(dispatch, session: key) }
             }
             return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) }
@@ -302,8 +303,9 @@ public final class APIClientQueue: APIClientQueuing {
         }
         if !isLost, case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
             hasNewer = state.withLock { state in
-                if state.sessions[tenant] == session { state.sessions[tenant] = nil }
-                return state.sessions[tenant] != nil
+                let name = ExactText(tenant)
+                if state.sessions[name] == session { state.sessions[name] = nil }
+                return state.sessions[name] != nil
             }
         }
         let (id, lease, isRefused, waits) = (dispatch.id, dispatch.lease, hasNewer, !isLost)

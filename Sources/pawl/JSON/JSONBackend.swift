@@ -50,7 +50,7 @@ struct JSONBackend: Sendable {
         writes = try WriteQueue(
             store: try QueueFile(directory: configuration.data).open(),
             host: Self.host(configuration.upstream.url), settings: settings,
-            credentials: credentials, http: try Self.client(configuration.upstream), held: Set(held),
+            credentials: credentials, http: try Self.client(configuration.upstream), held: held,
             environment: environment, traces: shared.requests.traces)
     }
 

@@ -1,6 +1,7 @@
 // The credentials that clients have shown with their writes, in memory only.
 
 import GatewayCore
+import RequestQueue
 import RequestQueueClient
 import Synchronization
 
@@ -19,12 +20,12 @@ final class KnownCredentials: Sendable {
     }
 
     private struct State {
-        var entries: [String: [Entry]] = [:]
-        var accounts: [String: String] = [:]
+        var entries: [ExactText: [Entry]] = [:]
+        var accounts: [String: ExactText] = [:]
         /// What the backend has refused last, of each account.
-        var refused: [String: CredentialBook.Digest] = [:]
+        var refused: [ExactText: CredentialBook.Digest] = [:]
 
-        mutating func change(_ mark: String, _ body: (inout Entry) -> Void) -> (account: String, entry: Entry)? {
+        mutating func change(_ mark: String, _ body: (inout Entry) -> Void) -> (account: ExactText, entry: Entry)? {
             guard let account = accounts[mark],
                 let place = entries[account]?.firstIndex(where: { $0.mark == mark }),
                 var entry = entries[account]?[place]
@@ -42,6 +43,7 @@ final class KnownCredentials: Sendable {
     init(_ book: CredentialBook) { self.book = book }
 
     func remember(_ mark: String, of account: String, _ digest: CredentialBook.Digest, _ key: SessionKey) {
+        let account = ExactText(account)
         state.withLock { state in
             if state.entries.count >= Self.limit, state.entries[account] == nil { state = State() }
             var entries = state.entries[account] ?? []
@@ -80,6 +82,7 @@ final class KnownCredentials: Sendable {
     /// - Parameter shown: the one that the account showed last, which it was if it was not the write's own.
     /// - Returns: another one of the account's, which the backend has not refused yet.
     func another(of account: String, than shown: CredentialBook.Digest?) -> (CredentialBook.Digest, SessionKey)? {
+        let account = ExactText(account)
         let (refused, other) = state.withLock { state in
             let refused = state.refused.removeValue(forKey: account) ?? shown
             state.entries[account] = state.entries[account]?.map { entry in

@@ -27,7 +27,7 @@ final class WriteQueue: Sendable {
     /// - Throws: `QueueStoreError` where the store cannot be read.
     init(
         store: SQLiteQueueStore, host: String, settings: QueueMachine.Settings, credentials: SessionCredentials,
-        http: HTTPClient, held: Set<String>, environment: JSONEnvironment, traces: RequestTraces
+        http: HTTPClient, held: [String], environment: JSONEnvironment, traces: RequestTraces
     ) throws {
         let waiters = Shared(WriteWaiters())
         let writeTraces = WriteTraces(traces)

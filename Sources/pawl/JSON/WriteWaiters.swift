@@ -26,11 +26,14 @@ struct WriteWaiters: Sendable {
     private var waiters: [RequestToken: [WriteWaiter]] = [:]
     private var isStopping = false
     /// What the backend said to the last credential of an account, until it shows another one.
-    private var refusals: [String: WriteOutcome] = [:]
+    private var refusals: [ExactText: WriteOutcome] = [:]
     /// The credential that an account showed last.
-    private var shown: [String: CredentialBook.Digest] = [:]
-    /// Cookies that the backend has given in its last answer to writes whose clients wait. They are stored nowhere.
+    private var shown: [ExactText: CredentialBook.Digest] = [:]
+    /// Ours: answers whose cookies are kept until their client is told, which is soon.
+    private static let answersWithCookies = 1024
+    /// Cookies that the backend has given in its last answer to a write. They are stored nowhere.
     private var cookies: [RequestToken: [HeaderFields.Field]] = [:]
+    private var order: [RequestToken] = []
 
     /// Tenants whose credential is refused; mostly none.
     var hasRefusals: Bool { !refusals.isEmpty }
@@ -55,27 +58,28 @@ struct WriteWaiters: Sendable {
         waiters[token]?.removeAll { $0 === waiter }
         guard waiters[token]?.isEmpty != false else { return }
         waiters[token] = nil
-        cookies[token] = nil
+        if cookies.removeValue(forKey: token) != nil { order.removeAll { $0 == token } }
     }
 
-    /// The backend has answered to an attempt.
+    /// The backend has answered to an attempt; maybe before its client has begun to wait.
     mutating func note(_ reply: AttemptReply, to token: RequestToken) {
-        guard waiters[token] != nil else { return }
         let fields: [ResolvedRequest.Header]
         switch reply {
         case .success(_, let headers, _, _), .failure(_, _, let headers, _): fields = headers
         }
         let given = fields.filter { $0.name.lowercased() == "set-cookie" }
-        cookies[token] = given.isEmpty ? nil : given.map { .init($0.name, $0.value) }
+        guard !given.isEmpty else { return }
+        if cookies.updateValue(given.map { .init($0.name, $0.value) }, forKey: token) == nil { order.append(token) }
+        if order.count > Self.answersWithCookies { cookies[order.removeFirst()] = nil }
     }
 
     func cookies(of token: RequestToken) -> [HeaderFields.Field] { cookies[token] ?? [] }
 
-    func shown(by tenant: String) -> CredentialBook.Digest? { shown[tenant] }
+    func shown(by tenant: String) -> CredentialBook.Digest? { shown[ExactText(tenant)] }
 
     mutating func show(_ credential: CredentialBook.Digest, of tenant: String) {
-        shown[tenant] = credential
-        refusals[tenant] = nil
+        shown[ExactText(tenant)] = credential
+        refusals[ExactText(tenant)] = nil
     }
 
     /// The backend refuses an account's credential.
@@ -84,12 +88,12 @@ struct WriteWaiters: Sendable {
     mutating func refuse(
         _ tenant: String, _ outcome: WriteOutcome, _ waiting: [QueuedRequest]
     ) -> [(QueuedRequest, [WriteWaiter])] {
-        refusals[tenant] = outcome
-        shown[tenant] = nil
+        refusals[ExactText(tenant)] = outcome
+        shown[ExactText(tenant)] = nil
         return waiting.map { ($0, waiters.removeValue(forKey: $0.token) ?? []) }
     }
 
-    func refusal(of tenant: String) -> WriteOutcome? { refusals[tenant] }
+    func refusal(of tenant: String) -> WriteOutcome? { refusals[ExactText(tenant)] }
 }
 
 extension WriteOutcome {

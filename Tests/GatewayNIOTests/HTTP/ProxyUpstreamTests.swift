@@ -85,7 +85,7 @@ import Testing
             if number == 1 { try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel") }
             _ = socket.rest()
         }
-        let proxy = try await Proxy(to: backend.port) { $0.limits.answer = .milliseconds(150) }
+        let proxy = try await Proxy(to: backend.port) { $0.limits.answer = .seconds(2) }
         try await blocking {
             let client = try proxy.client()
             try client.send(Self.get)

@@ -3,24 +3,32 @@
 /// A text that equals another one where all their bytes are the same. A `String` also equals one that writes a letter in
 /// another way, such as with an accent of its own or the sign of Kelvin for a K: for a backend, and for the store, those are
 /// two names, and maybe two people.
-package struct ExactText: Hashable, Comparable, Sendable {
-    package let text: String
+public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLiteral {
+    /// As it was given.
+    public let text: String
 
-    package init(_ text: String) {
+    /// A text of which the bytes count.
+    public init(_ text: String) {
         var text = text
         text.makeContiguousUTF8()
         self.text = text
     }
 
-    package static func == (left: Self, right: Self) -> Bool {
+    /// A text of which the bytes count.
+    public init(stringLiteral text: String) { self.init(text) }
+
+    /// Whether all bytes are the same.
+    public static func == (left: Self, right: Self) -> Bool {
         left.withBytes { left in right.withBytes { $0.count == left.count && $0.elementsEqual(left) } }
     }
 
-    package static func < (left: Self, right: Self) -> Bool {
+    /// In the order of their bytes.
+    public static func < (left: Self, right: Self) -> Bool {
         left.text.utf8.lexicographicallyPrecedes(right.text.utf8)
     }
 
-    package func hash(into hasher: inout Hasher) {
+    /// All bytes.
+    public func hash(into hasher: inout Hasher) {
         withBytes { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
         // No text goes on after another one has ended, because UTF-8 has no such byte.
         hasher.combine(UInt8.max)
