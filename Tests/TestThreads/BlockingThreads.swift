@@ -2,7 +2,8 @@ import Foundation
 
 /// A few threads that tests may block. So many run such tests at once, and no more.
 final class BlockingThreads: TaskExecutor, @unchecked Sendable {
-    static let shared = BlockingThreads(width: max(2, ProcessInfo.processInfo.activeProcessorCount))
+    /// Such tests wait for others most of the time.
+    static let shared = BlockingThreads(width: max(2, ProcessInfo.processInfo.activeProcessorCount * 3 / 2))
 
     // Guarded by the condition.
     private var jobs: [UnownedJob] = []
