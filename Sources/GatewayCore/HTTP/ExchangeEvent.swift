@@ -153,11 +153,9 @@ package struct QueuedWrite: Sendable, Equatable {
 
     /// What the queue calls the message that it makes before the backend has named it.
     ///
-    /// - Parameter key: of the write.
-    package func creates(under key: String?) -> [String] {
-        var names = localID.map { [$0] } ?? []
-        if let ownName, let key { names.append(WaitingWrites.reference(ownName, key: key)) }
-        return names
+    /// - Parameter mark: anything that no other write has.
+    package func creates(marked mark: String) -> [String] {
+        [localID, ownName.map { WaitingWrites.reference($0, mark: mark) }].compactMap(\.self)
     }
 }
 
@@ -171,7 +169,7 @@ package struct QueuedReference: Sendable, Equatable {
     }
 
     package var place: Place
-    /// One of those in ``QueuedWrite/creates(under:)`` of an earlier write.
+    /// One of those in ``QueuedWrite/creates(marked:)`` of an earlier write.
     package var local: String
 
     package init(_ place: Place, local: String) { (self.place, self.local) = (place, local) }

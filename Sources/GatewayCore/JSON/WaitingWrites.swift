@@ -33,7 +33,7 @@ package final class WaitingWrites: Sendable {
     }
 
     /// What the queue calls a message of this name: each write its own, because clients may give an id twice.
-    static func reference(_ name: String, key: String) -> String { "\(name) \(key)" }
+    static func reference(_ name: String, mark: String) -> String { "\(name) \(mark)" }
 
     private static func name(of reference: String) -> ExactText {
         ExactText(String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)]))

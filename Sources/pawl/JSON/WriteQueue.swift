@@ -165,8 +165,10 @@ final class WriteQueue: Sendable {
             case nil: return .failure(.unavailable)
             }
         }
-        guard let request = write.request(under: key, mark: mark) else { return .failure(.unavailable) }
-        let creates = write.creates(under: key)
+        let creates = write.creates(marked: UUID().uuidString)
+        guard let request = write.request(under: key, mark: mark, creates: creates) else {
+            return .failure(.unavailable)
+        }
         waiting.begin(write.account.text, in: write.lane, creates)
         do throws(QueueError) {
             switch try await queue.offer(request) {

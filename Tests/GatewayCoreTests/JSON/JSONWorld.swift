@@ -108,7 +108,8 @@ final class JSONWorld {
         let token = WriteToken(high: 0, low: nextToken)
         nextToken += 1
         if let key = write.key { keys[key] = token }
-        environment.waitingWrites.begin(write.account.text, in: write.lane, write.creates(under: write.key?.common))
+        environment.waitingWrites.begin(
+            write.account.text, in: write.lane, write.creates(marked: write.key?.common ?? ""))
         writes[token] = write
         waiting.append(token)
         if queueIsOpen { flushQueue() }
@@ -122,7 +123,8 @@ final class JSONWorld {
             head.headers.fields += write.credential.fields.fields
             guard let (answer, body) = backend.answer(head, write.body) else { return }
             waiting.removeFirst()
-            environment.waitingWrites.end(write.account.text, in: write.lane, write.creates(under: write.key?.common))
+            environment.waitingWrites.end(
+                write.account.text, in: write.lane, write.creates(marked: write.key?.common ?? ""))
             outcomes[token] = .answered(answer, body)
         }
     }
