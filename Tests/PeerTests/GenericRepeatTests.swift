@@ -34,6 +34,17 @@ import Testing
         #expect(try lab.bob.texts(Self.c) == ["warm", "again"])
     }
 
+    /// Also an edit, which has no id of its own but the one that its client gives it.
+    @Test func anEditIsTriedAgainAsWell() throws {
+        let lab = try warm()
+        let message = try lab.alice.say("one", in: Self.c)
+        try lab.backend.set(.refuses(1, status: 403))
+        let edit: JSONValue = ["id": "edit-1", "text": "two"]
+        #expect(try lab.alice.client.request("PATCH", Self.messages + "/\(message)", edit).status == 403)
+        #expect(try lab.alice.client.request("PATCH", Self.messages + "/\(message)", edit).status == 200)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "two"])
+    }
+
     @Test func anotherTextUnderTheSameIDIsSent() throws {
         let lab = try warm()
         let one = try lab.alice.say("one", in: Self.c, id: "own-1")

@@ -160,7 +160,7 @@ final class WriteQueue: Sendable {
         if let name = write.key {
             // Of two that have been sealed side by side the first one counts, here and below.
             switch try? await find(name, of: write.account, by: mark) {
-            case .known(let request): return .success(WriteToken(request.token))
+            case .known(let request): return .success(await recalled(request).token)
             case .new(let free): key = free
             case nil: return .failure(.unavailable)
             }
