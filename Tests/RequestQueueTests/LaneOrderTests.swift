@@ -371,6 +371,7 @@ import Testing
         let waiting = try world.append(
             NewRequest(write("/other"), tenant: other, creates: [reference], idempotencyKey: "k", coalescingKey: "c"))
         #expect(held != waiting)
+        #expect(world.machine.waitingForSession(of: other).map(\.token) == [waiting])
         world.machine.hold(tenant: other, true)
         world.machine.hold(tenant: one, false)
         world.machine.setSession(other, present: true)

@@ -25,7 +25,7 @@ package enum ExchangeEvent: Sendable {
     case notFound(Lookup.ID)
     /// An answer of the vault.
     case vault(VaultReply)
-    /// The write that came before under this key, after ``ExchangeAction/recall(_:key:)``.
+    /// The write that came before under this key, after ``ExchangeAction/recall(_:_:by:)``.
     case recalled(RecalledWrite?)
     /// A write is in the queue and committed, or is not.
     case enqueued(Result<WriteToken, WriteRefusal>)

@@ -13,7 +13,7 @@ extension HTTPExchange {
         collect(&actions)
     }
 
-    private mutating func collect(_ actions: inout [ExchangeAction]) {
+    mutating func collect(_ actions: inout [ExchangeAction]) {
         stage = .requestBody
         actions.append(.collectRequest(limit: Self.requestLimit))
     }
@@ -55,9 +55,9 @@ extension HTTPExchange {
     /// What tells a repeated request from a new one; nothing where its client has no name for it.
     private func key(of account: AccountID) -> WriteKey? {
         guard let id = clientID, let credential else { return nil }
-        let target = head.stored(without: credential, at: mapping.account.credentials).target
         let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
-        return environment.writeKeys.key(of: account, head.method, target, id: id, content: content, by: credential)
+        return environment.writeKeys.key(
+            of: account, head.method, head.target(without: credential), id: id, content: content, by: credential)
     }
 
     mutating func recalled(_ known: RecalledWrite?, _ now: Moment, _ actions: inout [ExchangeAction]) {

@@ -284,8 +284,7 @@ package struct HTTPExchange: Sendable {
     private mutating func control(_ actions: inout [ExchangeAction]) {
         let isBehind = account.map { environment.waitingWrites.holds($0, in: conversationOfHead) } ?? false
         if !localReferences.isEmpty || isBehind {
-            stage = .requestBody
-            actions.append(.collectRequest(limit: Self.requestLimit))
+            collect(&actions)
         } else if conversationOfHead.isEmpty {
             pass(&actions)
         } else {
@@ -337,17 +336,22 @@ extension RequestHead {
     ///
     /// - Parameter places: where credentials stand.
     func stored(without credential: Credential, at places: [AccountSource.Credential]) -> RequestHead {
-        var dropped: Set<String> = [
-            "accept-encoding", "authorization", "content-length", "cookie", "expect", "proxy-authorization", "te",
-            "trailer",
-            "transfer-encoding", "upgrade",
-        ]
+        var dropped = Self.neverStored
         for case .header(let name) in places { dropped.insert(name.lowercased()) }
-        var head = self
-        head.headers.fields = headers.fields.filter { !dropped.contains($0.name.lowercased()) && $0.isText }
-        guard let query = credential.query, let all = self.query else { return head }
+        let fields = headers.fields.filter { !dropped.contains($0.name.lowercased()) && $0.isText }
+        return RequestHead(method, target(without: credential), headers: HeaderFields(fields))
+    }
+
+    private static let neverStored: Set<String> = [
+        "accept-encoding", "authorization", "content-length", "cookie", "expect", "proxy-authorization", "te",
+        "trailer",
+        "transfer-encoding", "upgrade",
+    ]
+
+    /// The target without what lets the client in.
+    func target(without credential: Credential) -> String {
+        guard let query = credential.query, let all = self.query else { return target }
         let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")
-        head.target = path + (rest.isEmpty ? "" : "?" + rest)
-        return head
+        return path + (rest.isEmpty ? "" : "?" + rest)
     }
 }

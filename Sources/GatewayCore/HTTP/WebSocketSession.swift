@@ -24,7 +24,7 @@ package enum WebSocketEvent: Sendable {
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     case notFound(Lookup.ID)
     case vault(VaultReply)
-    /// The backend has named a message that this account knows by a local id.
+    /// What has become of a message that this account knows by a local id.
     case news(MessageNews)
     case woken
 }
@@ -104,7 +104,7 @@ package struct WebSocketSession: Sendable {
     }
 
     var protects: Bool {
-        environment.policies.snapshot.strictest >= .opportunistic || !environment.latches.isEmpty
+        environment.policies.strictest >= .opportunistic || !environment.latches.isEmpty
     }
 
     // MARK: From the client

@@ -1,7 +1,6 @@
 // What tells a write that is said again from a new one.
 
 import Crypto
-import NIOCore
 
 /// The names of one write in the queue. They tell nobody what was written or by whom, so they may stand in its file and
 /// go to the backend.
@@ -31,7 +30,7 @@ package struct WriteKeys: Sendable {
         by credential: Credential
     ) -> WriteKey {
         let common = name(
-            "write", [Array("\(account.text)".utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content])
+            "write", [Array(account.text.utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content])
         return WriteKey(
             common: common, own: name("own", [Array(common.utf8), Array(mark(of: credential).utf8)]))
     }

@@ -119,8 +119,9 @@ extension QueueMachine {
 
     /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
     public func waitingForSession(of tenant: String? = nil) -> [QueuedRequest] {
-        entries.values.filter { (tenant == nil || $0.request.tenant == tenant) && needsSession($0) }.map(\.request)
-            .sorted { $0.id < $1.id }
+        let wanted = tenant.map { ExactText($0) }
+        return entries.values.filter { (wanted == nil || ExactText($0.request.tenant) == wanted) && needsSession($0) }
+            .map(\.request).sorted { $0.id < $1.id }
     }
 
     /// The request, where it waits for the next login of its tenant.

@@ -297,27 +297,29 @@ public final class APIClientQueue: APIClientQueuing {
         watch(.answered(dispatch.request.token, answer))
         let reply = answer.keeping(client.keepsHeader)
         let tenant = dispatch.request.tenant
-        var (hasNewer, isLost) = (false, false)
+        var (hasNewer, waits) = (false, true)
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
-            isLost = !client.waitsForLogin(APIClientQueueRequest(dispatch.request))
+            waits = client.waitsForLogin(APIClientQueueRequest(dispatch.request))
+            hasNewer =
+                waits
+                && state.withLock { state in
+                    let name = ExactText(tenant)
+                    if state.sessions[name] == session { state.sessions[name] = nil }
+                    return state.sessions[name] != nil
+                }
         }
-        if !isLost, case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
-            hasNewer = state.withLock { state in
-                let name = ExactText(tenant)
-                if state.sessions[name] == session { state.sessions[name] = nil }
-                return state.sessions[name] != nil
-            }
-        }
-        let (id, lease, isRefused, waits) = (dispatch.id, dispatch.lease, hasNewer, !isLost)
+        let (id, lease, isRefused, waitsForLogin) = (dispatch.id, dispatch.lease, hasNewer, waits)
         post { [weak self] machine, now in
             self?.attempts.withLock { $0[lease] = nil }
             // Asked of the system only where there is a pause to be chosen.
             var random: UInt64 = 0
             if case .failure = reply { random = .random(in: .min ... .max) }
-            machine.reply(id, lease: lease, reply, waitsForLogin: waits, now: now, random: random)
+            machine.reply(id, lease: lease, reply, waitsForLogin: waitsForLogin, now: now, random: random)
             // What was refused was an older key than the one that has come meanwhile.
             if isRefused { machine.setSession(tenant, present: true) }
-            guard waits, case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else { return nil }
+            guard waitsForLogin, case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else {
+                return nil
+            }
             let waiting = machine.waitingForSession(of: tenant)
             return { [weak self] _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
         }

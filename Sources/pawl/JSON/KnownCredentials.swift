@@ -25,14 +25,15 @@ final class KnownCredentials: Sendable {
         /// What the backend has refused last, of each account.
         var refused: [ExactText: CredentialBook.Digest] = [:]
 
-        mutating func change(_ mark: String, _ body: (inout Entry) -> Void) -> (account: ExactText, entry: Entry)? {
-            guard let account = accounts[mark],
-                let place = entries[account]?.firstIndex(where: { $0.mark == mark }),
-                var entry = entries[account]?[place]
-            else { return nil }
-            body(&entry)
-            entries[account]?[place] = entry
-            return (account, entry)
+        func entry(_ mark: String) -> Entry? {
+            accounts[mark].flatMap { entries[$0]?.first { $0.mark == mark } }
+        }
+
+        /// The backend does not accept a credential of the account.
+        mutating func refuse(_ digest: CredentialBook.Digest?, of account: ExactText) {
+            for place in entries[account]?.indices ?? 0..<0 where entries[account]?[place].digest == digest {
+                entries[account]?[place].isRefused = true
+            }
         }
     }
 
@@ -58,21 +59,22 @@ final class KnownCredentials: Sendable {
     /// The credential itself; nothing where it is not known, or not accepted any more.
     func key(_ mark: String) -> SessionKey? {
         state.withLock { state in
-            guard let entry = state.change(mark, { _ in })?.entry, !entry.isRefused else { return nil }
+            guard let entry = state.entry(mark), !entry.isRefused else { return nil }
             return entry.key
         }
     }
 
     func isRefused(_ mark: String?) -> Bool {
-        state.withLock { state in mark.flatMap { state.change($0) { _ in } }?.entry.isRefused ?? false }
+        state.withLock { state in mark.flatMap { state.entry($0) }?.isRefused ?? false }
     }
 
     /// The backend does not accept it.
     func refuse(_ mark: String) {
         let digest = state.withLock { state -> CredentialBook.Digest? in
-            guard let (account, entry) = state.change(mark, { $0.isRefused = true }) else { return nil }
-            state.refused[account] = entry.digest
-            return entry.digest
+            guard let account = state.accounts[mark], let digest = state.entry(mark)?.digest else { return nil }
+            state.refuse(digest, of: account)
+            state.refused[account] = digest
+            return digest
         }
         if let digest { book.forget(digest) }
     }
@@ -85,11 +87,7 @@ final class KnownCredentials: Sendable {
         let account = ExactText(account)
         let (refused, other) = state.withLock { state in
             let refused = state.refused.removeValue(forKey: account) ?? shown
-            state.entries[account] = state.entries[account]?.map { entry in
-                var entry = entry
-                if entry.digest == refused { entry.isRefused = true }
-                return entry
-            }
+            state.refuse(refused, of: account)
             return (refused, state.entries[account]?.last { !$0.isRefused }.map { ($0.digest, $0.key) })
         }
         if let refused { book.forget(refused) }

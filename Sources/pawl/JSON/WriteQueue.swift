@@ -78,11 +78,11 @@ final class WriteQueue: Sendable {
 
     /// What waits for a login can go.
     func loggedIn(_ account: AccountID, _ credential: Credential) {
-        shown(credential, SessionKey(credential), by: account.text)
+        shown(credential, keys.mark(of: credential), by: account.text)
     }
 
-    private func shown(_ credential: Credential, _ key: SessionKey, by account: String) {
-        credentials.remember(keys.mark(of: credential), of: account, credential.digest, key)
+    private func shown(_ credential: Credential, _ mark: String, cookies: [String] = [], by account: String) {
+        credentials.remember(mark, of: account, credential.digest, SessionKey(credential, cookies: cookies))
         waiters.withLock { $0.show(credential.digest, of: account) }
         queue.setSession(SessionKey(credential), for: account)
     }
@@ -155,7 +155,7 @@ final class WriteQueue: Sendable {
 
     private func enqueue(_ write: QueuedWrite) async -> Result<WriteToken, WriteRefusal> {
         let mark = keys.mark(of: write.credential)
-        shown(write.credential, SessionKey(write.credential, cookies: write.cookies), by: write.account.text)
+        shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
         var key: String?
         if let name = write.key {
             // Of two that have been sealed side by side the first one counts, here and below.
