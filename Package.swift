@@ -81,7 +81,9 @@ let package = Package(
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
-        library("SQLiteStore", ["GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", grdb, grdbSQLite, crypto]),
+        library(
+            "SQLiteStore",
+            ["GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", grdb, grdbSQLite, crypto]),
         library(
             "GatewayNIO",
             [
@@ -146,7 +148,7 @@ let package = Package(
             "GatewayCoreTests",
             [
                 "GatewayCore", "CapableApp", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue",
-                nioCore,
+                "StoreConformance", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),

@@ -44,6 +44,8 @@ package struct QueueReader {
         """
     static let response = "SELECT headers, body FROM queue_response WHERE id = ?1"
     static let mappings = "SELECT tenant, type, local, remote, learnt_at FROM queue_mapping ORDER BY learnt_at, id"
+    static let remotes =
+        "SELECT local, remote FROM queue_mapping WHERE type = ?1 AND local = coalesce(?2, local) ORDER BY id"
     static let sessions = "SELECT tenant, sealed FROM queue_session"
     static let highest = """
         SELECT max(coalesce((SELECT highest FROM queue_meta), 0), coalesce((SELECT max(id) FROM queue_request), 0))
@@ -78,10 +80,27 @@ package struct QueueReader {
     }
 
     package func request(_ token: RequestToken) throws -> QueuedRequest? {
-        guard let id = try found(token, { $0.identifier(0) }) else { return nil }
+        try found(token) { $0.identifier(0) }.flatMap { try stored($0) }?.request
+    }
+
+    /// A request, finished or not, and when it ended, in milliseconds since 1970.
+    package func stored(_ id: UInt64) throws -> (request: QueuedRequest, finishedAt: Int64?)? {
         let statement = try SQLStatement(database, Self.one)
         statement.bind(id, at: 1)
-        return try statement.rows { try request($0).request }.first
+        return try statement.rows(stored).first
+    }
+
+    private func stored(_ row: SQLColumns) throws -> (request: QueuedRequest, finishedAt: Int64?) {
+        (try request(row).request, row.optionalNumber(17))
+    }
+
+    /// What the backend calls entities of a kind, by local identifier; where one is given, of that alone.
+    package func remotes(of type: String, local: String? = nil) throws -> [String: String] {
+        let statement = try SQLStatement(database, Self.remotes)
+        statement.bind(type, at: 1)
+        statement.bind(local, at: 2)
+        // The later counts.
+        return Dictionary(try statement.rows { ($0.text(0), $0.text(1)) }) { $1 }
     }
 
     private func found<Value>(_ token: RequestToken, _ value: (SQLColumns) -> Value) throws -> Value? {
@@ -102,22 +121,25 @@ package struct QueueReader {
         return try outcome(id, result, cause, isCut: isCut)
     }
 
-    package func finishedAt(_ id: UInt64) throws -> Int64? {
-        let statement = try SQLStatement(database, Self.one)
-        statement.bind(id, at: 1)
-        return try statement.rows { $0.optionalNumber(17) }.first ?? nil
-    }
+    package func finishedAt(_ id: UInt64) throws -> Int64? { try stored(id)?.finishedAt }
 
     /// By id, those after one; for reports. One whose form cannot be read is there without what stood in it.
     package func requests(states: [RequestState], after: UInt64, limit: Int) throws -> [QueuedRequest] {
-        var found: [QueuedRequest] = []
+        try stored(states: states, after: after, limit: limit).map(\.request)
+    }
+
+    /// The same, with when each ended, in milliseconds since 1970.
+    package func stored(
+        states: [RequestState], after: UInt64, limit: Int
+    ) throws -> [(request: QueuedRequest, finishedAt: Int64?)] {
+        var found: [(request: QueuedRequest, finishedAt: Int64?)] = []
         var states = Set(states)
         func read(_ sql: String, _ state: RequestState) throws {
             let statement = try SQLStatement(database, sql)
             statement.bind(Int64(state.rawValue), at: 1)
             statement.bind(Int64(clamping: after), at: 2)
             statement.bind(Int64(limit), at: 3)
-            found += try statement.rows { try request($0).request }
+            found += try statement.rows(stored)
         }
         if states.isSuperset(of: [.pending, .inFlight]) {
             states.subtract([.pending, .inFlight])
@@ -130,7 +152,7 @@ package struct QueueReader {
             case .done, .dead, .cancelled: try read(Self.report, state)
             }
         }
-        return Array(found.sorted { $0.id < $1.id }.prefix(limit))
+        return Array(found.sorted { $0.request.id < $1.request.id }.prefix(limit))
     }
 
     // MARK: Rows

@@ -3,12 +3,12 @@
 /// A statement that changes rows.
 enum ChangeStatement: Int, CaseIterable {
     case putDevice, putSession, readFence, removeSessionsOfOwner, removeSessionsOfPeer
-    case insertRequest, updateRequest, retryRequest, insertDelivery, removeDelivery
+    case insertDelivery, removeDelivery
     case putConversation, removeConversation
     case forgetSessionsOfOwner, forgetSessionsOfPeer, forgetDevices, forgetConversationsAsFirst
-    case forgetConversationsAsSecond, forgetDeliveries, killRequests
+    case forgetConversationsAsSecond, forgetDeliveries
     case addEvidence, countEvidence, evictEvidence, addObservation, countObservations, evictObservations
-    case addTally, setPolicy, removePolicy, audit, pruneRequests, raiseHighest, putRecord, removeRecord
+    case addTally, setPolicy, removePolicy, audit, raiseHighest, putRecord, removeRecord
     case putContentKey, pruneExpiredKeys, pruneEarlyKeys
 
     var sql: String {
@@ -24,20 +24,6 @@ enum ChangeStatement: Int, CaseIterable {
         case .readFence: "SELECT fence FROM session WHERE owner = ?1 AND peer = ?2"
         case .removeSessionsOfOwner: "DELETE FROM session WHERE owner = ?1"
         case .removeSessionsOfPeer: "DELETE FROM session WHERE peer = ?1"
-        case .insertRequest:
-            """
-            INSERT INTO request
-                (id, state, accepted_at, attempts, account, peer, target, verb, remote_id, reason, bodies)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (id) DO NOTHING
-            """
-        case .updateRequest:
-            """
-            UPDATE request SET state = ?2, remote_id = coalesce(?3, remote_id), reason = coalesce(?4, reason),
-                finished_at = coalesce(?5, finished_at)
-            WHERE id = ?1
-            """
-        case .retryRequest:
-            "UPDATE request SET state = 0, reason = NULL, finished_at = NULL WHERE id = ?1 AND state = 2"
         case .insertDelivery: "INSERT OR REPLACE INTO delivery (sequence, account, sealed_line) VALUES (?1, ?2, ?3)"
         case .removeDelivery: "DELETE FROM delivery WHERE sequence = ?1"
         case .putConversation:
@@ -54,8 +40,6 @@ enum ChangeStatement: Int, CaseIterable {
         case .forgetConversationsAsFirst: "DELETE FROM conversation WHERE first = ?1"
         case .forgetConversationsAsSecond: "DELETE FROM conversation WHERE second = ?1"
         case .forgetDeliveries: "DELETE FROM delivery WHERE account = ?1"
-        case .killRequests:
-            "UPDATE request SET state = 2, reason = ?2, finished_at = ?3 WHERE account = ?1 AND state = 0"
         case .addEvidence:
             """
             INSERT INTO evidence (verified, name, software, asked, first_seen, last_seen, registrations)
@@ -86,7 +70,6 @@ enum ChangeStatement: Int, CaseIterable {
         case .setPolicy: "INSERT OR REPLACE INTO policy (account, policy) VALUES (?1, ?2)"
         case .removePolicy: "DELETE FROM policy WHERE account = ?1"
         case .audit: "INSERT INTO audit (at, actor, action, detail) VALUES (?1, ?2, ?3, ?4)"
-        case .pruneRequests: "DELETE FROM request WHERE finished_at < ?1"
         case .putRecord: "INSERT OR REPLACE INTO record (kind, name, value) VALUES (?1, ?2, ?3)"
         case .removeRecord: "DELETE FROM record WHERE kind = ?1 AND name = ?2"
         case .putContentKey:

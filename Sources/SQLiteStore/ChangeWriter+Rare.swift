@@ -12,18 +12,13 @@ extension ChangeWriter {
         try statement.run()
     }
 
-    mutating func forget(_ account: String, _ reason: String, _ at: Int64) throws {
+    mutating func forget(_ account: String) throws {
         try run(.forgetSessionsOfOwner, account)
         try run(.forgetSessionsOfPeer, account)
         try run(.forgetDevices, account)
         try run(.forgetConversationsAsFirst, account)
         try run(.forgetConversationsAsSecond, account)
         try run(.forgetDeliveries, account)
-        let statement = try statement(.killRequests)
-        statement.bind(account, at: 1)
-        statement.bind(reason, at: 2)
-        statement.bind(at, at: 3)
-        try statement.run()
     }
 
     /// Removes keys, and their bytes with them: what has expired is not to be found in the pages that they leave.

@@ -6,14 +6,16 @@ import GRDBSQLite
 import GatewayCore
 import RequestQueue
 import SQLiteKit
+import SQLiteQueue
 
 /// Writes changes through one connection while a transaction is open.
 struct ChangeWriter {
     let database: Database
     private var statements: [SQLStatement?]
     private var coalescer: SessionCoalescer
+    private var queue: QueueWriter
     /// What the transaction may have added to, for ``settle(_:_:)``.
-    private(set) var highestRequest: UInt64 = 0
+    private(set) var highestMessage: UInt64 = 0
     private(set) var highestDelivery: UInt64 = 0
     var addedEvidence = 0
     var addedObservations = 0
@@ -22,6 +24,7 @@ struct ChangeWriter {
         self.database = database
         statements = Array(repeating: nil, count: ChangeStatement.allCases.count)
         coalescer = SessionCoalescer(groups)
+        queue = QueueWriter(database)
     }
 
     mutating func statement(_ name: ChangeStatement) throws -> SQLStatement {
@@ -44,17 +47,7 @@ struct ChangeWriter {
         switch change {
         case .putSession(let row):
             return try put(row) ? nil : .fenced
-        case .insertRequest(let request):
-            return try insert(request) ? nil : .corrupt("The request exists already.")
-        case .updateRequest(let id, let state, let remoteID, let reason, let at):
-            let statement = try statement(.updateRequest)
-            statement.bind(id, at: 1)
-            statement.bind(Int64(state.rawValue), at: 2)
-            statement.bind(remoteID, at: 3)
-            statement.bind(reason, at: 4)
-            if state == .pending { statement.bindNothing(at: 5) } else { statement.bind(at, at: 5) }
-            try statement.run()
-        case .retryRequest(let id): try run(.retryRequest, id)
+        case .queue(let change): try queue.apply(change)
         case .insertDelivery(let row):
             let statement = try statement(.insertDelivery)
             statement.bind(row.sequence, at: 1)
@@ -71,15 +64,14 @@ struct ChangeWriter {
         case .removeSessions(let device):
             try run(.removeSessionsOfOwner, device.value)
             try run(.removeSessionsOfPeer, device.value)
-        case .pruneRequests(let time): try run(.pruneRequests, UInt64(bitPattern: time))
-        case .forgetAccount(let account, let reason, let at): try forget(account.text, reason, at)
+        case .forgetAccount(let account): try forget(account.text)
         case .putContentKey(let row):
             let statement = try statement(.putContentKey)
             statement.bind(row.message.value, at: 1)
             statement.bind(row.digest.bytes, at: 2)
             statement.bind(row.expiresAt, at: 3)
             try statement.run(bytes: row.sealedKey, at: 4)
-        case .spendRequestID(let id): highestRequest = max(highestRequest, id)
+        case .spendMessageID(let id): highestMessage = max(highestMessage, id)
         case .putConversation, .removeConversation, .setPolicy, .addEvidence, .addObservation, .addTally, .audit,
             .putRecord, .removeRecord, .pruneContentKeys:
             try applyRare(change)
@@ -95,9 +87,9 @@ struct ChangeWriter {
     }
 
     mutating func raiseHighest() throws {
-        guard highestRequest > 0 || highestDelivery > 0 else { return }
+        guard highestMessage > 0 || highestDelivery > 0 else { return }
         let statement = try statement(.raiseHighest)
-        statement.bind(highestRequest, at: 1)
+        statement.bind(highestMessage, at: 1)
         statement.bind(highestDelivery, at: 2)
         try statement.run()
     }
@@ -136,23 +128,6 @@ struct ChangeWriter {
         statement.bind(id.owner.value, at: 1)
         statement.bind(id.peer.value, at: 2)
         return try statement.rows { $0.identifier(0) }.first
-    }
-
-    private mutating func insert(_ request: Request) throws -> Bool {
-        let statement = try statement(.insertRequest)
-        statement.bind(request.id, at: 1)
-        statement.bind(Int64(request.state.rawValue), at: 2)
-        statement.bind(request.acceptedAt, at: 3)
-        statement.bind(Int64(request.attempts), at: 4)
-        statement.bind(request.account, at: 5)
-        statement.bind(request.peer, at: 6)
-        statement.bind(request.target, at: 7)
-        statement.bind(request.verb, at: 8)
-        statement.bind(request.remoteID, at: 9)
-        statement.bind(request.reason, at: 10)
-        try statement.run(bytes: request.encodedBodies, at: 11)
-        highestRequest = max(highestRequest, request.id)
-        return changed
     }
 
     private mutating func run(_ name: ChangeStatement, _ number: UInt64) throws {

@@ -50,14 +50,20 @@ package enum Rollback {
                 sql: "DELETE FROM record WHERE kind IN (?, ?)",
                 arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])
             try database.execute(
-                sql: "UPDATE request SET state = 2, reason = ?, finished_at = ? WHERE state = 0",
+                sql: """
+                    UPDATE queue_progress SET state = 2, lease = NULL, result = 1, cause = ?, finished_at = ?
+                    WHERE finished_at IS NULL
+                    """,
                 arguments: [reason, now])
             try database.execute(
                 sql: "INSERT INTO audit (at, actor, action, detail) VALUES (?, ?, ?, ?)",
                 arguments: [now, actor, action, detail])
             try database.execute(
                 sql: """
-                    UPDATE meta SET generation = ?1, highest_request = highest_request + ?2,
+                    UPDATE meta SET generation = ?1,
+                        highest_request = ?2 + max(
+                            highest_request, (SELECT highest FROM queue_meta),
+                            coalesce((SELECT max(id) FROM queue_request), 0)),
                         highest_delivery = highest_delivery + ?2
                     """,
                 arguments: [Int64(generation), Int64(StoreLimits.idGap)])

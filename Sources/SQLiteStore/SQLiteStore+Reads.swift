@@ -6,6 +6,7 @@ import GRDB
 package import GatewayCore
 package import RequestQueue
 import SQLiteKit
+import SQLiteQueue
 
 extension SQLiteStore {
     package func load() throws(StoreError) -> StoreContents {
@@ -30,7 +31,8 @@ extension SQLiteStore {
                 let highest = try SQLStatement(
                     database, "SELECT highest_request, highest_delivery FROM meta WHERE id = 1"
                 ).rows { ($0.identifier(0), $0.identifier(1)) }.first
-                (contents.highestRequest, contents.highestDelivery) = highest ?? (0, 0)
+                (contents.highestMessage, contents.highestDelivery) = highest ?? (0, 0)
+                contents.queue = try QueueReader(database).load()
                 return contents
             }
         }
@@ -71,14 +73,9 @@ extension SQLiteStore {
         }
     }
 
-    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
+    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
         try translating {
-            try pool.writeWithoutTransaction { database in
-                let statement = try SQLStatement(
-                    database, "\(Self.selectRequest) WHERE account = ?1 AND state = 0 ORDER BY id")
-                statement.bind(account.text, at: 1)
-                return try statement.rows(request)
-            }
+            try pool.writeWithoutTransaction { try QueueReader($0).stored(id)?.request }
         }
     }
 

@@ -5,38 +5,37 @@ import GRDB
 package import GatewayCore
 package import RequestQueue
 import SQLiteKit
+import SQLiteQueue
 
 extension SQLiteStore {
-    static let selectRequest = """
-        SELECT id, account, peer, target, verb, bodies, state, remote_id, reason, accepted_at, attempts, finished_at
-        FROM request
-        """
-
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
-        // In words that the partial indexes know.
-        let condition =
-            states.count == 1
-            ? "state = \(states[0].rawValue)"
-            : "state IN (\(states.map { String($0.rawValue) }.joined(separator: ", ")))"
-        return try report("\(Self.selectRequest) WHERE \(condition) ORDER BY id LIMIT ?1", Int64(limit), request)
+        let states = states + (states.contains(.pending) ? [.inFlight] : [])
+        return try translating(files.store) {
+            try pool.read { database in
+                let queue = QueueReader(database)
+                let rows = try queue.stored(states: states, after: 0, limit: limit)
+                let names = try rows.isEmpty ? [:] : queue.remotes(of: Request.message)
+                return rows.compactMap { Request($0, finishedAt: $1, remoteID: names["\($0.id)"]) }
+            }
+        }
     }
 
     package func request(_ id: UInt64) throws(StoreError) -> Request? {
-        try report("\(Self.selectRequest) WHERE id = ?1", Int64(bitPattern: id), request).first
+        try translating(files.store) {
+            try pool.read { database in
+                let queue = QueueReader(database)
+                guard let (request, finishedAt) = try queue.stored(id) else { return nil }
+                let names = try queue.remotes(of: Request.message, local: "\(id)")
+                return Request(request, finishedAt: finishedAt, remoteID: names["\(id)"])
+            }
+        }
     }
 
     package func requestCounts() throws(StoreError) -> [RequestState: Int] {
-        let sql = """
-            SELECT
-                (SELECT count(*) FROM request WHERE state = 0),
-                (SELECT count(*) FROM request WHERE state = 2),
-                (SELECT count(*) FROM request)
-            """
-        let (pending, dead, all) = try report(sql) { row in
-            (Int(row.number(0)), Int(row.number(1)), Int(row.number(2)))
-        }[0]
-        let counts: [RequestState: Int] = [.pending: pending, .dead: dead, .done: all - pending - dead]
-        return counts.filter { $0.value > 0 }
+        let counts = try report("SELECT state, count(*) FROM queue_progress GROUP BY state") { row in
+            (RequestState(rawValue: UInt8(clamping: row.number(0))) ?? .dead, Int(row.number(1)))
+        }
+        return Dictionary(counts) { $0 + $1 }
     }
 
     package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
@@ -95,16 +94,6 @@ extension SQLiteStore {
                 id: ConversationID(AccountID(text: row.text(0)), AccountID(text: row.text(1))), latch: latch,
                 since: row.number(3), peerNameForFirst: row.text(4), peerNameForSecond: row.text(5))
         }
-    }
-
-    func request(_ row: SQLColumns) throws -> Request {
-        guard let state = RequestState(rawValue: UInt8(clamping: row.number(6))),
-            let bodies = Request.decodeBodies(row.bytes(5))
-        else { throw unreadable("request") }
-        return Request(
-            id: row.identifier(0), account: row.text(1), peer: row.text(2), target: row.text(3), verb: row.text(4),
-            bodies: bodies, state: state, remoteID: row.optionalText(7), reason: row.optionalText(8),
-            acceptedAt: row.number(9), attempts: Int(row.number(10)), finishedAt: row.optionalNumber(11))
     }
 
     private func report<Value>(

@@ -1,22 +1,39 @@
 // The tables, and how older ones become them. The number of applied migrations is SQLite's user_version.
 
+import Foundation
 import GRDB
 import GatewayCore
+import RequestQueue
 import SQLiteKit
+import SQLiteQueue
 
 enum Schema {
     /// SQLite's application_id of our stores: `PAWL`.
     static let applicationID = 0x5041_574C
 
     /// Each brings a store from the version of its index to the next. One that has been released never changes.
-    private static let migrations = [version1, version2, version3, version4]
+    private static let migrations = [version1, version2, version3, version4, version5]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
 
     /// Brings an older store, or an empty one, to the known version. One transaction a step.
     static func migrate(_ database: Database) throws {
+        database.add(function: requestForm)
+        defer { database.remove(function: requestForm) }
         try Connections.migrate(database, migrations)
+    }
+
+    /// `request_form(target, verb, bodies)`: a request of before version 5, as the queue keeps it.
+    private static let requestForm = DatabaseFunction("request_form", argumentCount: 3, pure: true) { values in
+        let bodies = Data.fromDatabaseValue(values[2]) ?? Data()
+        let config = Request.config(
+            target: String.fromDatabaseValue(values[0]) ?? "", verb: String.fromDatabaseValue(values[1]) ?? "",
+            encodedBodies: Array(bodies))
+        let request = QueuedRequest(
+            id: 0, token: RequestToken(number: 0), tenant: "", lane: nil, config: config, creates: [], dependsOn: [],
+            identifiers: nil, idempotencyKey: "", coalescingKey: nil, timestamp: 0)
+        return Data(RequestForm.encode(request))
     }
 
     // No foreign keys: a batch may hold a session before the device that owns it, and the vault is the judge of what
@@ -174,4 +191,19 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
+
+    // The queue's tables as they were when they came here; what they become is a version of this schema as well.
+    private static let version5 =
+        QueueTables.migrations[0] + QueueTables.migrations[1] + """
+            INSERT INTO queue_request (id, token_high, token_low, tenant, lane, idempotency_key, size, form)
+                SELECT id, 0, id, account, peer, '', length(bodies) + 256, request_form(target, verb, bodies) FROM request;
+            INSERT INTO queue_progress (id, state, accepted_at, attempts, crashes, doubts, not_before, is_held, finished_at,
+                    result, status, cause)
+                SELECT id, state, accepted_at, attempts, 0, 0, 0, 0, finished_at,
+                    CASE state WHEN 1 THEN 0 WHEN 2 THEN 1 END, CASE state WHEN 1 THEN 0 END, reason FROM request;
+            INSERT INTO queue_mapping (tenant, type, local, remote, learnt_at)
+                SELECT account, 'message', id, remote_id, coalesce(finished_at, accepted_at) FROM request
+                WHERE remote_id IS NOT NULL ORDER BY id;
+            DROP TABLE request;
+            """
 }

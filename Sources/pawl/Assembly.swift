@@ -49,10 +49,10 @@ enum Assembly {
             network: configuration.upstream.network,
             carrier: configuration.upstream.url.scheme.chat == .irc ? .irc : .json, sealer: sealer,
             store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
-            requestAge: configuration.limits.requestAge.milliseconds, now: SystemClock.now(),
+            requestAge: configuration.limits.requestAge.milliseconds,
+            pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
             changes: &changes)
-        vault.pendingLimit = configuration.limits.pendingRequestsPerAccount
         vault.historyRetention = configuration.history.retention.milliseconds
         if !changes.isEmpty { _ = try store.commit([changes]) }
         let (policies, source) = try policyTable(configuration, role, store, latches)

@@ -79,14 +79,3 @@ import Testing
         #expect(spent == [true, false, false, true])
     }
 }
-
-@Suite struct RequestTests {
-    @Test func bodiesRoundTrip() {
-        let request = Request(
-            id: 1, account: "a", peer: "b", target: "b", verb: "PRIVMSG", bodies: [[1, 2], [], [3]], acceptedAt: 0)
-        #expect(Request.decodeBodies(request.encodedBodies) == request.bodies)
-        for length in 1..<request.encodedBodies.count where length != 4 && length != 6 {
-            #expect(Request.decodeBodies(Array(request.encodedBodies.prefix(length))) == nil, "\(length)")
-        }
-    }
-}

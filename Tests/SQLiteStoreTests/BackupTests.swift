@@ -23,11 +23,11 @@ import Testing
             device.sealedIdentity = Array(sealed)
             try Rows.commit(
                 store, [.putDevice(device), .putSession(Rows.session(1, 2, fence: 1))],
-                [.insertRequest(Rows.request(1)), .insertRequest(Rows.request(2))],
-                [.updateRequest(id: 2, state: .done, remoteID: nil, reason: nil, at: 1)],
+                [.insert(Rows.request(1)), .insert(Rows.request(2))],
+                [.done(2, at: 1)],
                 [.putConversation(Rows.conversation("alice", "bob")), .setPolicy(nil, .hosted)])
             try Backup.write(store, to: file)
-            try Rows.commit(store, [.insertRequest(Rows.request(3))])
+            try Rows.commit(store, [.insert(Rows.request(3))])
         }
     }
 
@@ -66,7 +66,7 @@ import Testing
             #expect(try store.request(3) == nil)
             #expect(contents.conversations.count == 1)
             #expect(contents.policies.first?.policy == .hosted)
-            #expect(contents.highestRequest > 1 << 32)
+            #expect(contents.highestMessage > 1 << 32)
             let line = try #require(try store.auditLog(limit: 9).last)
             #expect(line.action == "store.restored" && line.at == 500 && line.detail.contains(file))
         }
@@ -81,14 +81,14 @@ import Testing
             for id in 10..<3000 as Range<UInt64> {
                 var request = Rows.request(id)
                 request.bodies = [[UInt8](repeating: 1, count: 4000)]
-                _ = try store.commit([[.insertRequest(request)]])
+                _ = try store.commit([[.insert(request)]])
                 if id == 1500 { break }
             }
             try Backup.write(store, to: path) { progress in
                 steps += 1
                 #expect(progress.done <= progress.total && progress.total > 0)
                 guard progress.phase == .copying else { return }
-                _ = try? store.commit([[.insertRequest(Rows.request(100_000 + UInt64(steps)))]])
+                _ = try? store.commit([[.insert(Rows.request(100_000 + UInt64(steps)))]])
             }
             #expect(try store.request(100_001) != nil)
         }
@@ -110,7 +110,7 @@ import Testing
     }
 
     @Test func aDirectoryThatIsNotEmptyNeedsForce() throws {
-        try scratch.with { try Rows.commit($0, [.insertRequest(Rows.request(4))]) }
+        try scratch.with { try Rows.commit($0, [.insert(Rows.request(4))]) }
         let old = (bytes(scratch.store), bytes(scratch.keyPath))
         guard case .unavailable(let message) = refusal(to: scratch) else {
             Issue.record("restored")
@@ -205,7 +205,7 @@ import Testing
         schema[15] = 8
         schema += Array(SHA256.hash(data: schema))
         write(schema, scratch.path + "/bad")
-        #expect(refusal(scratch.path + "/bad", to: other) == .tooNew(found: 8, known: 4))
+        #expect(refusal(scratch.path + "/bad", to: other) == .tooNew(found: 8, known: 5))
         #expect(!exists(other.data))
     }
 

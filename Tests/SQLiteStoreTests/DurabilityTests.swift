@@ -11,7 +11,7 @@ import Testing
 
     @Test func committedIsThereAfterReopening() throws {
         try scratch.with {
-            try Rows.commit($0, [.insertRequest(Rows.request(1)), .putSession(Rows.session(1, 2, fence: 1))])
+            try Rows.commit($0, [.insert(Rows.request(1)), .putSession(Rows.session(1, 2, fence: 1))])
         }
         try scratch.with { store throws in
             #expect(try store.request(1) == Rows.request(1))
@@ -24,7 +24,7 @@ import Testing
     @Test func aCopyOfTheOpenFilesHoldsAllThatWasCommitted() throws {
         let copy = Scratch()
         try scratch.with { store in
-            for id in 1...50 { try Rows.commit(store, [.insertRequest(Rows.request(UInt64(id)))]) }
+            for id in 1...50 { try Rows.commit(store, [.insert(Rows.request(UInt64(id)))]) }
             #expect(exists(scratch.store + "-wal"))
             run("cp", "-a", scratch.data, copy.data)
         }
@@ -39,7 +39,7 @@ import Testing
         try scratch.with { store in
             for id in 1...20 {
                 try Rows.commit(
-                    store, [.insertRequest(Rows.request(UInt64(id))), .insertDelivery(Rows.delivery(UInt64(id)))])
+                    store, [.insert(Rows.request(UInt64(id))), .insertDelivery(Rows.delivery(UInt64(id)))])
             }
             run("cp", "-a", scratch.data, copy.data)
         }
@@ -56,7 +56,7 @@ import Testing
 
     @Test func aFullDiskChangesNothingAndIsOver() throws {
         let store = try scratch.open()
-        try Rows.commit(store, [.insertRequest(Rows.request(1))])
+        try Rows.commit(store, [.insert(Rows.request(1))])
         try store.limitPages(to: 40)
         var full: StoreError?
         var lastID: UInt64 = 1
@@ -64,7 +64,7 @@ import Testing
             lastID += 1
             var request = Rows.request(lastID)
             request.bodies = [[UInt8](repeating: 1, count: 4000)]
-            do { _ = try store.commit([[.insertRequest(request)], [.insertDelivery(Rows.delivery(lastID))]]) } catch {
+            do { _ = try store.commit([[.insert(request)], [.insertDelivery(Rows.delivery(lastID))]]) } catch {
                 full = error
             }
         }
@@ -74,9 +74,9 @@ import Testing
         }
         #expect(message.contains("disk is full"))
         #expect(try store.request(lastID) == nil)
-        #expect(try store.load().highestRequest == lastID - 1)
+        #expect(try store.load().queue.highest == lastID - 1)
         try store.limitPages(to: 100_000)
-        try Rows.commit(store, [.insertRequest(Rows.request(lastID))])
+        try Rows.commit(store, [.insert(Rows.request(lastID))])
     }
 
     @Test func commitsAreSynced() throws {
@@ -87,7 +87,7 @@ import Testing
 
     @Test func reportsDoNotWaitForTheWriter() throws {
         let store = try scratch.open()
-        try Rows.commit(store, [.insertRequest(Rows.request(1))])
+        try Rows.commit(store, [.insert(Rows.request(1))])
         try store.whileWriting { () throws in
             #expect(try store.requestCounts() == [.pending: 1])
             #expect(try store.auditLog(limit: 1).isEmpty)

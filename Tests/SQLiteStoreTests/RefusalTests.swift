@@ -11,7 +11,7 @@ import Testing
 
     /// A store that was used once.
     init() throws {
-        try scratch.with { try StoreConformance.commit($0, [.insertRequest(StoreConformance.request(1))]) }
+        try scratch.with { try StoreConformance.commit($0, [.insert(StoreConformance.request(1))]) }
     }
 
     @Test func locked() throws {
@@ -34,7 +34,7 @@ import Testing
                 return
             }
         }
-        try StoreConformance.commit(store, [.insertRequest(StoreConformance.request(2))])
+        try StoreConformance.commit(store, [.insert(StoreConformance.request(2))])
     }
 
     @Test func unlockedWhenTheStoreIsGone() throws {
@@ -142,7 +142,7 @@ import Testing
         scratch.edit("PRAGMA user_version = 7")
         let before = bytes(scratch.store)
         let error = scratch.refusal()
-        #expect(error == .tooNew(found: 7, known: 4))
+        #expect(error == .tooNew(found: 7, known: 5))
         #expect(error?.message.contains("pawl restore FILE") == true)
         #expect(bytes(scratch.store) == before)
     }
@@ -157,7 +157,7 @@ import Testing
         sqlite3_close(handle)
         let before = (bytes(copy.store), bytes(copy.store + "-wal"))
         #expect(!before.1.isEmpty)
-        #expect(copy.refusal() == .tooNew(found: 9, known: 4))
+        #expect(copy.refusal() == .tooNew(found: 9, known: 5))
         #expect((bytes(copy.store), bytes(copy.store + "-wal")) == before)
     }
 

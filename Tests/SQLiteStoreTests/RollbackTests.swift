@@ -14,8 +14,8 @@ import Testing
     init() throws {
         try scratch.with { store in
             try Rows.commit(
-                store, [.insertRequest(Rows.request(1)), .insertRequest(Rows.request(2))],
-                [.updateRequest(id: 2, state: .done, remoteID: nil, reason: nil, at: 1)],
+                store, [.insert(Rows.request(1)), .insert(Rows.request(2))],
+                [.done(2, at: 1)],
                 [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
                 [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))])
         }
@@ -47,7 +47,7 @@ import Testing
             #expect(line.at == 77 && line.actor == "root" && line.action == "store.rollback_accepted")
             let contents = try store.load()
             #expect(contents.devices.count == 1 && contents.conversations.count == 1)
-            #expect(contents.highestRequest > 1 << 32 && contents.highestDelivery > 1 << 32)
+            #expect(contents.highestMessage > 1 << 32 && contents.highestDelivery > 1 << 32)
             #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
         }
     }

@@ -75,7 +75,7 @@ import Testing
         let store = try scratch.open()
         #expect(store.generation == 5)
         let contents = try store.load()
-        #expect((contents.highestRequest, contents.highestDelivery) == (12, 7))
+        #expect((contents.queue.highest, contents.highestMessage, contents.highestDelivery) == (12, 12, 7))
         #expect(contents.policies.map(\.policy) == [.hosted, .required])
         #expect(contents.devices == [StoreConformance.device(1, "alice")])
         #expect(contents.conversations == [StoreConformance.conversation("alice", "bob", since: 3)])
@@ -111,12 +111,58 @@ import Testing
         CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
 
+    /// What version 5 added instead of the table of requests: the queue's tables, as their version 2 has them.
+    private static let fifth = """
+        PRAGMA user_version = 5;
+        DROP TABLE request;
+        CREATE TABLE queue_request (id INTEGER PRIMARY KEY, token_high INTEGER NOT NULL, token_low INTEGER NOT NULL,
+            tenant TEXT NOT NULL, lane TEXT, idempotency_key TEXT NOT NULL, size INTEGER NOT NULL,
+            form BLOB NOT NULL) STRICT;
+        CREATE INDEX queue_token ON queue_request (id >> 12, token_low);
+        CREATE TABLE queue_progress (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, accepted_at INTEGER NOT NULL,
+            attempts INTEGER NOT NULL, crashes INTEGER NOT NULL, doubts INTEGER NOT NULL, not_before INTEGER NOT NULL,
+            is_held INTEGER NOT NULL, lease INTEGER, finished_at INTEGER, result INTEGER, status INTEGER,
+            undelivered INTEGER, cause TEXT) STRICT;
+        CREATE TABLE queue_response (id INTEGER PRIMARY KEY, headers BLOB NOT NULL, body BLOB NOT NULL) STRICT;
+        CREATE TABLE queue_mapping (id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, type TEXT NOT NULL,
+            local TEXT NOT NULL, remote TEXT NOT NULL, learnt_at INTEGER NOT NULL) STRICT;
+        CREATE INDEX queue_mapping_age ON queue_mapping (learnt_at);
+        CREATE TABLE queue_session (tenant TEXT PRIMARY KEY, sealed BLOB NOT NULL) STRICT, WITHOUT ROWID;
+        CREATE TABLE queue_meta (id INTEGER PRIMARY KEY CHECK (id = 1), highest INTEGER NOT NULL,
+            superseded INTEGER NOT NULL) STRICT;
+        INSERT INTO queue_meta VALUES (1, 0, 0);
+        """
+
+    /// What waits in a store of version 4 goes on in the queue, and what has ended is still known.
+    @Test func requestsOfVersionFourStandInTheQueue() throws {
+        run("mkdir", "-p", "-m", "700", scratch.data)
+        write([UInt8](repeating: 0x11, count: 32), scratch.keyPath)
+        scratch.edit(
+            Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth + """
+                INSERT INTO request VALUES (13, 1, 98, 1013, 1, 'alice', '', '', 'PRIVMSG', NULL, NULL, x'00020102');
+                """)
+        let store = try scratch.open()
+        var waiting = StoreConformance.request(11)
+        (waiting.bodies, waiting.attempts) = ([[1, 2]], 2)
+        #expect(try store.waitingRequests(of: AccountID(text: "alice")) == [waiting])
+        #expect(try store.load().queue.requests.map(\.token) == [Request.token(11)])
+        var dead = StoreConformance.request(12)
+        (dead.verb, dead.bodies, dead.state) = ("NOTICE", [], .dead)
+        (dead.remoteID, dead.reason, dead.finishedAt) = ("r", "gone", 99)
+        #expect(try store.request(12) == dead)
+        var done = StoreConformance.request(13, peer: "")
+        (done.target, done.bodies, done.state, done.finishedAt, done.attempts) = ("", [[1, 2]], .done, 98, 1)
+        #expect(try store.request(13) == done)
+        #expect(try store.requestCounts() == [.pending: 1, .dead: 1, .done: 1])
+        #expect(try store.load().queue.highest == 13)
+    }
+
     /// The texts above are what this program makes, so that a changed version fails here.
     @Test func versionsAreWhatTheyWere() throws {
         try scratch.with { _ in }
         let other = Scratch()
         run("mkdir", "-p", other.data)
-        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth)
+        other.edit(Self.golden.replacing("KEYCHECK", with: Self.keyCheck) + Self.second + Self.fourth + Self.fifth)
         #expect(schema(scratch.store) == schema(other.store))
         #expect(schema(scratch.store).count > 20)
     }

@@ -10,7 +10,7 @@ extension StoreConformance {
         let store = try make()
         #expect(try store.load().devices.isEmpty)
         let row = session(1, .max, fence: 1, [9, 8, 7])
-        try commit(store, [.putDevice(device(.max, "alice")), .putSession(row), .insertRequest(request(1))], [])
+        try commit(store, [.putDevice(device(.max, "alice")), .putSession(row), .insert(request(1))], [])
         #expect(try store.load().devices == [device(.max, "alice")])
         #expect(try store.session(row.id) == row)
         #expect(try store.session(SessionID(owner: DeviceID(.max), peer: DeviceID(1))) == nil)
@@ -21,12 +21,13 @@ extension StoreConformance {
 
     @Sendable static func groupFailsAlone(_ make: Make) throws {
         let store = try make()
-        try commit(store, [.insertRequest(request(1))])
+        let stale = session(3, 4, fence: 1)
+        try commit(store, [.insert(request(1)), .putSession(stale)])
         let outcomes = try store.commit([
-            [.insertRequest(request(2)), .insertDelivery(delivery(2))],
-            [.insertDelivery(delivery(3)), .putSession(session(1, 2, fence: 1)), .insertRequest(request(1))],
-            [.insertRequest(request(1)), .insertDelivery(delivery(4))],
-            [.insertDelivery(delivery(5)), .insertRequest(request(5))],
+            [.insert(request(2)), .insertDelivery(delivery(2))],
+            [.insertDelivery(delivery(3)), .putSession(session(1, 2, fence: 1)), .putSession(stale)],
+            [.putSession(stale), .insert(request(4)), .insertDelivery(delivery(4))],
+            [.insertDelivery(delivery(5)), .insert(request(5))],
         ])
         #expect(outcomes.map { $0 == nil } == [true, false, false, true])
         #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sequence) == [2, 5])
@@ -39,7 +40,7 @@ extension StoreConformance {
         try commit(store, [.putSession(session(1, 2, fence: 5, [5]))])
         #expect(try store.commit([[.putSession(session(1, 2, fence: 5, [0]))]]) == [.fenced])
         #expect(
-            try store.commit([[.putSession(session(1, 2, fence: 4, [0])), .insertRequest(request(1))]]) == [.fenced])
+            try store.commit([[.putSession(session(1, 2, fence: 4, [0])), .insert(request(1))]]) == [.fenced])
         #expect(try store.session(session(1, 2, fence: 0).id)?.sealedState == [5])
         #expect(try store.request(1) == nil)
         try commit(store, [.putSession(session(1, 2, fence: 6, [6]))])
@@ -50,9 +51,9 @@ extension StoreConformance {
         let store = try make()
         try commit(store, [.putSession(session(1, 2, fence: 3, [3]))])
         let outcomes = try store.commit([
-            [.putSession(session(1, 2, fence: 3, [0])), .insertRequest(request(1))],
-            [.putSession(session(1, 2, fence: 4, [4])), .insertRequest(request(2))],
-            [.putSession(session(1, 2, fence: 4, [0])), .insertRequest(request(3))],
+            [.putSession(session(1, 2, fence: 3, [0])), .insert(request(1))],
+            [.putSession(session(1, 2, fence: 4, [4])), .insert(request(2))],
+            [.putSession(session(1, 2, fence: 4, [0])), .insert(request(3))],
             [.putSession(session(1, 2, fence: 5, [5])), .putSession(session(1, 2, fence: 6, [6]))],
             [.putSession(session(2, 1, fence: 1, [1]))],
         ])
@@ -67,14 +68,16 @@ extension StoreConformance {
 
     @Sendable static func failedGroupsSession(_ make: Make) throws {
         let store = try make()
-        try commit(store, [.insertRequest(request(1))])
+        let stale = session(3, 4, fence: 1)
+        try commit(store, [.putSession(stale)])
         let outcomes = try store.commit([
             [.putSession(session(1, 2, fence: 1, [1]))],
-            [.putSession(session(1, 2, fence: 7, [7])), .insertRequest(request(1))],
+            [.putSession(session(1, 2, fence: 7, [7])), .insert(request(1)), .putSession(stale)],
             [.putSession(session(1, 2, fence: 2, [2]))],
         ])
         #expect(outcomes.map { $0 == nil } == [true, false, true])
         #expect(try store.session(session(1, 2, fence: 0).id) == session(1, 2, fence: 2, [2]))
+        #expect(try store.request(1) == nil)
     }
 
     @Sendable static func removalInsideBatch(_ make: Make) throws {

@@ -8,33 +8,33 @@ import Testing
 extension StoreConformance {
     @Sendable static func requestLife(_ make: Make) throws {
         let store = try make()
-        try commit(store, (1...4).map { .insertRequest(request($0)) }, [.insertRequest(request(5, "carol"))])
+        try commit(store, (1...4).map { .insert(request($0)) }, [.insert(request(5, "carol"))])
         try commit(
-            store,
-            [.updateRequest(id: 1, state: .done, remoteID: "r1", reason: nil, at: 100)],
-            [.updateRequest(id: 2, state: .dead, remoteID: nil, reason: "no such nick", at: 200)],
-            [.updateRequest(id: 3, state: .pending, remoteID: "r3", reason: nil, at: 50)],
-            [.updateRequest(id: 99, state: .done, remoteID: nil, reason: nil, at: 1)])
+            store, [.done(1, at: 100), .named(1, of: "alice", "r1")], [.dead(2, "no such nick", at: 200)],
+            [.named(3, of: "alice", "r3")], [.done(99, at: 1)])
         var done = request(1)
         (done.state, done.remoteID, done.finishedAt) = (.done, "r1", 100)
         #expect(try store.request(1) == done)
         #expect(try store.request(2)?.reason == "no such nick")
         #expect(try store.requestCounts() == [.pending: 3, .done: 1, .dead: 1])
         #expect(try store.waitingRequests(of: AccountID(text: "alice")).map(\.id) == [3, 4])
+        // What somebody has to send is not done.
+        try commit(store, [.queue(.lease(id: 4, lease: 7))])
+        #expect(try store.queuedRequest(4)?.state == .inFlight)
         #expect(try store.requests(states: [.pending], limit: 2).map(\.id) == [3, 4])
         #expect(try store.requests(states: [.dead, .done], limit: 9).map(\.id) == [1, 2])
         #expect(try store.requests(states: [], limit: 9).isEmpty)
-        try commit(store, [.updateRequest(id: 1, state: .done, remoteID: nil, reason: nil, at: 100)])
-        #expect(try store.request(1)?.remoteID == "r1")
-        try commit(store, [.pruneRequests(finishedBefore: 200)])
+        #expect(try store.requests(states: [.pending], limit: 2).map(\.remoteID) == ["r3", nil])
+        try commit(store, [.queue(.prune(before: 200))])
         #expect(try store.request(1) == nil)
         #expect(try store.request(2) != nil)
         #expect(try store.requestCounts() == [.pending: 3, .dead: 1])
         // Only what is dead waits again, as it was, and is not pruned for when it had died.
-        try commit(store, [.retryRequest(id: 2), .retryRequest(id: 3), .retryRequest(id: 99)])
+        try commit(store, [2, 3, 99].map { .queue(.revive(id: $0, at: 1002)) })
         #expect(try store.request(2) == request(2))
-        try commit(store, [.pruneRequests(finishedBefore: 1000)])
+        try commit(store, [.queue(.prune(before: 1000))])
         #expect(try store.requestCounts() == [.pending: 4])
+        #expect(try store.load().queue.requests.map(\.id) == [2, 3, 4, 5])
     }
 
     @Sendable static func names(_ make: Make) throws {
@@ -94,20 +94,20 @@ extension StoreConformance {
         try commit(store, [.pruneContentKeys(expiredBy: 0, before: MessageID(2), limit: 9)])
         #expect(try kept([1, UInt64(Int64.max)]) == [rows[3].sealedKey])
         // Ids that no row holds are not used again.
-        try commit(store, [.spendRequestID(900)], [.spendRequestID(800)])
-        #expect(try store.load().highestRequest == 900)
+        try commit(store, [.spendMessageID(900)], [.spendMessageID(800)])
+        #expect(try store.load().highestMessage == 900)
     }
 
     @Sendable static func highestIDs(_ make: Make) throws {
         let store = try make()
-        try commit(store, [.insertRequest(request(41)), .insertDelivery(delivery(17))])
-        try commit(store, [.insertRequest(request(40)), .insertDelivery(delivery(16))])
+        try commit(store, [.insert(request(41)), .insertDelivery(delivery(17))])
+        try commit(store, [.insert(request(40)), .insertDelivery(delivery(16))])
         try commit(
             store, [.removeDelivery(sequence: 17), .removeDelivery(sequence: 16)],
-            [.updateRequest(id: 41, state: .done, remoteID: nil, reason: nil, at: 1)],
-            [.pruneRequests(finishedBefore: 9)])
+            [.done(41, at: 1)],
+            [.queue(.prune(before: 9))])
         #expect(try store.request(41) == nil)
-        #expect(try store.load().highestRequest == 41)
+        #expect(try store.load().queue.highest == 41)
         #expect(try store.load().highestDelivery == 17)
     }
 
@@ -130,12 +130,8 @@ extension StoreConformance {
             [.putConversation(conversation("~1f", "bob")), .putConversation(conversation("bob", "carol"))],
             [.putConversation(conversation("aaa", "~1f"))],
             [.insertDelivery(delivery(1, guest.text)), .insertDelivery(delivery(2))],
-            [
-                .insertRequest(request(1, guest.text)), .insertRequest(request(2, guest.text)),
-                .insertRequest(request(3)),
-            ],
-            [.updateRequest(id: 1, state: .done, remoteID: nil, reason: nil, at: 1)])
-        try commit(store, [.forgetAccount(guest, reason: "left", at: 9)])
+            [.insert(request(1, guest.text))])
+        try commit(store, [.forgetAccount(guest)])
         #expect(try store.load().devices.map(\.id.value).sorted() == [2, 3])
         #expect(try store.session(session(1, 2, fence: 0).id) == nil)
         #expect(try store.session(session(2, 1, fence: 0).id) == nil)
@@ -143,10 +139,8 @@ extension StoreConformance {
         #expect(try store.conversations(limit: 9).map(\.id) == [conversation("bob", "carol").id])
         #expect(try store.deliveries(of: guest).isEmpty)
         #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
-        #expect(try store.request(1)?.state == .done)
-        #expect(try store.request(2)?.state == .dead)
-        #expect(try store.request(2)?.reason == "left")
-        #expect(try store.request(3)?.state == .pending)
+        // The queue is told what becomes of requests.
+        #expect(try store.request(1)?.state == .pending)
     }
 
     @Sendable static func sums(_ make: Make) throws {
@@ -215,10 +209,9 @@ extension StoreConformance {
         let store = try make()
         var odd = request(7, "Ünïcödé\u{0}'; DROP TABLE request; --", peer: "")
         odd.bodies = []
-        odd.remoteID = ""
         odd.reason = "🪢"
         let large = session(5, 6, fence: UInt64(Int64.max), (0..<100_000).map { UInt8(truncatingIfNeeded: $0) })
-        try commit(store, [.insertRequest(odd)], [.putSession(large)], [.putSession(session(8, 9, fence: 1, []))])
+        try commit(store, [.insert(odd)], [.putSession(large)], [.putSession(session(8, 9, fence: 1, []))])
         #expect(try store.request(7) == odd)
         #expect(try store.waitingRequests(of: AccountID(text: odd.account)) == [odd])
         #expect(try store.session(large.id) == large)

@@ -2,7 +2,7 @@
 
 import Envelope
 package import GatewayCore
-package import RequestQueue
+import RequestQueue
 import Testing
 
 /// What every ``Store`` does.

@@ -48,9 +48,7 @@ package final class WatchedStore: Store {
 
     package func load() throws(StoreError) -> StoreContents { try store.load() }
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }
-    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
-        try store.waitingRequests(of: account)
-    }
+    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? { try store.queuedRequest(id) }
     package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
         try store.deliveries(of: account)
     }

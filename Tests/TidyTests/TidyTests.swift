@@ -23,7 +23,8 @@ import Testing
         "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Glibc", "Musl", "Darwin"],
         "SQLiteQueue": ["RequestQueue", "SQLiteKit", "GRDB"],
         "SQLiteStore": [
-            "GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "GRDB", "GRDBSQLite", "Crypto", "Foundation",
+            "GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", "GRDB", "GRDBSQLite", "Crypto",
+            "Foundation",
             "Synchronization",
             "Glibc",
             "Musl",

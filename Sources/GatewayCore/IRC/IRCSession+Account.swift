@@ -67,20 +67,9 @@ extension IRCSession {
         updateRooms()
     }
 
-    /// Something waits for this account although it has not been away.
-    func recall(_ out: SessionOutput) {
-        // After an outage it is asked for anyway.
-        guard outage == nil, !isUpstreamClosed else { return }
-        askForWaiting(out)
-    }
-
     /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.
     private func recover(_ out: SessionOutput) {
         guard account.isVerified else { return }
-        askForWaiting(out)
-    }
-
-    private func askForWaiting(_ out: SessionOutput) {
         let ticket = outbound.reserve()
         recoveries[ticket] = inbound.reserve()
         out.jobs.append(.recover(connection: id, ticket: ticket, account: account))

@@ -18,6 +18,7 @@ extension IRCSession {
         _ = outbound.removeReady { entry in
             if case .request(let waiting) = entry { again.contains(waiting.request.id) } else { false }
         }
+        held.removeAll { again.contains($0.request.id) }
         var ready: [OutboundEntry] = []
         for request in requests {
             let entry = OutboundRequest(request: request, body: nil, clientLabel: nil)
@@ -28,6 +29,19 @@ extension IRCSession {
             }
         }
         outbound.resolve(ticket, with: ready)
+        scheduleWake(now, out)
+    }
+
+    /// What waited for its sender goes out before what has been said since to the same names. What is here already stays where
+    /// it is.
+    func handedOut(_ requests: [Request], _ now: Moment, _ out: SessionOutput) {
+        var known = Set(held.map(\.request.id)).union(outstanding.entries.keys)
+        outbound.forEachReady { if case .request(let entry) = $0 { known.insert(entry.request.id) } }
+        for request in requests where !known.contains(request.id) {
+            hold(OutboundRequest(request: request, body: nil, clientLabel: nil), now)
+        }
+        held.sort { $0.request.id < $1.request.id }
+        releaseHeld(now, out)
         scheduleWake(now, out)
     }
 

@@ -4,7 +4,6 @@
 import Envelope
 import IRCCodec
 import NIOCore
-import RequestQueue
 
 /// What a connection knows of replays.
 struct RoomHistory: Sendable {

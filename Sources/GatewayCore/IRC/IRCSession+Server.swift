@@ -4,7 +4,6 @@
 import Envelope
 import IRCCodec
 import NIOCore
-import RequestQueue
 
 extension IRCSession {
     /// One line of the backend.

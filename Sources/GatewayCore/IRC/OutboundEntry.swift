@@ -3,7 +3,6 @@
 package import Envelope
 import IRCCodec
 package import NIOCore
-package import RequestQueue
 
 /// One entry of the outbound lane.
 package enum OutboundEntry: Sendable {

@@ -190,7 +190,7 @@ package struct Reporter: Sendable {
         let gate = environment.requests.gate
         let held =
             gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
-        let heldAccounts = gate.holds.keys.compactMap { scope in
+        let heldAccounts = gate.holds.compactMap { scope in
             if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.text }
             return nil
         }

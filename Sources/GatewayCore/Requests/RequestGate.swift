@@ -1,7 +1,6 @@
 // What stands between a committed request and the backend: operators' holds and drops. One table for all connections and
 // the vault, so that there is one moment at which a request is either being sent or has been stopped.
 
-package import RequestQueue
 import Synchronization
 
 /// What an operator's hold covers.
@@ -38,15 +37,15 @@ package final class RequestGate: Sendable {
     package enum Answer: Sendable, Equatable { case go, held, dropped }
 
     private struct State {
-        /// With the time of each hold, in milliseconds since 1970.
-        var holds: [RequestScope: Int64] = [:]
+        var holds: Set<RequestScope> = []
         var dropped: Set<UInt64> = []
         /// Their sending has begun, and what became of it is not known.
         var begun: Set<UInt64> = []
 
         func isHeld(_ request: Request) -> Bool {
             guard !holds.isEmpty else { return false }
-            return holds[.request(request.id)] != nil || holds[.account(AccountID(text: request.account))] != nil
+            return holds.contains(.request(request.id))
+                || holds.contains(.account(AccountID(text: request.account)))
         }
     }
 
@@ -75,21 +74,21 @@ package final class RequestGate: Sendable {
 
     // MARK: Operators
 
-    /// All holds, with the time of each in milliseconds since 1970.
-    package var holds: [RequestScope: Int64] { state.withLock { $0.holds } }
+    /// All holds.
+    package var holds: Set<RequestScope> { state.withLock { $0.holds } }
 
     /// Holds what has not begun.
     ///
     /// - Returns: false for a request whose sending has begun; then nothing has changed.
-    package func hold(_ scope: RequestScope, at time: Int64) -> Bool {
+    package func hold(_ scope: RequestScope) -> Bool {
         state.withLock { state in
             if case .request(let id) = scope, state.begun.contains(id) { return false }
-            state.holds[scope] = state.holds[scope] ?? time
+            state.holds.insert(scope)
             return true
         }
     }
 
-    package func release(_ scope: RequestScope) { state.withLock { state in state.holds[scope] = nil } }
+    package func release(_ scope: RequestScope) { state.withLock { _ = $0.holds.remove(scope) } }
 
     /// Stops a request for good.
     ///

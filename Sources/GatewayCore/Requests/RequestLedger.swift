@@ -14,20 +14,9 @@ package struct RequestCounts: Sendable, Equatable {
     package var waiting = 0
 
     package init() {}
-
-    mutating func accept(_ count: Int = 1) { (accepted, waiting) = (accepted + count, waiting + count) }
-    mutating func finish(_ count: Int = 1) { (done, waiting) = (done + count, waiting - count) }
-    mutating func kill(_ count: Int = 1) { (dead, waiting) = (dead + count, waiting - count) }
-
-    mutating func add(_ other: RequestCounts) {
-        accepted += other.accepted
-        done += other.done
-        dead += other.dead
-        waiting += other.waiting
-    }
 }
 
-/// The counts, for whoever reports them. The vault adds what is committed, and nothing before.
+/// The counts, for whoever reports them. The vault says what is committed, and nothing before.
 package final class RequestLedger: Sendable {
     private let state = Mutex(RequestCounts())
 
@@ -35,5 +24,5 @@ package final class RequestLedger: Sendable {
 
     package var counts: RequestCounts { state.withLock { $0 } }
 
-    func add(_ counts: RequestCounts) { state.withLock { $0.add(counts) } }
+    func publish(_ counts: RequestCounts) { state.withLock { $0 = counts } }
 }

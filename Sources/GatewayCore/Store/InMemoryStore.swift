@@ -10,9 +10,8 @@ package final class InMemoryStore: Store {
         var policies: [AccountID?: Policy] = [:]
         var devices: [DeviceID: DeviceRow] = [:]
         var sessions: [SessionID: SessionRow] = [:]
-        var requests: [UInt64: Request] = [:]
-        var finishedAt: [UInt64: Int64] = [:]
-        var highestRequest: UInt64 = 0
+        var queue = QueueRows()
+        var highestMessage: UInt64 = 0
         var highestDelivery: UInt64 = 0
         var deliveries: [UInt64: DeliveryRow] = [:]
         var conversations: [ConversationID: ConversationRow] = [:]
@@ -59,21 +58,14 @@ package final class InMemoryStore: Store {
             contents.policies = state.policies.map { ($0.key, $0.value) }
             contents.conversations = Array(state.conversations.values)
             contents.devices = Array(state.devices.values)
-            contents.highestRequest = state.highestRequest
+            contents.queue = state.queue.contents
+            contents.highestMessage = state.highestMessage
             contents.highestDelivery = state.highestDelivery
             return contents
         }
     }
 
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { state.withLock { $0.sessions[id] } }
-
-    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
-        state.withLock { state in
-            state.requests.values
-                .filter { AccountID(text: $0.account) == account && $0.state == .pending }
-                .sorted { $0.id < $1.id }
-        }
-    }
 
     package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
         state.withLock { state in
@@ -102,16 +94,25 @@ package final class InMemoryStore: Store {
         }
     }
 
+    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
+        state.withLock { $0.queue.request(Request.token(id))?.request }
+    }
+
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
-        state.withLock { state in
-            Array(state.requests.values.filter { states.contains($0.state) }.sorted { $0.id < $1.id }.prefix(limit))
+        let states = states + (states.contains(.pending) ? [.inFlight] : [])
+        return state.withLock { state in
+            state.queue.requests(states: states, limit: limit).compactMap { state.request($0, finishedAt: $1) }
         }
     }
 
-    package func request(_ id: UInt64) throws(StoreError) -> Request? { state.withLock { $0.requests[id] } }
+    package func request(_ id: UInt64) throws(StoreError) -> Request? {
+        state.withLock { state in
+            state.queue.request(Request.token(id)).flatMap { state.request($0, finishedAt: $1) }
+        }
+    }
 
     package func requestCounts() throws(StoreError) -> [RequestState: Int] {
-        state.withLock { $0.requests.values.reduce(into: [:]) { $0[$1.state, default: 0] += 1 } }
+        try requests(states: RequestState.allCases, limit: .max).reduce(into: [:]) { $0[$1.state, default: 0] += 1 }
     }
 
     package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
@@ -146,29 +147,14 @@ extension InMemoryStore.State {
             sessions[row.id] = row
         case .removeSessions(let device):
             sessions = sessions.filter { $0.key.owner != device && $0.key.peer != device }
-        case .insertRequest(let request):
-            guard requests[request.id] == nil else { return .corrupt("The request exists already.") }
-            requests[request.id] = request
-            highestRequest = max(highestRequest, request.id)
-        case .updateRequest(let id, let state, let remoteID, let reason, let at):
-            guard requests[id] != nil else { return nil }
-            requests[id]?.state = state
-            if let remoteID { requests[id]?.remoteID = remoteID }
-            if let reason { requests[id]?.reason = reason }
-            if state == .done || state == .dead { finish(id, at) }
-        case .retryRequest(let id):
-            guard requests[id]?.state == .dead else { return nil }
-            requests[id]?.state = .pending
-            requests[id]?.reason = nil
-            requests[id]?.finishedAt = nil
-            finishedAt[id] = nil
+        case .queue(let change): queue.apply(change)
         case .insertDelivery(let row):
             deliveries[row.sequence] = row
             highestDelivery = max(highestDelivery, row.sequence)
         case .removeDelivery(let sequence): deliveries[sequence] = nil
         case .putConversation(let row): conversations[row.id] = row
         case .removeConversation(let id): conversations[id] = nil
-        case .forgetAccount(let account, let reason, let at): forget(account, reason: reason, at: at)
+        case .forgetAccount(let account): forget(account)
         case .addEvidence(let row):
             let key = ExactText("\(row.verified) \(row.name) \(row.software)")
             if var present = evidence[key] {
@@ -194,12 +180,7 @@ extension InMemoryStore.State {
             contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
             contentKeys[row.message, default: []].append(row)
         case .pruneContentKeys(let time, let message, let limit): prune(time, message, limit)
-        case .spendRequestID(let id): highestRequest = max(highestRequest, id)
-        case .pruneRequests(let time):
-            for (id, at) in finishedAt where at < time {
-                requests[id] = nil
-                finishedAt[id] = nil
-            }
+        case .spendMessageID(let id): highestMessage = max(highestMessage, id)
         }
         return nil
     }
@@ -215,22 +196,16 @@ extension InMemoryStore.State {
         contentKeys = contentKeys.filter { !$0.value.isEmpty }
     }
 
-    private mutating func finish(_ id: UInt64, _ at: Int64) {
-        requests[id]?.finishedAt = at
-        finishedAt[id] = at
-    }
-
-    private mutating func forget(_ account: AccountID, reason: String, at: Int64) {
+    private mutating func forget(_ account: AccountID) {
         let gone = Set(devices.values.filter { $0.account == account }.map(\.id))
         devices = devices.filter { !gone.contains($0.key) }
         sessions = sessions.filter { !gone.contains($0.key.owner) && !gone.contains($0.key.peer) }
         conversations = conversations.filter { $0.key.first != account && $0.key.second != account }
         deliveries = deliveries.filter { $0.value.account != account }
-        for (id, request) in requests
-        where AccountID(text: request.account) == account && request.state == .pending {
-            requests[id]?.state = .dead
-            requests[id]?.reason = reason
-            finish(id, at)
-        }
+    }
+
+    fileprivate func request(_ queued: QueuedRequest, finishedAt: Int64?) -> Request? {
+        let message = EntityReference(type: Request.message, local: "\(queued.id)")
+        return Request(queued, finishedAt: finishedAt, remoteID: queue.remote(message, tenant: queued.tenant))
     }
 }

@@ -10,33 +10,28 @@ package enum StoreChange: Equatable, Sendable {
     case putSession(SessionRow)
     /// Removes both sides of every session of a device.
     case removeSessions(device: DeviceID)
-    case insertRequest(Request)
-    case updateRequest(id: UInt64, state: RequestState, remoteID: String?, reason: String?, at: Int64)
-    /// A dead request waits again; one in another state stays as it is.
-    case retryRequest(id: UInt64)
+    /// A change of the queue's tables.
+    case queue(QueueChange)
     case insertDelivery(DeliveryRow)
     case removeDelivery(sequence: UInt64)
     case putConversation(ConversationRow)
     case removeConversation(ConversationID)
-    /// Removes the device, the sessions, the conversations and the deliveries of an account that has ceased to exist;
-    /// its pending requests become dead with a reason.
-    case forgetAccount(AccountID, reason: String, at: Int64)
+    /// Removes the device, the sessions, the conversations and the deliveries of an account that has ceased to exist.
+    case forgetAccount(AccountID)
     case addEvidence(EvidenceRow)
     case addObservation(ObservationRow)
     case addTally(TallyRow)
     /// Sets or removes the policy of an account, or of everyone.
     case setPolicy(AccountID?, Policy?)
     case audit(AuditRow)
-    /// Removes finished requests older than a time.
-    case pruneRequests(finishedBefore: Int64)
     case putRecord(RecordRow)
     case removeRecord(RecordKind, name: String)
     /// Keeps the key of a message for as long as the row says.
     case putContentKey(ContentKeyRow)
     /// Removes keys that have expired by a time or belong to messages before one: up to so many for each reason.
     case pruneContentKeys(expiredBy: Int64, before: MessageID, limit: Int)
-    /// An id of a request that no row holds: it is not used again.
-    case spendRequestID(UInt64)
+    /// An id of a message that no request has: it is not used again.
+    case spendMessageID(UInt64)
 }
 
 /// Why a store refuses to be opened, or to do something. Each has its own repair.
@@ -81,8 +76,11 @@ package struct StoreContents: Sendable {
     package var policies: [(account: AccountID?, policy: Policy)] = []
     package var conversations: [ConversationRow] = []
     package var devices: [DeviceRow] = []
-    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice.
-    package var highestRequest: UInt64 = 0
+    /// The requests, and what the backend calls messages.
+    package var queue = QueueContents()
+    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice. That of requests stands in
+    /// ``queue``.
+    package var highestMessage: UInt64 = 0
     package var highestDelivery: UInt64 = 0
 
     package init() {}
@@ -99,8 +97,6 @@ package protocol Store: Sendable {
     /// Reads what a process needs to start.
     func load() throws(StoreError) -> StoreContents
     func session(_ id: SessionID) throws(StoreError) -> SessionRow?
-    /// Requests of an account that wait, in the order in which they were accepted.
-    func waitingRequests(of account: AccountID) throws(StoreError) -> [Request]
     func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
     func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?
     /// All records of a kind, by name.
@@ -111,13 +107,25 @@ package protocol Store: Sendable {
     /// When the next key expires, and the first message that has one; nothing where none is kept.
     func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)?
 
+    /// A request, finished or not, as the queue has it.
+    func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest?
+
     // Reports.
+    /// In the order in which they were accepted. With ``RequestState/pending`` come those that are under way.
     func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request]
     func request(_ id: UInt64) throws(StoreError) -> Request?
+    /// By state; those that are under way are pending.
     func requestCounts() throws(StoreError) -> [RequestState: Int]
     func evidence(limit: Int) throws(StoreError) -> [EvidenceRow]
     func observations(limit: Int) throws(StoreError) -> [ObservationRow]
     func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow]
     func auditLog(limit: Int) throws(StoreError) -> [AuditRow]
     func conversations(limit: Int) throws(StoreError) -> [ConversationRow]
+}
+
+extension Store {
+    /// Requests of an account that are not done, in the order in which they were accepted.
+    package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
+        try requests(states: [.pending], limit: .max).filter { AccountID(text: $0.account) == account }
+    }
 }

@@ -189,6 +189,13 @@ package struct SessionKeeper<Random: RandomSource> {
 
     mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
 
+    /// 64 random bits.
+    mutating func randomNumber() -> UInt64 {
+        var number: UInt64 = 0
+        withUnsafeMutableBytes(of: &number) { random.fill($0) }
+        return number
+    }
+
     /// The rows of all sessions that changed, each as a group of its own.
     mutating func takeChanges() throws -> [(SessionID, StoreChange)] {
         var rows: [(SessionID, StoreChange)] = []

@@ -5,22 +5,35 @@ import Envelope
 import RequestQueue
 
 extension Vault {
-    /// Takes up the holds that the store has; those of what is not waiting any more go.
+    /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
     mutating func adoptHolds(_ changes: inout [StoreChange]) throws(StoreError) {
-        let ids = Set(waiting.values.joined().map(\.id))
+        for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
         for row in try store.records(.hold) {
-            let scope = RequestScope(name: row.name)
-            let isCurrent =
-                switch scope {
-                case .request(let id): ids.contains(id)
-                case .account(let account): account.isVerified
-                case nil: false
-                }
-            if let scope, isCurrent {
-                _ = desk.gate.hold(scope, at: Int64(String(decoding: row.value, as: UTF8.self)) ?? 0)
-            } else {
+            switch RequestScope(name: row.name) {
+            case .account(let account) where account.isVerified: hold(.account(account))
+            // As stores of before schema 5 have it.
+            case .request(let id) where queue.request(Request.token(id)) != nil:
+                hold(.request(id))
                 changes.append(.removeRecord(.hold, name: row.name))
+            default: changes.append(.removeRecord(.hold, name: row.name))
             }
+        }
+    }
+
+    /// Tells the queue, where what is held does not age, and the connections, which keep it back.
+    ///
+    /// - Returns: false for a request whose sending has begun; then nothing has changed.
+    @discardableResult
+    private mutating func hold(_ scope: RequestScope) -> Bool {
+        guard desk.gate.hold(scope) else { return false }
+        queueHold(scope, true)
+        return true
+    }
+
+    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool) {
+        switch scope {
+        case .request(let id): try? queue.hold(Request.token(id), isHeld)
+        case .account(let account): queue.hold(tenant: account.text, isHeld)
         }
     }
 
@@ -33,17 +46,25 @@ extension Vault {
     }
 
     /// Tells everybody concerned how an act has ended, and undoes what was done for one that was not committed.
-    mutating func finish(_ act: RequestAct, _ step: VaultBatch.Step, isCommitted: Bool) -> [AddressedReply] {
+    mutating func finish(
+        _ act: RequestAct, _ step: VaultBatch.Step, _ now: Moment, isCommitted: Bool
+    ) -> [AddressedReply] {
         if let refusal = step.refusal {
             act.answer(.refused(refusal))
             return []
         }
         guard isCommitted else {
+            // The queue has done it, and writes it down as soon as it can: then that it was undone as well.
             switch act.kind {
-            case .drop(let id): desk.gate.undrop(id)
-            case .hold(let scope): if !step.wasHeld { desk.gate.release(scope) }
-            case .retry(let id): for account in waiting.keys { waiting[account]?.removeAll { $0.id == id } }
-            case .release: break
+            case .drop(let id):
+                desk.gate.undrop(id)
+                if let subject = step.subject { try? queue.revive(subject, now: now.queueTime) }
+            case .hold(let scope):
+                guard !step.wasHeld else { break }
+                desk.gate.release(scope)
+                queueHold(scope, false)
+            case .release(let scope): queueHold(scope, true)
+            case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
             }
             act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
             return []
@@ -55,7 +76,6 @@ extension Vault {
             let entry = inFlight[id]
             if let entry { unheard.note(entry.request) }
             untrack(id)
-            for account in waiting.keys { waiting[account]?.removeAll { $0.id == id } }
             desk.gate.release(.request(id))
             guard let connection = entry?.connection, let target = entry?.request.target else { break }
             act.answer(.done(told: true))
@@ -76,34 +96,34 @@ extension Vault {
             guard desk.gate.drop(id) else {
                 return desk.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
             }
-            changes.append(
-                .updateRequest(id: id, state: .dead, remoteID: nil, reason: Remarks.droppedReason, at: now.wall))
-            changes.append(.removeRecord(.hold, name: RequestScope.request(id).name))
-            step.counts.kill()
+            step.subject = giveUp(id, Remarks.droppedReason, now)
         case .hold(let scope):
             if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
-            step.wasHeld = desk.gate.holds[scope] != nil
-            guard desk.gate.hold(scope, at: now.wall) else {
+            step.wasHeld = desk.gate.holds.contains(scope)
+            guard hold(scope) else {
                 if case .request(let id) = scope { return Self.begun(id) }
                 return nil
             }
-            changes.append(
-                .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
+            if case .account = scope {
+                changes.append(
+                    .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
+            }
         case .release(let scope):
-            guard desk.gate.holds[scope] != nil else {
+            guard desk.gate.holds.contains(scope) else {
                 switch scope {
                 case .request(let id): return isWaiting(id) ? "Request \(id) is not held by itself." : notWaiting(id)
                 case .account: return "Nothing of this account is held."
                 }
             }
-            changes.append(.removeRecord(.hold, name: scope.name))
-        case .retry(let id): return retry(id, now, &changes, &step)
+            queueHold(scope, false)
+            if case .account = scope { changes.append(.removeRecord(.hold, name: scope.name)) }
+        case .retry(let id): return retry(id, now, &step)
         }
         return nil
     }
 
     private func isWaiting(_ id: UInt64) -> Bool {
-        inFlight[id].map { $0.acknowledgedAt == nil } ?? waiting.values.contains { $0.contains { $0.id == id } }
+        queue.request(Request.token(id)) != nil && inFlight[id]?.acknowledgedAt == nil
     }
 
     private static func begun(_ id: UInt64) -> String {
@@ -128,25 +148,22 @@ extension Vault {
 
     // MARK: Retry
 
-    private mutating func retry(
-        _ id: UInt64, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
-    ) -> String? {
-        let row: Request?
-        do { row = try store.request(id) } catch { return error.message }
-        guard var request = row else { return Remarks.noRequest(id) }
-        guard request.state == .dead, inFlight[id] == nil,
-            !waiting.values.contains(where: { $0.contains { $0.id == id } })
-        else {
+    private mutating func retry(_ id: UInt64, _ now: Moment, _ step: inout VaultBatch.Step) -> String? {
+        let row: QueuedRequest?
+        do { row = try store.queuedRequest(id) } catch { return error.message }
+        guard let row, let request = Request(row) else { return Remarks.noRequest(id) }
+        guard request.state == .dead, queue.request(row.token) == nil else {
             return
                 "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is sent again."
         }
         if let why = whyNotOpened(request) { return "Request \(id) cannot be sent again: \(why)" }
-        changes.append(.retryRequest(id: id))
-        step.counts.accept()
-        (request.state, request.reason, request.finishedAt) = (.pending, nil, nil)
-        // Its age counts from now, so that it is not given up for the time that it was dead.
-        request.acceptedAt = now.wall
-        waiting[AccountID(text: request.account), default: []].append(request)
+        do {
+            // Its age counts from now, so that it is not given up for the time that it was dead.
+            try queue.revive(row, now: now.queueTime)
+        } catch {
+            return "Request \(id) cannot be sent again: \(error)"
+        }
+        step.subject = row
         return nil
     }
 

@@ -2,7 +2,6 @@
 
 import DoubleRatchet
 import Envelope
-import RequestQueue
 
 extension Vault {
     /// Bytes that a message is longer while its session has not been answered: the prekey part.
@@ -234,7 +233,7 @@ extension Vault {
         letter.verb = "NOTICE"
         letter.body = ControlMessage.acknowledge(chain).body
         let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
-        return [try insert(envelope, letter, now, &changes, &step)]
+        return [try insert(envelope, letter, now, &step)]
     }
 
     private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {

@@ -71,7 +71,7 @@ extension Vault {
         let now = job.standing?.now ?? rooms.time
         if let entry = inFlight[message.value] { return min(entry.saidAt ?? now, now) }
         if let time = said[message.value] { return min(time, now) }
-        return waiting[sender]?.contains { $0.id == message.value } == true ? now : nil
+        return queue.request(Request.token(message.value)).map { AccountID(text: $0.tenant) } == sender ? now : nil
     }
 
     /// Whom a message to a room is for, besides those whose line is stored.

@@ -16,7 +16,7 @@ extension Vault {
     mutating func seal(_ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
         let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
         step.failure = (job.connection, failure)
-        guard pendingCounts[job.sender, default: 0] < pendingLimit else {
+        guard queue.depth(of: job.sender.text) < pendingLimit else {
             step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
             step.reply = step.failure
             return
@@ -33,7 +33,7 @@ extension Vault {
             } else {
                 envelope = try deviceEnvelope(job, id, &step)
             }
-            let request = try insert(envelope, job, now, &changes, &step)
+            let request = try insert(envelope, job, now, &step)
             let isFirst = latch(job, now, &changes, &step)
             step.reply = (
                 job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys)
@@ -47,12 +47,16 @@ extension Vault {
                     job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
                 )
             case .keysMissing: step.failure = (job.connection, .keysMissing(ticket: job.ticket))
-            case nil: break
+            case nil:
+                guard case .tenantFull? = error as? QueueError else { break }
+                step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
             }
             step.reply = step.failure
-            for request in step.requests { untrack(request) }
+            for request in step.requests {
+                untrack(request)
+                queue.retract(Request.token(request))
+            }
             step.requests = []
-            step.counts = RequestCounts()
             abandonDevices(&step)
         }
     }
@@ -67,8 +71,7 @@ extension Vault {
 
     /// Makes an envelope a request.
     mutating func insert(
-        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ step: inout VaultBatch.Step
     ) throws -> Request {
         let id = envelope.messageID.value
         guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
@@ -76,9 +79,9 @@ extension Vault {
         let request = Request(
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
-        changes.append(.insertRequest(request))
+        _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
+        attach(job.connection, to: job.sender)
         step.requests.append(id)
-        step.counts.accept()
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request
     }
@@ -179,8 +182,7 @@ extension Vault {
 
     /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
     mutating func nextRequest(_ now: Moment) -> UInt64 {
-        lastRequest = max(lastRequest + 1, UInt64(max(now.wall, 0)) << 10)
-        return lastRequest
+        queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
     }
 
     private mutating func nextDelivery() -> UInt64 {
@@ -295,7 +297,7 @@ extension Vault {
             opened.sequence = sequence
         }
         step.message = remember(job, envelope, recipient, opened, sequences, saidAt)
-        markOpened(envelope.messageID, from: sender, now, &changes, &step)
+        markOpened(envelope.messageID, from: sender, now, &step)
         return .success(opened)
     }
 
@@ -308,25 +310,18 @@ extension Vault {
     }
 
     private mutating func markOpened(
-        _ message: MessageID, from sender: AccountID, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ message: MessageID, from sender: AccountID, _ now: Moment, _ step: inout VaultBatch.Step
     ) {
-        if inFlight[message.value] != nil {
-            step.opened = message.value
-            inFlight[message.value]?.isOpened = true
-            finishIfDone(message.value, now, &changes, &step)
-        } else if takeWaiting(message.value, of: sender) {
-            step.opened = message.value
-            step.counts.finish()
+        let id = message.value
+        if inFlight[id] != nil {
+            step.opened = id
+            inFlight[id]?.isOpened = true
+            finishIfDone(id, now)
+        } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
+            step.opened = id
             // Its sender has gone without knowing that the backend had it: it need not go out again.
-            changes.append(.updateRequest(id: message.value, state: .done, remoteID: nil, reason: nil, at: now.wall))
+            complete(id, now)
         }
-    }
-
-    private mutating func takeWaiting(_ request: UInt64, of sender: AccountID) -> Bool {
-        guard let index = waiting[sender]?.firstIndex(where: { $0.id == request }) else { return false }
-        waiting[sender]?.remove(at: index)
-        return true
     }
 
     // MARK: Copies
@@ -341,7 +336,7 @@ extension Vault {
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
-        markOpened(envelope.messageID, from: sender, now, &changes, &step)
+        markOpened(envelope.messageID, from: sender, now, &step)
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
         switch message.copy(for: job.connection, of: job.account, job.standing) {
         case .shown: return .failure(.init(reason: .copy))

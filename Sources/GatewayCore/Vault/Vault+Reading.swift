@@ -3,6 +3,7 @@
 
 import DoubleRatchet
 import Envelope
+import RequestQueue
 
 extension Vault {
     mutating func read(_ job: ReadJob, _ now: Moment, _ step: inout VaultBatch.Step) {
@@ -100,7 +101,7 @@ extension Vault {
         let rows = try rows.get()[id] ?? []
         guard let row = rows.first(where: { $0.digest == claim.digest }) else {
             // Other bytes under an id that was given to these ones, or to none yet.
-            let isAltered = remembered != nil || !rows.isEmpty || id.value > lastRequest
+            let isAltered = remembered != nil || !rows.isEmpty || id.value > queue.highestID
             throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
         }
         guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }

@@ -6,46 +6,47 @@ import RequestQueue
 
 extension Vault {
     mutating func forget(
-        _ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange]
     ) {
         keeper.forget(account)
         unheard.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }
-        let gone = inFlight.filter { $0.value.account == account }.keys
-        for id in gone { untrack(id) }
-        step.counts.kill(gone.count + (waiting.removeValue(forKey: account)?.count ?? 0))
+        senders.remove(account)
+        queue.setSession(account.text, present: false)
+        for request in queue.requests(of: account.text) {
+            untrack(request.id)
+            giveUp(request.id, reason, now)
+            desk.gate.release(.request(request.id))
+        }
+        queue.hold(tenant: account.text, false)
         desk.gate.release(.account(account))
-        changes.append(.forgetAccount(account, reason: reason, at: now.wall))
+        changes.append(.forgetAccount(account))
         directory?.remove(nil, of: account, &changes)
         directoryTable.put(account, directory?.accounts[account])
     }
 
     /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
     /// recipient's ratchet drops copies.
-    mutating func left(
-        _ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
-    ) {
+    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
             inFlight[id]?.connection = nil
             if entry.acknowledgedAt != nil, keepsAcknowledged { continue }
             if entry.isOpened {
-                acknowledged(id, nil, now, &changes, &step)
+                acknowledged(id, nil, now)
             } else {
+                queue.giveBack(
+                    Request.token(id), isBegun: desk.gate.hasBegun(id),
+                    cause: "Its sender's connection ended before the backend had confirmed it.", now: now.queueTime)
                 untrack(id)
-                waiting[entry.account, default: []].append(entry.request)
             }
         }
+        detach(connection)
     }
 
-    mutating func acknowledged(
-        _ id: UInt64, _ remoteID: String?, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
-    ) {
+    mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Moment) {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
         desk.traces.note(.acknowledged, of: id, at: now.wall)
@@ -59,51 +60,28 @@ extension Vault {
             entry.isOpened = true
         }
         inFlight[id] = entry
-        finishIfDone(id, now, &changes, &step)
+        finishIfDone(id, now)
     }
 
     /// A request is done when the backend is known to have it and the recipient's device has opened it.
-    mutating func finishIfDone(
-        _ id: UInt64, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
-    ) {
+    mutating func finishIfDone(_ id: UInt64, _ now: Moment) {
         guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
         untrack(id)
-        step.counts.finish()
-        changes.append(.updateRequest(id: id, state: .done, remoteID: entry.remoteID, reason: nil, at: now.wall))
+        complete(id, remoteID: entry.remoteID, now)
     }
 
-    mutating func expire(
-        _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
-    ) -> [(ConnectionID, VaultReply)] {
+    /// What its recipient has not opened in time; what waits too long for its sender is the queue's to give up.
+    mutating func expire(_ now: Moment, _ changes: inout [StoreChange]) -> [(ConnectionID, VaultReply)] {
         var replies: [(ConnectionID, VaultReply)] = []
         for (id, entry) in inFlight {
             guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
             untrack(id)
-            step.counts.finish()
-            changes.append(
-                .updateRequest(
-                    id: id, state: .done, remoteID: entry.remoteID, reason: "the recipient has not opened it",
-                    at: now.wall))
+            complete(id, remoteID: entry.remoteID, remark: "the recipient has not opened it", now)
             if let connection = entry.connection {
                 replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
             }
         }
         changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
-        for (account, requests) in waiting {
-            // What an operator holds is not late through anybody's fault.
-            let overdue = requests.filter { now.wall - $0.acceptedAt > requestAge && !desk.gate.isHeld($0) }
-            guard !overdue.isEmpty else { continue }
-            step.counts.kill(overdue.count)
-            let given = Set(overdue.map(\.id))
-            for request in overdue {
-                changes.append(
-                    .updateRequest(
-                        id: request.id, state: .dead, remoteID: nil, reason: "its sender did not come back in time",
-                        at: now.wall))
-            }
-            let rest = requests.filter { !given.contains($0.id) }
-            waiting[account] = rest.isEmpty ? nil : rest
-        }
         return replies
     }
 
@@ -111,12 +89,8 @@ extension Vault {
         _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ changes: inout [StoreChange],
         _ step: inout VaultBatch.Step
     ) {
-        let requests = (waiting.removeValue(forKey: account) ?? []).sorted { $0.id < $1.id }
-        for request in requests {
-            track(
-                request.id,
-                InFlight(connection: connection, account: account, request: request))
-        }
+        attach(connection, to: account)
+        step.recovers = account
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
             for row in (try? store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
@@ -128,8 +102,9 @@ extension Vault {
             }
         }
         lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
-        step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
-        // What is sent again was committed long ago; that marks of deliveries stay is no reason to hold it back.
+        // The requests come with the commit that says who has them.
+        step.reply = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
+        // That marks of deliveries stay is no reason to hold the lines back.
         step.failure = step.reply
     }
 }

@@ -3,7 +3,6 @@
 
 import DoubleRatchet
 import Envelope
-import RequestQueue
 
 extension Vault {
     // MARK: Speaking
@@ -27,7 +26,7 @@ extension Vault {
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
                 body: message.body, capacity: member.capacity)
             let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
-            requests.append(try insert(envelope, letter, now, &changes, &step))
+            requests.append(try insert(envelope, letter, now, &step))
         }
         devices?.roomKeys.give(to: all, in: room)
         return requests

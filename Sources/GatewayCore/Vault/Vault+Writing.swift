@@ -11,7 +11,7 @@ extension Vault {
         do {
             let id = MessageID(nextRequest(now))
             let envelope = try written(job, id, now, &changes, &step)
-            changes.append(.spendRequestID(id.value))
+            changes.append(.spendMessageID(id.value))
             let isFirst = latch(job.conversation, now, &changes, &step)
             step.reply = (
                 job.connection,

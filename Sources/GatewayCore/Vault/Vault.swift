@@ -26,16 +26,17 @@ package struct VaultBatch: Sendable {
         /// The line that others wait for, and what they get.
         var line: OpenedMessages.Line?
         var message: OpenedMessage?
-        /// What the step adds to the ledger.
-        var counts = RequestCounts()
+        /// The account whose waiting requests the reply is to bring.
+        var recovers: AccountID?
         /// The key of the message that the step has written.
         var contentKey: ContentKey?
         /// The request that the step has found opened.
         var opened: UInt64?
-        /// An operator's act, why it is not done, and whether a hold stood there before it.
+        /// An operator's act, why it is not done, and what stood there before it.
         var act: RequestAct?
         var refusal: String?
         var wasHeld = false
+        var subject: QueuedRequest?
     }
 
     /// A conversation that is protected once the step is committed.
@@ -48,10 +49,12 @@ package struct VaultBatch: Sendable {
         var protection = Protection.gateway
     }
 
-    /// Groups of changes for ``Store/commit(_:)``: the sessions first, then one group a step.
+    /// Groups of changes for ``Store/commit(_:)``: the sessions first, then one group a step, then the queue's.
     package fileprivate(set) var groups: [[StoreChange]] = []
     fileprivate var sessionGroups: [SessionID] = []
-    fileprivate var steps: [Step] = []
+    fileprivate(set) var steps: [Step] = []
+    /// What the queue changes, and what it hands out when that is committed.
+    fileprivate(set) var queued = QueueBatch()
     var also: [(connection: ConnectionID, reply: VaultReply)] = []
 }
 
@@ -100,29 +103,28 @@ package struct Vault<Random: RandomSource> {
     let rooms: RoomTable
     let openedMessages: OpenedMessages
     let desk: RequestDesk
-    /// How long a request may wait for its recipient after a restart. In milliseconds.
+    /// How long a request may wait for its sender or its recipient, in milliseconds.
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are refused.
-    package var pendingLimit = 256
+    let pendingLimit: Int
+    /// The requests.
+    var queue: QueueMachine
+    /// Who can send them.
+    var senders = Senders()
     /// How long the keys of what was written are kept, in milliseconds; at zero they are kept in memory only.
     package var historyRetention: Int64 = 365 * 86_400_000
     /// Keys of messages that were written or read last.
     var contentKeys = RememberedKeys()
     /// When the store is to be asked next for keys that are due, in monotonic nanoseconds.
     var prunesKeysAt: Int64 = 0
-    /// Requests in flight, by account.
-    var pendingCounts: [AccountID: Int] = [:]
     /// Whether a delivery of before this start is known to have been written to a client's socket.
     let wasDelivered: @Sendable (UInt64) -> Bool
     let sealer: StorageSealer
     var keeper: SessionKeeper<Random>
     var conversations: Set<ConversationID> = []
     var inFlight: [UInt64: InFlight] = [:]
-    /// Requests of before this start, until their account comes back.
-    var waiting: [AccountID: [Request]] = [:]
     var recoveredAccounts: Set<AccountID> = []
     let lastOldDelivery: UInt64
-    var lastRequest: UInt64
     var lastDelivery: UInt64
     var copies: [CopyKey: OpenedMessage] = [:]
     var copyOrder: [CopyKey] = []
@@ -149,13 +151,14 @@ package struct Vault<Random: RandomSource> {
     /// - Parameters:
     ///   - peers: given where the vault holds a person's own device, for what connections see of it.
     ///   - directory: given in a front gateway, for what connections see of published devices.
-    ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten.
+    ///   - changes: what is to be committed before the first job: accounts of ended connections are forgotten, and the queue goes
+    ///     on.
     /// - Throws: ``StoreError`` where a device cannot be unsealed.
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
         rooms: RoomTable,
         openedMessages: OpenedMessages, desk: RequestDesk = RequestDesk(), requestAge: Int64,
-        now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
+        pendingLimit: Int = 256, now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         peerTable = peers ?? PeerTable()
@@ -168,11 +171,12 @@ package struct Vault<Random: RandomSource> {
         self.rooms = rooms
         self.openedMessages = openedMessages
         self.desk = desk
-        self.requestAge = requestAge
+        (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
         keeper = SessionKeeper(sealer: sealer, store: store, random: random)
+        queue = QueueMachine(
+            Self.queueSettings(requestAge: requestAge, pendingLimit: pendingLimit), lease: keeper.randomNumber())
         let contents = try store.load()
-        lastRequest = contents.highestRequest
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
@@ -193,25 +197,13 @@ package struct Vault<Random: RandomSource> {
             latches.remember(name: row.peerNameForFirst, of: row.id.second, for: row.id.first)
             latches.remember(name: row.peerNameForSecond, of: row.id.first, for: row.id.second)
         }
-        for request in try store.requests(states: [.pending], limit: 1_000_000) {
-            let account = AccountID(text: request.account)
-            if account.isVerified, AccountID(text: request.peer).isVerified {
-                waiting[account, default: []].append(request)
-            } else if account.isVerified {
-                changes.append(
-                    .updateRequest(
-                        id: request.id, state: .dead, remoteID: nil, reason: Remarks.gone, at: now.wall))
-            } else {
-                ended.insert(account)
-            }
-        }
-        var found = RequestCounts()
-        found.accept(waiting.values.reduce(0) { $0 + $1.count })
-        desk.ledger.add(found)
+        ended.formUnion(adoptRequests(contents, now))
         try adoptHolds(&changes)
         for account in ended.sorted() {
-            changes.append(.forgetAccount(account, reason: Remarks.gone, at: now.wall))
+            changes.append(.forgetAccount(account))
         }
+        changes += queue.turn(now: now.queueTime).changes.map(StoreChange.queue)
+        publishCounts()
     }
 
     // MARK: Jobs
@@ -228,20 +220,17 @@ package struct Vault<Random: RandomSource> {
             case .open(let job): open(job, now, &changes, &step)
             case .write(let job): write(job, now, &changes, &step)
             case .read(let job): read(job, now, &step)
-            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now, &changes, &step)
+            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now)
             case .failed(let id, let reason):
-                if let entry = inFlight[id] {
-                    unheard.note(entry.request)
-                    step.counts.kill()
-                }
+                if let entry = inFlight[id] { unheard.note(entry.request) }
                 untrack(id)
-                changes.append(.updateRequest(id: id, state: .dead, remoteID: nil, reason: reason, at: now.wall))
+                giveUp(id, reason, now)
             case .delivered(let sequences): for sequence in sequences { delivered(sequence, &changes) }
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
-            case .left(let connection): left(connection, keepsAcknowledged: true, now, &changes, &step)
-            case .lost(let connection): left(connection, keepsAcknowledged: false, now, &changes, &step)
-            case .forget(let account, let reason): forget(account, reason, now, &changes, &step)
+            case .left(let connection): left(connection, keepsAcknowledged: true, now)
+            case .lost(let connection): left(connection, keepsAcknowledged: false, now)
+            case .forget(let account, let reason): forget(account, reason, now, &changes)
             case .reset(let conversation):
                 conversations.remove(conversation)
                 changes.append(.removeConversation(conversation))
@@ -263,7 +252,7 @@ package struct Vault<Random: RandomSource> {
                 openedMessages.expire(now: now.monotonic)
                 pruneKeys(now, &changes)
                 pruneMail(now, &changes, &step)
-                for (connection, reply) in expire(now, &changes, &step) {
+                for (connection, reply) in expire(now, &changes) {
                     batch.steps.append(.init(reply: (connection, reply)))
                     stepGroups.append([])
                 }
@@ -277,6 +266,7 @@ package struct Vault<Random: RandomSource> {
             }
             batch.also = []
         }
+        batch.queued = queue.turn(now: now.queueTime)
         do {
             for (id, change) in try keeper.takeChanges() {
                 batch.sessionGroups.append(id)
@@ -290,8 +280,11 @@ package struct Vault<Random: RandomSource> {
                 batch.steps[step].contentKey = nil
             }
             stepGroups = stepGroups.map { _ in [] }
+            _ = queue.failed(batch.queued)
+            batch.queued = QueueBatch()
         }
         batch.groups += stepGroups
+        batch.groups.append(batch.queued.changes.map(StoreChange.queue))
         return batch
     }
 
@@ -301,22 +294,33 @@ package struct Vault<Random: RandomSource> {
     package mutating func settle(_ batch: VaultBatch, committed: [StoreError?]?, now: Moment) -> [AddressedReply] {
         var replies: [AddressedReply] = []
         guard let committed else {
+            _ = queue.failed(batch.queued)
             for step in batch.steps {
                 undo(step)
                 answer(step, step.failure, nil, now, &replies)
-                if let act = step.act { replies += finish(act, step, isCommitted: false) }
+                if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
             }
             return replies
         }
+        publishCounts()
         let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
         keeper.drop(lost)
         let outcomes = committed.dropFirst(batch.sessionGroups.count)
-        for (step, failure) in zip(batch.steps, outcomes) {
+        var handedOut = handOut(batch)
+        for (var step, failure) in zip(batch.steps, outcomes) {
             guard failure == nil, lost.isDisjoint(with: step.sessions) else {
                 undo(step)
+                // Its sessions are another gateway's, and so are the requests that they sealed.
+                for id in step.requests { giveUp(id, Remarks.gone, now) }
                 answer(step, step.failure, nil, now, &replies)
-                if let act = step.act { replies += finish(act, step, isCommitted: false) }
+                if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
                 continue
+            }
+            if let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply,
+                senders[account] == connection
+            {
+                let requests = handedOut.removeValue(forKey: account) ?? []
+                step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
             }
             if let latched = step.latched {
                 latches.raise(latched.conversation, to: latched.protection)
@@ -325,12 +329,16 @@ package struct Vault<Random: RandomSource> {
             }
             note(step, now)
             if let key = step.contentKey { contentKeys.remember(key) }
-            if let act = step.act { replies += finish(act, step, isCommitted: true) }
+            if let act = step.act { replies += finish(act, step, now, isCommitted: true) }
             for account in step.published { directoryTable.put(account, directory?.accounts[account]) }
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
             answer(step, step.reply, step.message, now, &replies)
+        }
+        for (account, requests) in handedOut.sorted(by: { $0.key < $1.key }) {
+            guard let connection = senders[account] else { continue }
+            replies.append(AddressedReply(connection: connection, reply: .handedOut(requests)))
         }
         return replies
     }
@@ -352,7 +360,6 @@ package struct Vault<Random: RandomSource> {
     private func note(_ step: VaultBatch.Step, _ now: Moment) {
         for id in step.requests { desk.traces.note(.committed, of: id, at: now.wall) }
         if let id = step.opened { desk.traces.note(.opened, of: id, at: now.wall) }
-        if step.counts != RequestCounts() { desk.ledger.add(step.counts) }
     }
 
     private mutating func undo(_ step: VaultBatch.Step) {
@@ -365,23 +372,18 @@ package struct Vault<Random: RandomSource> {
             let store = store
             devices?.reload(store)
         }
-        for request in step.requests {
-            untrack(request)
-            // The connection may have ended in the same batch.
-            for account in waiting.keys { waiting[account]?.removeAll { $0.id == request } }
-        }
+        for request in step.requests { untrack(request) }
     }
 
     mutating func track(_ id: UInt64, _ entry: InFlight) {
         var entry = entry
         entry.sealedAt = rooms.time
-        if inFlight.updateValue(entry, forKey: id) == nil { pendingCounts[entry.account, default: 0] += 1 }
+        inFlight[id] = entry
     }
 
     mutating func untrack(_ id: UInt64) {
         desk.gate.end(id)
-        guard let entry = inFlight.removeValue(forKey: id), let count = pendingCounts[entry.account] else { return }
+        guard let entry = inFlight.removeValue(forKey: id) else { return }
         if entry.request.isForRoom { said.note(id, entry.saidAt ?? rooms.time) }
-        pendingCounts[entry.account] = count > 1 ? count - 1 : nil
     }
 }

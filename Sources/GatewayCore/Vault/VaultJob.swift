@@ -2,7 +2,6 @@
 
 package import DoubleRatchet
 package import Envelope
-package import RequestQueue
 
 /// A text to be sealed for one account.
 package struct SealJob: Sendable {
@@ -322,8 +321,8 @@ package enum VaultReply: Sendable {
     case notSeen(requestID: UInt64, target: String)
     /// An operator has dropped a request that was this connection's to send.
     case dropped(id: UInt64, target: String)
-    /// Something waits for this connection's account.
-    case recall
+    /// What waited for its sender is this connection's to send.
+    case handedOut([Request])
     /// The lines of an introduction; none where it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.

@@ -41,6 +41,9 @@ public struct QueueBatch: Sendable {
     /// What it takes to go back.
     var steps: [QueueStep] = []
 
+    /// Nothing.
+    package init() {}
+
     /// Whether there is nothing to do.
     public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty }
 }

@@ -24,7 +24,10 @@ extension QueueMachine {
     public mutating func setSession(_ tenant: String, present: Bool) {
         let tenant = tenants.add(tenant)
         tenant.hasSession = present
-        guard present else { return }
+        guard present else {
+            if tenant.isQuiet { tenants.remove(tenant) }
+            return
+        }
         for lane in tenant.waitingForSession.take() { wake(lane) }
     }
 
@@ -167,14 +170,11 @@ extension QueueMachine {
     /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.
     public mutating func release(now: QueueTime) {
         isClosed = true
-        for (id, entry) in entries where entry.request.state == .inFlight {
-            let request = entry.request
-            leaveFlight(entry)
-            let wait = QueueChange.Wait(
-                notBefore: 0, attempts: request.attempts, crashes: request.crashes, doubts: request.doubts + 1,
-                cause: "Attempt \(request.attempts): the process was stopped before the answer came.")
-            entry.request.apply(wait)
-            steps.append(.change(.requeue(id: id, lease: request.lease ?? 0, wait), nil))
+        for entry in entries.values where entry.request.state == .inFlight {
+            let attempts = entry.request.attempts
+            requeue(
+                entry, isBegun: true,
+                cause: "Attempt \(attempts): the process was stopped before the answer came.")
         }
     }
 

@@ -13,13 +13,15 @@ extension QueueMachine {
 
     /// Takes a request in.
     ///
-    /// - Parameter token: sixteen random bytes; its name, and its idempotency key where it has none of its own.
+    /// - Parameters:
+    ///   - token: sixteen random bytes; its name, and its idempotency key where it has none of its own.
+    ///   - id: of ``reserveID(atLeast:)``; else it gets the next one.
     /// - Throws: ``QueueError``; nothing has changed then.
     public mutating func append(
-        _ new: NewRequest, token: RequestToken, now: QueueTime
+        _ new: NewRequest, token: RequestToken, id: UInt64? = nil, now: QueueTime
     ) throws(QueueError) -> Appended {
         do throws(QueueError) {
-            let appended = try admit(new, token: token, now: now)
+            let appended = try admit(new, token: token, id: id, now: now)
             if case .accepted = appended { counts.appended += 1 }
             return appended
         } catch {
@@ -28,11 +30,13 @@ extension QueueMachine {
         }
     }
 
-    private mutating func admit(_ new: NewRequest, token: RequestToken, now: QueueTime) throws(QueueError) -> Appended {
+    private mutating func admit(
+        _ new: NewRequest, token: RequestToken, id: UInt64?, now: QueueTime
+    ) throws(QueueError) -> Appended {
         guard !isClosed else { throw .closed }
         if let flaw = RequestFlaw.first(in: new, limits) { throw .malformed(flaw) }
         let dependsOn = try dependencies(of: new)
-        var request = QueuedRequest(id: nextID, token: token, new, dependsOn: dependsOn, timestamp: now.wall)
+        var request = QueuedRequest(id: id ?? nextID, token: token, new, dependsOn: dependsOn, timestamp: now.wall)
         let form = RequestForm.encode(request)
         request.size = form.count + RequestFlaw.rowSize
         let key = KeyName(request)
@@ -46,7 +50,7 @@ extension QueueMachine {
         try checkBounds(request, replacing: replaced)
         let blockers = try blockers(of: new, dependsOn, replacing: replaced)
 
-        nextID += 1
+        if id == nil { nextID += 1 }
         keys[key] = KeyRecord(token: token, digest: digest)
         if let replaced, let entry = entries[replaced] {
             settle(entry)

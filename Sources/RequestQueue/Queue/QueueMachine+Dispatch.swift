@@ -104,7 +104,7 @@ extension QueueMachine {
     }
 
     private func obstacle(_ entry: QueueEntry, now: QueueTime) -> Obstacle {
-        guard !isHeld(entry), entry.blockers.isEmpty else { return .event }
+        guard settings.handsOutHeld || !isHeld(entry), entry.blockers.isEmpty else { return .event }
         guard entry.notBefore <= now.uptime else { return .until(entry.notBefore) }
         let (lane, host) = (entry.lane, entry.host)
         if entry.needsSession, !lane.tenant.hasSession {

@@ -21,6 +21,9 @@ public struct QueueMachine: Sendable {
         public var createsAllEntities = false
         /// Whether there is somebody who wants outcomes; else they are dropped.
         public var keepsOutcomes = false
+        /// Whether whoever sends keeps back what is held, among what it was handed before the hold and after. Then a hold stops
+        /// nothing here but a request's age.
+        public var handsOutHeld = false
 
         /// The defaults, without a host.
         public init() {}

@@ -8,6 +8,9 @@ public struct RequestToken: Hashable, Sendable, CustomStringConvertible {
     /// From two numbers, which whoever makes a new one draws at random.
     public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
+    /// The name of a request that its number is enough to find; for queues whose numbers are nobody's secret.
+    public init(number: UInt64) { self.init(high: 0, low: number) }
+
     /// Thirty-two hexadecimal digits.
     public var description: String {
         String(unsafeUninitializedCapacity: 32) { bytes in
@@ -224,9 +227,4 @@ public struct QueuedRequest: Sendable, Equatable {
 
 extension String {
     fileprivate var nonEmpty: String? { isEmpty ? nil : self }
-}
-
-extension RequestState {
-    /// Whether nothing more will become of it.
-    public var isFinal: Bool { self == .done || self == .dead || self == .cancelled }
 }

@@ -4,27 +4,8 @@ import Synchronization
 
 /// A store in memory. It keeps stored forms, as the driver does, so that it finds what cannot be written and read.
 public final class InMemoryQueueStore: QueueStore {
-    fileprivate struct Row {
-        var request: QueuedRequest
-        var form: [UInt8]
-        var finishedAt: Int64?
-        var outcome: RequestOutcome?
-        var undelivered: Int?
-    }
-
-    fileprivate struct Learnt {
-        var mapping: IdentifierMapping
-        var at: Int64
-        /// In the order in which they were learnt.
-        var place: Int
-    }
-
-    fileprivate struct State {
-        var rows: [UInt64: Row] = [:]
-        var mappings: [TenantReference: Learnt] = [:]
-        var learnt = 0
-        var highest: UInt64 = 0
-        var sessions: [ExactText: [UInt8]] = [:]
+    private struct State {
+        var rows = QueueRows()
         var failures = 0
     }
 
@@ -37,13 +18,7 @@ public final class InMemoryQueueStore: QueueStore {
     public func failCommits(_ count: Int) { state.withLock { $0.failures = count } }
 
     /// Damages the stored form of a request.
-    public func damage(_ token: RequestToken) {
-        state.withLock { state in
-            for (id, row) in state.rows where row.request.token == token {
-                state.rows[id]?.form = [RequestForm.versions.upperBound]
-            }
-        }
-    }
+    public func damage(_ token: RequestToken) { state.withLock { $0.rows.damage(token) } }
 
     /// See ``QueueStore/commit(_:)``.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
@@ -52,134 +27,29 @@ public final class InMemoryQueueStore: QueueStore {
                 state.failures -= 1
                 return true
             }
-            for change in changes { state.apply(change) }
+            for change in changes { state.rows.apply(change) }
             return false
         }
         if failed { throw QueueStoreError("The disk is full (pretended).") }
     }
 
     /// See ``QueueStore/load()``.
-    public func load() throws(QueueStoreError) -> QueueContents {
-        state.withLock { state in
-            var contents = QueueContents()
-            contents.highest = state.highest
-            contents.sessions = state.sessions
-            contents.learnt = state.mappings.values.sorted { ($0.at, $0.place) < ($1.at, $1.place) }
-                .map { .init(mapping: $0.mapping, at: $0.at) }
-            for (id, row) in state.rows.sorted(by: { $0.key < $1.key }) {
-                let (request, reason) = row.read()
-                if let reason {
-                    if row.finishedAt == nil { contents.unreadable.append(.init(id: id, reason: reason)) }
-                    continue
-                }
-                guard let at = row.finishedAt else {
-                    contents.requests.append(request)
-                    continue
-                }
-                contents.finished.append(
-                    .init(request: request, at: at, responseSize: row.outcome?.responseSize ?? 0))
-                if let times = row.undelivered, let outcome = row.outcome {
-                    contents.undelivered.append(.init(request: request, outcome: outcome, times: times))
-                }
-            }
-            contents.finished.sort { $0.at < $1.at }
-            return contents
-        }
-    }
+    public func load() throws(QueueStoreError) -> QueueContents { state.withLock { $0.rows.contents } }
 
     /// See ``QueueStore/outcome(_:)``.
     public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
-        state.withLock { state in state.rows.values.first { $0.request.token == token }?.outcome }
+        state.withLock { $0.rows.outcome(token) }
     }
 
     /// See ``QueueStore/request(_:)``.
     public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
-        state.withLock { state in
-            state.rows.values.first { $0.request.token == token }.map { $0.read().request }
-        }
+        state.withLock { $0.rows.request(token)?.request }
     }
 
     /// See ``QueueStore/requests(states:after:limit:)``.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int
     ) throws(QueueStoreError) -> [QueuedRequest] {
-        state.withLock { state in
-            let rows = state.rows.filter { $0.key > after && states.contains($0.value.request.state) }
-            return rows.sorted { $0.key < $1.key }.prefix(limit).map { $0.value.read().request }
-        }
-    }
-}
-
-extension InMemoryQueueStore.Row {
-    /// - Returns: with it, why its form cannot be read.
-    fileprivate func read() -> (request: QueuedRequest, reason: String?) {
-        var content = RequestForm.Content.unreadable
-        var reason: String?
-        do throws(RequestForm.Unreadable) { content = try RequestForm.decode(form) } catch { reason = "\(error)" }
-        var read = request
-        read.config = content.config
-        read.creates = content.creates
-        read.dependsOn = content.dependsOn
-        read.identifiers = content.identifiers
-        read.coalescingKey = content.coalescingKey
-        return (read, reason)
-    }
-}
-
-extension InMemoryQueueStore.State {
-    fileprivate mutating func apply(_ change: QueueChange) {
-        switch change {
-        case .insert(let request, let form):
-            rows[request.id] = .init(request: request, form: form)
-            highest = max(highest, request.id)
-        case .lease(let id, let lease):
-            guard rows[id]?.finishedAt == nil else { return }
-            rows[id]?.request.state = .inFlight
-            rows[id]?.request.lease = lease
-            rows[id]?.request.attempts += 1
-        case .requeue(let id, let lease, let wait):
-            guard rows[id]?.request.lease == lease else { return }
-            rows[id]?.request.apply(wait)
-        case .finish(let id, let lease, let outcome, let keepsOutcome, let at):
-            guard let row = rows[id], row.finishedAt == nil, row.request.lease == lease else { return }
-            rows[id]?.request.state = outcome.state
-            rows[id]?.request.lease = nil
-            rows[id]?.request.cause = outcome.cause
-            rows[id]?.finishedAt = at
-            rows[id]?.outcome = keepsOutcome ? outcome : .init(outcome.result, cause: outcome.cause)
-            rows[id]?.undelivered = keepsOutcome ? 0 : nil
-        case .redeliver(let id, let times): if rows[id]?.undelivered != nil { rows[id]?.undelivered = times }
-        case .handled(let id): rows[id]?.undelivered = nil
-        case .forgetResponse(let id):
-            guard let outcome = rows[id]?.outcome, outcome.responseSize > 0 else { return }
-            rows[id]?.outcome = .init(outcome.result, cause: outcome.cause, isCut: true)
-        case .quarantine(let id, let cause, let at):
-            guard rows[id]?.finishedAt == nil else { return }
-            rows[id]?.request.state = .dead
-            rows[id]?.request.cause = cause
-            rows[id]?.request.lease = nil
-            rows[id]?.finishedAt = at
-        case .map(let mapping, let at):
-            learnt += 1
-            mappings[TenantReference(tenant: mapping.tenant, reference: mapping.reference)] = .init(
-                mapping: mapping, at: at, place: learnt)
-        case .hold(let id, let isHeld): rows[id]?.request.isHeld = isHeld
-        case .revive(let id, let at):
-            guard let row = rows[id], row.request.state == .dead else { return }
-            rows[id]?.request.apply(
-                .init(notBefore: 0, attempts: 0, crashes: 0, doubts: row.request.doubts, cause: nil))
-            rows[id]?.request.isHeld = false
-            rows[id]?.request.timestamp = at
-            rows[id]?.finishedAt = nil
-            rows[id]?.outcome = nil
-            rows[id]?.undelivered = nil
-        case .remove(let id): rows[id] = nil
-        case .session(let tenant, let sealed): sessions[ExactText(tenant)] = sealed
-        case .prune(let before, let below):
-            rows = rows.filter { id, row in
-                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil
-            }
-            mappings = mappings.filter { $0.value.at >= before }
-        }
+        state.withLock { $0.rows.requests(states: states, after: after, limit: limit).map(\.request) }
     }
 }

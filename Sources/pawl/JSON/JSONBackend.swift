@@ -44,7 +44,7 @@ struct JSONBackend: Sendable {
             case .memory: .memory
             case .sealed: .sealed(CredentialSealer(sealer: sealer))
             }
-        let held = shared.requests.gate.holds.keys.compactMap { scope in
+        let held = shared.requests.gate.holds.compactMap { scope in
             if case .account(let account) = scope { account.text } else { nil }
         }
         writes = try WriteQueue(

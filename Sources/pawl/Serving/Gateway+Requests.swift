@@ -40,15 +40,7 @@ extension Gateway {
         case .done(let told):
             guard let subject else { return nil }
             let account = AccountID(text: subject.account)
-            switch kind {
-            case .drop where !told: tell(account, Remarks.dropped(target: subject.target))
-            case .retry:
-                vault.send(
-                    environment.roster.connections(of: account).prefix(1).map {
-                        AddressedReply(connection: $0, reply: .recall)
-                    })
-            default: break
-            }
+            if case .drop = kind, !told { tell(account, Remarks.dropped(target: subject.target)) }
             return nil
         }
     }
@@ -64,13 +56,13 @@ extension Gateway {
             return "its recipient's device: the backend has it, and it has not been opened"
         }
         if desk.gate.hasBegun(request.id) { return "the backend, which has been sent it and has not confirmed it" }
-        if holds[.request(request.id)] != nil { return "an operator, who holds it: pawl queue release \(request.id)" }
-        if holds[.account(account)] != nil {
+        if holds.contains(.request(request.id)) { return "an operator, who holds it: pawl queue release \(request.id)" }
+        if holds.contains(.account(account)) {
             return "an operator, who holds all of \(displayName(account)): "
                 + "pawl queue release --account \(displayName(account))"
         }
         if let before = waiting.first(where: {
-            $0.peer == request.peer && $0.id < request.id && holds[.request($0.id)] != nil
+            $0.peer == request.peer && $0.id < request.id && holds.contains(.request($0.id))
         }) {
             return "request \(before.id), which an operator holds and which goes first"
         }

@@ -8,7 +8,7 @@ import RequestQueueClient
 extension Gateway {
     /// Whether an operator holds all that an account sends.
     func holdsAll(of tenant: String) -> Bool {
-        environment.requests.gate.holds[.account(AccountID(text: tenant))] != nil
+        environment.requests.gate.holds.contains(.account(AccountID(text: tenant)))
     }
 
     /// Carries out an act on a write, and audits it. A hold of an account stands in the store; its writes obey at once.

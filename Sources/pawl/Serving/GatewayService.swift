@@ -13,8 +13,6 @@ import ServiceLifecycle
 struct GatewayService: Service {
     /// Ours: how often counters are written down. A crash loses at most this much of the statistics.
     static let tickSeconds = 5
-    /// Ours: how long finished requests stay visible. In milliseconds.
-    static let keepFinished: Int64 = 3_600_000
 
     let assembled: Assembly.Assembled
     let announce: @Sendable (String) -> Void
@@ -74,7 +72,6 @@ struct GatewayService: Service {
             let now = SystemClock.now()
             gateway.vault.submit([
                 .tick, .record(gateway.environment.tally.rows(at: now.wall)),
-                .record([.pruneRequests(finishedBefore: now.wall - Self.keepFinished)]),
                 .record(gateway.json?.environment.observations.take(wall: now.wall) ?? []),
             ])
         }

@@ -1,30 +1,6 @@
-// One write to the backend, persisted until the backend has it. This target knows rows, states, order and pacing; it
-// knows neither IRC nor sockets nor the database.
+// One message on its way to a chat backend, as it stands in the queue: its form there, and back.
 
-/// The states of a request. There is nothing in between: each change is one transaction.
-public enum RequestState: UInt8, Sendable, CaseIterable {
-    /// Committed, not yet known to be with the backend.
-    case pending = 0
-    /// With the backend, and opened where that can be known.
-    case done = 1
-    /// Given up; the reason says why.
-    case dead = 2
-    /// Its sending has begun, and how it ended is not known yet.
-    case inFlight = 3
-    /// Nobody wants it any more.
-    case cancelled = 4
-
-    /// For people.
-    public var name: String {
-        switch self {
-        case .pending: "pending"
-        case .done: "done"
-        case .dead: "dead"
-        case .inFlight: "in flight"
-        case .cancelled: "cancelled"
-        }
-    }
-}
+package import RequestQueue
 
 /// A request as it stands in the store. It holds ciphertext only.
 package struct Request: Equatable, Sendable {
@@ -40,6 +16,7 @@ package struct Request: Equatable, Sendable {
     package var verb: String
     /// The exact bodies to send, one per line, in their order. A repeated sending repeats these bytes.
     package var bodies: [[UInt8]]
+    /// Pending as long as it is not known to be done or dead, whoever has it.
     package var state: RequestState
     /// The id that the backend gave the message, where it gives one.
     package var remoteID: String?
@@ -69,6 +46,41 @@ package struct Request: Equatable, Sendable {
         self.acceptedAt = acceptedAt
         self.attempts = attempts
         self.finishedAt = finishedAt
+    }
+
+    /// The kind of the entity that a request brings into being: the message, which the backend may name.
+    package static let message = "message"
+
+    /// The request's place in the queue, where it is named by its number.
+    package static func token(_ id: UInt64) -> RequestToken { RequestToken(number: id) }
+
+    /// As the queue takes it. What is said to one peer stands in one lane.
+    package var queued: NewRequest {
+        NewRequest(Self.config(target: target, verb: verb, encodedBodies: encodedBodies), tenant: account, lane: peer)
+    }
+
+    /// What the queue keeps of it. All of a lane may be under way at once, because a connection keeps its order; after which
+    /// failures it is sent again is for the connection to say.
+    package static func config(target: String, verb: String, encodedBodies: [UInt8]) -> APIRequestConfig {
+        APIRequestConfig(
+            method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies), tag: verb,
+            queueingStrategy: QueueingStrategy(synchronization: .concurrent, retryPolicy: []), background: false)
+    }
+
+    /// As it came out of the queue.
+    ///
+    /// - Returns: nothing where it is no request of a chat protocol.
+    package init?(_ queued: QueuedRequest, finishedAt: Int64? = nil, remoteID: String? = nil) {
+        var (target, blob) = ("", [UInt8]())
+        if case .text(let text)? = queued.config.path.segments.first { target = text }
+        // One whose form cannot be read has none.
+        if case .rawData(let data)? = queued.config.body { blob = data }
+        guard let bodies = Self.decodeBodies(blob) else { return nil }
+        self.init(
+            id: queued.id, account: queued.tenant, peer: queued.lane ?? "", target: target,
+            verb: queued.config.tag ?? "", bodies: bodies,
+            state: queued.state == .inFlight ? .pending : queued.state, remoteID: remoteID, reason: queued.cause,
+            acceptedAt: queued.timestamp, attempts: queued.attempts, finishedAt: finishedAt)
     }
 
     /// The bodies as one blob: each behind its length as two bytes, big-endian.

@@ -1,0 +1,39 @@
+// What the vault's queue changes, one request at a time.
+
+package import GatewayCore
+import RequestQueue
+
+extension StoreChange {
+    /// A request as a queue accepts it, whatever its state.
+    package static func insert(_ request: Request) -> StoreChange {
+        let new = request.queued
+        var queued = QueuedRequest(
+            id: request.id, token: Request.token(request.id), tenant: new.tenant, lane: new.lane, config: new.config,
+            creates: [], dependsOn: [], identifiers: nil, idempotencyKey: "", coalescingKey: nil,
+            timestamp: request.acceptedAt)
+        queued.setProgress(
+            state: request.state, attempts: request.attempts, crashes: 0, doubts: 0, lease: nil, notBefore: 0,
+            isHeld: false, cause: request.reason, size: 0)
+        return .queue(.insert(queued, form: RequestForm.encode(queued)))
+    }
+
+    /// One that waits has ended.
+    package static func done(_ id: UInt64, remark: String? = nil, at: Int64) -> StoreChange {
+        finish(id, RequestOutcome(.success(status: 0), cause: remark), at: at)
+    }
+
+    /// One that waits is given up.
+    package static func dead(_ id: UInt64, _ reason: String, at: Int64) -> StoreChange {
+        finish(id, RequestOutcome(.failure(status: nil), cause: reason), at: at)
+    }
+
+    private static func finish(_ id: UInt64, _ outcome: RequestOutcome, at: Int64) -> StoreChange {
+        .queue(.finish(id: id, lease: nil, outcome: outcome, keepsOutcome: false, at: at))
+    }
+
+    /// What the backend calls the message of a request.
+    package static func named(_ id: UInt64, of account: String, _ remote: String, at: Int64 = 0) -> StoreChange {
+        let message = EntityReference(type: Request.message, local: "\(id)")
+        return .queue(.map(IdentifierMapping(tenant: account, reference: message, remote: remote), at: at))
+    }
+}
