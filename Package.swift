@@ -174,7 +174,8 @@ let package = Package(
         tests(
             "SQLiteStoreTests",
             [
-                "SQLiteStore", "StoreConformance", "GatewayCore", "Envelope", "RequestQueue", grdb, grdbSQLite, crypto,
+                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "Envelope",
+                "RequestQueue", grdb, grdbSQLite, crypto,
             ]),
     ]
 )

@@ -67,13 +67,16 @@ extension Vault {
     }
 
     /// What the queue hands out beside what has just been sealed, by account: it waited for its sender.
-    mutating func handOut(_ batch: VaultBatch) -> [AccountID: [Request]] {
+    mutating func handOut(_ batch: VaultBatch, _ now: Moment) -> [AccountID: [Request]] {
         let sealed = Set(batch.steps.lazy.flatMap(\.requests))
         var handedOut: [AccountID: [Request]] = [:]
         for dispatch in batch.queued.dispatches where !sealed.contains(dispatch.id) {
             let account = AccountID(text: dispatch.request.tenant)
-            // What no connection can send is not of ours; it cannot be, for only we write it.
-            guard let request = Request(dispatch.request), let connection = senders[account] else { continue }
+            guard let connection = senders[account] else { continue }
+            guard let request = Request(dispatch.request) else {
+                giveUp(dispatch.id, "Its bytes are not those of a message.", now)
+                continue
+            }
             track(request.id, InFlight(connection: connection, account: account, request: request))
             handedOut[account, default: []].append(request)
         }
