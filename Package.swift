@@ -116,7 +116,7 @@ let package = Package(
             name: "StoreConformance", dependencies: ["GatewayCore", "DoubleRatchet", "Envelope", "RequestQueue"],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
-            name: "QueueConformance", dependencies: ["RequestQueue"], path: "Tests/QueueConformance",
+            name: "QueueConformance", dependencies: ["RequestQueue", grdbSQLite], path: "Tests/QueueConformance",
             swiftSettings: settings),
         .executableTarget(
             name: "QueueVictim",

@@ -72,8 +72,16 @@ package struct QueueWriter {
         }
     }
 
-    /// Writes something small; see ``SQLiteQueueStore/commit(_:)``.
-    mutating func supersede() throws { try statement(.supersede).run() }
+    /// For a commit that has failed so late that all of it may be in the log, and only the sync has failed: the next process could
+    /// read it there as if it had succeeded. So something small is committed in its place, at once; only a disk that refuses that
+    /// as well, and a process that ends before its next commit, leave it.
+    package static func supersede(_ database: Database) {
+        try? database.inTransaction(.immediate) {
+            var writer = QueueWriter(database)
+            try writer.statement(.supersede).run()
+            return .commit
+        }
+    }
 
     // MARK: Hot
 

@@ -83,9 +83,8 @@ public final class SQLiteQueueStore: QueueStore {
 
     // MARK: The port
 
-    /// A commit that fails has changed nothing for this process. Where it failed so late that all of it is in the log, and only
-    /// the sync has failed, the next process could read it there as if it had succeeded. So something small is committed in its
-    /// place, at once; only a disk that refuses that as well, and a process that ends before its next commit, leave it.
+    /// A commit that fails has changed nothing for this process, and as good as ever nothing for the next; see
+    /// `QueueWriter.supersede(_:)`.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
         guard !changes.isEmpty else { return }
         try QueueStoreError.translating(path) {
@@ -99,18 +98,10 @@ public final class SQLiteQueueStore: QueueStore {
                         return .commit
                     }
                 } catch {
-                    if isComplete { try? supersede(database) }
+                    if isComplete { QueueWriter.supersede(database) }
                     throw error
                 }
             }
-        }
-    }
-
-    private func supersede(_ database: Database) throws {
-        try database.inTransaction(.immediate) {
-            var writer = QueueWriter(database)
-            try writer.supersede()
-            return .commit
         }
     }
 

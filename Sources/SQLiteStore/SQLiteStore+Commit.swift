@@ -3,6 +3,7 @@
 import GRDB
 package import GatewayCore
 import SQLiteKit
+import SQLiteQueue
 
 extension SQLiteStore {
     /// A group failed after it had written something, and no savepoint was there to go back to.
@@ -28,17 +29,24 @@ extension SQLiteStore {
         var outcomes: [StoreError?] = []
         outcomes.reserveCapacity(groups.count)
         var next = bounds
-        try database.inTransaction(.immediate) {
-            var writer = ChangeWriter(database, groups)
-            for group in groups {
-                let failure = try write(group, database, &writer, savepoints: savepoints)
-                writer.endGroup(succeeded: failure == nil)
-                outcomes.append(failure)
+        var isComplete = false
+        do {
+            try database.inTransaction(.immediate) {
+                var writer = ChangeWriter(database, groups)
+                for group in groups {
+                    let failure = try write(group, database, &writer, savepoints: savepoints)
+                    writer.endGroup(succeeded: failure == nil)
+                    outcomes.append(failure)
+                }
+                try writer.flush()
+                try writer.raiseHighest()
+                try next.settle(&writer, limits)
+                isComplete = true
+                return .commit
             }
-            try writer.flush()
-            try writer.raiseHighest()
-            try next.settle(&writer, limits)
-            return .commit
+        } catch {
+            if isComplete { QueueWriter.supersede(database) }
+            throw error
         }
         bounds = next
         return outcomes

@@ -3,12 +3,11 @@
 
 import GRDBSQLite
 import Glibc
-import QueueConformance
 import Synchronization
 
 /// The faults of the files of one directory.
-final class FaultyDisk: Sendable {
-    enum Fault: Sendable {
+package final class FaultyDisk: Sendable {
+    package enum Fault: Sendable {
         /// Each write fails from this one on, counted from 0.
         case writes(from: Int)
         /// Each sync fails from this one on.
@@ -48,29 +47,29 @@ final class FaultyDisk: Sendable {
     fileprivate let state = Mutex(State())
 
     /// Watches a directory; begins before its files are opened.
-    init(_ directory: String) {
+    package init(_ directory: String) {
         self.directory = directory + "/"
         _ = Shim.registered
         Shim.disks.withLock { $0.append(self) }
     }
 
     /// Ends the watch. Files that are open keep their faults.
-    func unplug() { Shim.disks.withLock { disks in disks.removeAll { $0 === self } } }
+    package func unplug() { Shim.disks.withLock { disks in disks.removeAll { $0 === self } } }
 
     /// From now on.
-    func fail(_ fault: Fault?) {
+    package func fail(_ fault: Fault?) {
         state.withLock { state in
             (state.fault, state.writes, state.syncs, state.grown, state.isDead) = (fault, 0, 0, 0, false)
         }
     }
 
-    var counts: (writes: Int, syncs: Int, isDead: Bool) {
+    package var counts: (writes: Int, syncs: Int, isDead: Bool) {
         state.withLock { ($0.writes, $0.syncs, $0.isDead) }
     }
 
     /// What a power cut leaves, as files of another directory: all that was synced, and of the rest nothing, or whatever
     /// the seed says, whole sectors of it, in any order.
-    func cutPower(into other: String, seed: UInt64?) {
+    package func cutPower(into other: String, seed: UInt64?) {
         mkdir(other, 0o700)
         var random = SplitMix(seed ?? 0)
         state.withLock { state in
