@@ -1,6 +1,7 @@
 // Who behind this gateway is in which room. Each connection says so of itself, in the order of its own lines: what the
 // backend tells about others may be older or newer than what it has told them.
 
+package import RequestQueue
 import Synchronization
 
 /// Where a connection stands in a room, in the count of ``RoomTable``.
@@ -54,11 +55,11 @@ package final class RoomTable: Sendable {
         var awaited: [ConnectionID: Member] = [:]
         /// Folded nicks that somebody has seen there, and since when. Only as good as the last line that any of the
         /// members has had.
-        var names: [String: UInt64] = [:]
+        var names: [ExactText: UInt64] = [:]
     }
 
     private struct State {
-        var rooms: [String: Room] = [:]
+        var rooms: [ExactText: Room] = [:]
         /// Counts what has happened, so that "before" and "after" need no clock.
         var count: UInt64 = 0
 
@@ -150,7 +151,7 @@ package final class RoomTable: Sendable {
     }
 
     /// How many connections are in each room, for reports.
-    package var sizes: [String: Int] { state.withLock { $0.rooms.mapValues(\.members.count) } }
+    package var sizes: [ExactText: Int] { state.withLock { $0.rooms.mapValues(\.members.count) } }
 
     // MARK: Before and after
 
@@ -198,7 +199,7 @@ package final class RoomTable: Sendable {
     /// The folded nicks in each room that a test does not know.
     package func outsiders(_ isHere: (String) -> Bool) -> [(room: String, nick: String)] {
         let names = state.withLock { $0.rooms.mapValues { Array($0.names.keys) } }
-        return names.flatMap { room, nicks in nicks.filter { !isHere($0) }.map { (room, $0) } }
+        return names.flatMap { room, nicks in nicks.map(\.text).filter { !isHere($0) }.map { (room.text, $0) } }
             .sorted { ($0.room, $0.nick) < ($1.room, $1.nick) }
     }
 }

@@ -1,6 +1,7 @@
 // Who is behind this gateway right now, by nick. Shared by all connections.
 
 package import Envelope
+import RequestQueue
 import Synchronization
 
 /// The identity of one client's socket while this process lives.
@@ -46,10 +47,10 @@ package final class Roster: Sendable {
     package static let formerLimit = 20_000
 
     private struct State {
-        var byNick: [String: RosterEntry] = [:]
+        var byNick: [ExactText: RosterEntry] = [:]
         var byAccount: [AccountID: [ConnectionID: String]] = [:]
         var connections: [ConnectionID: String] = [:]
-        var former: [String: [(account: AccountID, until: Int64)]] = [:]
+        var former: [ExactText: [(account: AccountID, until: Int64)]] = [:]
 
         func entries(of account: AccountID) -> [RosterEntry] {
             (byAccount[account] ?? [:]).values.compactMap { byNick[$0] }

@@ -2,6 +2,7 @@
 
 import DoubleRatchet
 import Envelope
+import RequestQueue
 
 /// A sender key that is not used any more, and how many messages there were under it.
 package struct EndedKey: Hashable, Sendable {
@@ -33,14 +34,14 @@ struct RoomKeys {
     }
 
     private let sealer: StorageSealer
-    private var own: [String: Own] = [:]
+    private var own: [ExactText: Own] = [:]
     /// Devices that have our own keys, by room.
-    private var readers: [String: Set<DeviceID>] = [:]
+    private var readers: [ExactText: Set<DeviceID>] = [:]
     /// The last key of ours that a device has had before the present one, by room.
-    private var ended: [String: [DeviceID: EndedKey]] = [:]
+    private var ended: [ExactText: [DeviceID: EndedKey]] = [:]
     /// Ours: devices of which that is remembered, in one room.
     private static let endedLimit = 256
-    private var received: [String: [Received]] = [:]
+    private var received: [ExactText: [Received]] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
     init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
@@ -147,7 +148,7 @@ struct RoomKeys {
         guard received[name]?.contains(where: { $0.receiver.id == distribution.id }) != true else { return false }
         if received[name] == nil {
             let prefix = Self.name(sender, "")
-            guard received.keys.count(where: { $0.hasPrefix(prefix) }) < Self.roomsOfSender else { return false }
+            guard received.keys.count(where: { $0.text.hasPrefix(prefix) }) < Self.roomsOfSender else { return false }
         }
         received[name, default: []].insert(Received(SenderKeyReceiver(distribution)), at: 0)
         if let count = received[name]?.count, count > Self.keysOfSender { received[name]?.removeLast() }

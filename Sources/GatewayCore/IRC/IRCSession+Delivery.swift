@@ -99,7 +99,7 @@ extension IRCSession {
         expireReplays(now.monotonic, out)
         let expired = assembler?.expire(now: now.monotonic) ?? []
         for source in expired {
-            clientDevice.raw = clientDevice.raw.filter { !$0.key.hasPrefix(source + " ") }
+            clientDevice.raw = clientDevice.raw.filter { !$0.key.text.hasPrefix(source + " ") }
             environment.tally.add(.fragmentsLost)
             notify(Remarks.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
         }

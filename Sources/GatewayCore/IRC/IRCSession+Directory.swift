@@ -4,6 +4,7 @@
 import Envelope
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 /// What a connection has shown of its own device.
 struct ClientDevice {
@@ -19,11 +20,11 @@ struct ClientDevice {
     var questions = 0
     var questionsSince: Int64 = 0
     /// Envelopes in the making, as they came, in case they are for the client to open.
-    var raw: [String: [ByteBuffer]] = [:]
+    var raw: [ExactText: [ByteBuffer]] = [:]
     /// People whose conversation with this connection's account is known to be end to end.
     var protected: Set<AccountID> = []
     /// Nicks that this connection, which has no device, has been told about.
-    var told: Set<String> = []
+    var told: Set<ExactText> = []
 
     mutating func mayAsk(now: Int64) -> Bool {
         if questionsSince + Self.questionPeriod <= now { (questions, questionsSince) = (0, now) }
@@ -176,7 +177,7 @@ extension IRCSession {
             return true
         }
         guard clientDevice.id != nil else {
-            if clientDevice.told.insert(source).inserted, clientDevice.told.count < 1000 {
+            if clientDevice.told.insert(source), clientDevice.told.count < 1000 {
                 notify(Remarks.forOtherDevice(from: line.string(line.sourceNick)), out)
             }
             return true

@@ -27,7 +27,7 @@ struct FrontGateway {
     var meetings: [UInt64: Question] = [:]
     var lastTicket: UInt64 = 0
     /// Folded nicks without keys of their own, until when that holds.
-    var without: [String: Int64] = [:]
+    var without: [ExactText: Int64] = [:]
 
     /// Ours: how often keys are made for a gateway in a time in nanoseconds; each time it is some fifty.
     static let keysLimit = 10
@@ -132,10 +132,10 @@ extension IRCSession {
     /// Asks about everybody in a room who is not known, so that it can be protected once somebody speaks.
     func askForRooms(_ now: Moment, _ out: SessionOutput) {
         guard hasFront, let peers = environment.peers else { return }
-        let asked = Set(front.questions.values.map(\.nick))
-        for nick in roomMembers.smallRooms(limit: IRCSession.automaticMembers) {
+        let asked = Set(front.questions.values.map { ExactText($0.nick) })
+        for nick in roomMembers.smallRooms(limit: IRCSession.automaticMembers).subtracting(asked).map(\.text) {
             if let until = front.without[nick], until > now.monotonic { continue }
-            if person(nick, peers) == .outsider, !asked.contains(nick) { ask(about: nick, for: nil, now, out) }
+            if person(nick, peers) == .outsider { ask(about: nick, for: nil, now, out) }
         }
     }
 

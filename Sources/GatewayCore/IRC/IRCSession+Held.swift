@@ -69,7 +69,7 @@ extension IRCSession {
         var waiting: [OutboundRequest] = []
         var released: [OutboundRequest] = []
         // The first that an operator holds stops all that stand behind it to the same name.
-        var stopped: Set<String> = []
+        var stopped: Set<ExactText> = []
         for entry in held {
             let peer = entry.request.peer
             if stopped.contains(peer) || environment.requests.gate.isHeld(entry.request) {

@@ -4,6 +4,7 @@
 import Envelope
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 /// What a connection knows of replays.
 struct RoomHistory: Sendable {
@@ -15,7 +16,7 @@ struct RoomHistory: Sendable {
     /// Batches that play something back.
     var batches: Set<String> = []
     /// The server's time of the JOIN, by folded room, where it tells the time.
-    private var joinedAt: [String: String] = [:]
+    private var joinedAt: [ExactText: String] = [:]
     /// Rooms whose unreadable history has been explained.
     private var told: Set<String> = []
     /// Its fragments stand apart, so that a message is never put together from a replay and a live rest.

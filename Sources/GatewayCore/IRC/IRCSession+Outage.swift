@@ -16,7 +16,7 @@ struct Outage {
 
     var stage = Stage.down
     /// Rooms to be joined again, folded.
-    var rooms: Set<String>
+    var rooms: Set<ExactText>
     /// The place before all that was written during the outage: for what the vault gives back.
     var ticket: UInt64?
     var nickAttempts = 0
@@ -60,7 +60,7 @@ extension IRCSession {
         }
         loseFront(out)
         outage = Outage(rooms: rooms.union(rejoining))
-        for room in rooms.union(rejoining) { environment.rooms.suspend(id, in: room) }
+        for room in rooms.union(rejoining) { environment.rooms.suspend(id, in: room.text) }
         rooms.removeAll()
         rejoining.removeAll()
         updateRoster(now)

@@ -3,6 +3,7 @@
 import Envelope
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 extension IRCSession {
     /// Ours: a room is protected by itself while it has at most so many others; a larger one would need as many letters.
@@ -34,7 +35,7 @@ extension IRCSession {
     /// The members of a room that can be given its key.
     func readers(in room: String) -> [SealJob.Member] {
         guard let peers = environment.peers else { return [] }
-        return roomMembers.others(in: room).sorted().compactMap { nick in
+        return roomMembers.others(in: room).sorted().map(\.text).compactMap { nick in
             guard case .capable(let account) = person(nick, peers) else { return nil }
             return SealJob.Member(
                 account: account, nick: nick, capacity: lineCapacity(verb: "NOTICE", target: nick))
@@ -43,10 +44,10 @@ extension IRCSession {
 
     /// Tells the person who in a protected room cannot read, when that has changed.
     func tellOutsiders(in room: String, _ written: String, _ out: SessionOutput) {
-        let outsiders = roomMembers.others(in: room).subtracting(readers(in: room).map(\.nick))
+        let outsiders = roomMembers.others(in: room).subtracting(readers(in: room).map { ExactText($0.nick) })
         guard exchange.outsiders[room, default: []] != outsiders else { return }
         exchange.outsiders[room] = outsiders
-        if !outsiders.isEmpty { notify(Remarks.roomOutsiders(written, outsiders.sorted()), out) }
+        if !outsiders.isEmpty { notify(Remarks.roomOutsiders(written, outsiders.sorted().map(\.text)), out) }
     }
 
     /// Notes what a line of the backend says about who is in the rooms.

@@ -16,7 +16,7 @@ struct KeyExchange {
     static let patience: Int64 = 20_000_000_000
 
     /// Folded nicks and rooms that have been told on this connection: how often, and when for the last time.
-    var greeted: [String: (times: Int, at: Int64)] = [:]
+    var greeted: [ExactText: (times: Int, at: Int64)] = [:]
     /// Ours: how long after a greeting there is another one, in nanoseconds; each time four times as long. A line of a key
     /// exchange may be lost, and nobody knows.
     static let greetingPause: Int64 = 60_000_000_000
@@ -44,13 +44,13 @@ struct KeyExchange {
     /// Ours: how long that is, in nanoseconds. At one line a second an answer takes some seconds.
     private static let answerPatience: Int64 = 15_000_000_000
     /// Nicks, and under which other names their keys are known, as far as the person has been told.
-    var named: Set<String> = []
+    var named: Set<ExactText> = []
     /// Nicks whose programs are too old, as far as they have been shown what is newer.
-    var outdated: Set<String> = []
+    var outdated: Set<ExactText> = []
     /// In protected rooms, who cannot read, as far as the person has been told.
-    var outsiders: [String: Set<String>] = [:]
+    var outsiders: [ExactText: Set<ExactText>] = [:]
     /// When keys of rooms were asked for, by nick and room.
-    var asked: [String: Int64] = [:]
+    var asked: [ExactText: Int64] = [:]
 
     /// Whether a beginning may be answered now: each answer is up to eight lines, and anybody can ask for one.
     mutating func mayAnswer(now: Int64) -> Bool {
@@ -116,7 +116,7 @@ extension IRCSession {
             return
         }
         if exchange.named.count >= 10_000 { exchange.named.removeAll() }
-        guard exchange.named.insert("\(nick) \(peer.text)").inserted else { return }
+        guard exchange.named.insert("\(nick) \(peer.text)") else { return }
         notify(Remarks.sealedFor(target, name: peer.displayName), out)
     }
 
@@ -265,7 +265,7 @@ extension IRCSession {
         if failure == .olderVersion {
             // Their program tells them as well, once it sees a form of introduction that it does not know.
             if exchange.outdated.count >= 10_000 { exchange.outdated.removeAll() }
-            if exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)).inserted {
+            if exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)) {
                 introduce(to: open.sourceNick, now, out)
             }
         } else if let room = room(open.target) {

@@ -36,7 +36,7 @@ extension IRCSession {
             }
         case .part: for room in names(line, 0) { gone(source(line), from: room) }
         case .kick: for room in names(line, 0) { gone(names(line, 1).first ?? "", from: room) }
-        case .quit: environment.rooms.lost(source(line), from: rooms)
+        case .quit: environment.rooms.lost(source(line), from: rooms.lazy.map(\.text))
         case .nick: environment.rooms.renamed(source(line), to: names(line, 0).first ?? "")
         default: if line.key.numeric == 353 { listed(line) }
         }
@@ -89,7 +89,7 @@ extension IRCSession {
 
     /// Renews whose connection is in the rooms, after a login or another policy.
     func updateRooms() {
-        for room in rooms {
+        for room in rooms.lazy.map(\.text) {
             if policy > .off {
                 environment.rooms.put(id, of: account, as: foldedNick, into: room)
             } else {
@@ -100,7 +100,7 @@ extension IRCSession {
 
     /// The connection is in no room any more.
     func leaveRooms() {
-        for room in rooms.union(rejoining).union(outage?.rooms ?? []) {
+        for room in rooms.union(rejoining).union(outage?.rooms ?? []).lazy.map(\.text) {
             environment.rooms.remove(id, as: foldedNick, from: room)
         }
         rooms.removeAll()

@@ -53,7 +53,7 @@ extension IRCSession {
     }
 
     func expireProbes(_ now: Moment, _ out: SessionOutput) {
-        for (nick, probe) in services.probes where probe.deadline <= now.monotonic { finishProbe(nick, now, out) }
+        for (nick, probe) in services.probes where probe.deadline <= now.monotonic { finishProbe(nick.text, now, out) }
     }
 
     private func finishProbe(_ nick: String, _ now: Moment, _ out: SessionOutput) {

@@ -70,9 +70,9 @@ package final class IRCSession {
     /// Verbs that were said again after an outage and not answered yet.
     var resaid: Set<VerbKey> = []
     /// Rooms that are being joined again after an outage, folded; the client has never left them.
-    var rejoining: Set<String> = []
+    var rejoining: Set<ExactText> = []
     /// Rooms that the backend has let this connection into, folded.
-    var rooms: Set<String> = []
+    var rooms: Set<ExactText> = []
     /// Lines of before a restart for rooms that the client has not joined again.
     var roomLines: [RecoveredLine] = []
     var history = RoomHistory()

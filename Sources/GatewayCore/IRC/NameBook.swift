@@ -1,13 +1,14 @@
 // Which nick is logged in as which account, as far as the backend says so on this connection.
 
 import IRCCodec
+import RequestQueue
 
 /// Accounts by folded nick.
 struct NameBook {
     /// Ours: nicks remembered; when there are more, all are learnt anew.
     static let limit = 20_000
 
-    private var accounts: [String: String] = [:]
+    private var accounts: [ExactText: String] = [:]
 
     /// The folded account of a folded nick, where it is known to be logged in.
     func account(of nick: String) -> String? { accounts[nick] }

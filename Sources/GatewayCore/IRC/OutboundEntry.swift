@@ -3,6 +3,7 @@
 package import Envelope
 import IRCCodec
 package import NIOCore
+import RequestQueue
 
 /// One entry of the outbound lane.
 package enum OutboundEntry: Sendable {
@@ -93,7 +94,7 @@ struct OutstandingRequests: Sendable {
     }
 
     private(set) var entries: [UInt64: Entry] = [:]
-    private var unlabelledTargets: [String: UInt64] = [:]
+    private var unlabelledTargets: [ExactText: UInt64] = [:]
     /// Batches of the backend that answer one of our labels.
     var batches: [String: UInt64] = [:]
 

@@ -3,6 +3,7 @@
 
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 /// The registration of one connection. It holds passwords; it is never stored and never printed.
 struct Registration {
@@ -26,7 +27,7 @@ struct Registration {
     private(set) var user: ByteBuffer?
     private(set) var login = Login.none
     /// Keys of rooms, by folded name.
-    private(set) var keys: [String: String] = [:]
+    private(set) var keys: [ExactText: String] = [:]
     /// AWAY as the client wrote it, while it is away.
     private(set) var away: ByteBuffer?
     /// The modes of its own that the client has asked for, and whether they are to be set.

@@ -1,21 +1,23 @@
 // Who is in the rooms of a connection, as its own lines say. A sidecar gives keys to these and to nobody else.
 
+import RequestQueue
+
 /// Folded nicks by folded room, without the connection's own.
 struct RoomMembers {
     /// Ours: rooms, and people in all of them. Who is not noted gets no key, and what they seal is withheld.
     static let roomLimit = 1000
     static let peopleLimit = 100_000
 
-    private var rooms: [String: Set<String>] = [:]
+    private var rooms: [ExactText: Set<ExactText>] = [:]
 
-    var names: some Sequence<String> { rooms.keys }
+    var names: some Sequence<String> { rooms.keys.lazy.map(\.text) }
 
-    func others(in room: String) -> Set<String> { rooms[room] ?? [] }
+    func others(in room: String) -> Set<ExactText> { rooms[room] ?? [] }
 
     func contains(_ nick: String, in room: String) -> Bool { rooms[room]?.contains(nick) == true }
 
     /// Everybody in rooms of no more than so many others.
-    func smallRooms(limit: Int) -> Set<String> {
+    func smallRooms(limit: Int) -> Set<ExactText> {
         rooms.values.filter { $0.count <= limit }.reduce(into: []) { $0.formUnion($1) }
     }
 
@@ -28,7 +30,7 @@ struct RoomMembers {
 
     mutating func add(_ nicks: some Sequence<String>, to room: String, besides own: String) {
         guard rooms[room] != nil, rooms.values.reduce(0, { $0 + $1.count }) < Self.peopleLimit else { return }
-        rooms[room]?.formUnion(nicks)
+        rooms[room]?.formUnion(nicks.map { ExactText($0) })
         rooms[room]?.remove(own)
     }
 
@@ -39,6 +41,6 @@ struct RoomMembers {
     }
 
     mutating func rename(_ nick: String, to new: String) {
-        for room in rooms.keys where rooms[room]?.remove(nick) != nil { rooms[room]?.insert(new) }
+        for room in rooms.keys where rooms[room]?.remove(nick) == true { rooms[room]?.insert(new) }
     }
 }

@@ -2,6 +2,7 @@
 
 import IRCCodec
 import NIOCore
+import RequestQueue
 
 /// What the backend said about a nick.
 struct ServiceIdentity: Sendable, Equatable {
@@ -30,10 +31,10 @@ struct ServiceDirectory: Sendable {
         var inbound: [(ticket: UInt64, line: IRCLine, raw: ByteBuffer)] = []
     }
 
-    private var known: [String: ServiceIdentity] = [:]
-    var probes: [String: Probe] = [:]
+    private var known: [ExactText: ServiceIdentity] = [:]
+    var probes: [ExactText: Probe] = [:]
     /// WHOIS commands of the client itself that the backend has not finished answering, by folded nick.
-    var clientQuestions: [String: Int] = [:]
+    var clientQuestions: [ExactText: Int] = [:]
 
     var nextDeadline: Int64? { probes.values.map(\.deadline).min() }
 

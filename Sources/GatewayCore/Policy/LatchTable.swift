@@ -2,6 +2,7 @@
 // committed with that protection, and falls only by an act of an operator.
 
 package import Envelope
+import RequestQueue
 import Synchronization
 
 /// Two accounts, in a fixed order.
@@ -26,7 +27,7 @@ package final class LatchTable: Sendable {
         var latches: [ConversationID: Protection] = [:]
         /// Names by which the peer of an account's latched conversation was last known. Plaintext that comes under such
         /// a name from somebody the gateway cannot place is withheld.
-        var names: [AccountID: [String: AccountID]] = [:]
+        var names: [AccountID: [ExactText: AccountID]] = [:]
     }
 
     private let state = Mutex(State())
@@ -98,7 +99,7 @@ package final class LatchTable: Sendable {
     }
 }
 
-extension [String: AccountID] {
+extension [ExactText: AccountID] {
     fileprivate mutating func remove(peer: AccountID) {
         self = filter { $0.value != peer }
     }

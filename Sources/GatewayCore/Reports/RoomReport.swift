@@ -1,6 +1,7 @@
 // How the rooms of a sidecar's client are protected, for the person who asks.
 
 import Envelope
+import RequestQueue
 
 /// One room that a connection is in.
 package struct RoomReport: Sendable, Equatable, Codable {
@@ -21,12 +22,12 @@ extension IRCSession {
     func roomReports() -> [RoomReport] {
         roomMembers.names.sorted().map { name in
             let others = roomMembers.others(in: name)
-            let readers = Set(readers(in: name).map(\.nick))
+            let readers = Set(readers(in: name).map { ExactText($0.nick) })
             let isSealed = if case .seal = peerVerdict(inRoom: name, .room(name)) { true } else { false }
             return RoomReport(
                 name: name, protection: isSealed ? "end-to-end" : hasFront ? "gateway in front" : "plaintext",
                 others: others.count, readers: readers.count,
-                outsiders: Array(others.subtracting(readers).sorted().prefix(20)))
+                outsiders: others.subtracting(readers).sorted().prefix(20).map(\.text))
         }
     }
 }

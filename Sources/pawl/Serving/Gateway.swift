@@ -7,6 +7,7 @@ import GatewayNIO
 import Logging
 import NIOCore
 import PawlConfiguration
+import RequestQueue
 import Synchronization
 
 /// Everything that a command may ask of, or do to, a running gateway.
@@ -130,8 +131,9 @@ final class Gateway: Sendable {
     /// is found in any case.
     func room(_ name: String) -> AccountID {
         guard json == nil else { return .room(name) }
-        let known = environment.rooms.sizes.keys.first { $0.lowercased() == name.lowercased() }
-        return .room(known ?? name.lowercased())
+        let lower = ExactText(name.lowercased())
+        let known = environment.rooms.sizes.keys.first { ExactText($0.text.lowercased()) == lower }
+        return .room((known ?? lower).text)
     }
 
     func tell(_ account: AccountID, _ text: String) {
