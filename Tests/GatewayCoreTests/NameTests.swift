@@ -1,6 +1,7 @@
 import DoubleRatchet
 import Envelope
 import GatewayCore
+import NIOCore
 import Testing
 
 /// One writes an accent into its letter, the other behind it. To a `String` they are equal; to a chat server they are two people, and
@@ -53,5 +54,54 @@ import Testing
         latches.remember(name: one, of: bob, for: alice)
         #expect(latches.isProtectedName(one, for: alice))
         #expect(!latches.isProtectedName(other, for: alice))
+    }
+}
+
+/// Names that are no UTF-8: to a `String` all such bytes are one character, and so two rooms would be one.
+@Suite struct ForeignNameTests {
+    private static let room: [UInt8] = Array("#caf".utf8) + [0xE9]
+
+    @Test func nothingIsSealedForThem() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let (alice, mallory) = (world.connect("alice"), world.connect("mallory"))
+        world.send(alice, bytes: Array("JOIN ".utf8) + Self.room + [13, 10])
+        world.send(mallory, "JOIN #caf\u{FFFD}")
+        let seen = world.backend.seen.count
+        world.send(alice, bytes: Array("PRIVMSG ".utf8) + Self.room + Array(" :secret\r\n".utf8))
+        #expect(alice.read.last?.contains(" 531 alice #caf") == true)
+        #expect(alice.read.last?.contains("not written in UTF-8") == true)
+        #expect(mallory.texts.isEmpty)
+        #expect(world.backend.seen.dropFirst(seen).allSatisfy { !$0.contains("PRIVMSG") })
+        #expect(world.environment.tally.all.contains { $0.kind == .refusedName && $0.count == 1 })
+        // Nor for one who has the very character in the name.
+        world.send(mallory, "PRIVMSG #caf\u{FFFD} :secret")
+        #expect(mallory.read.last?.contains("not written in UTF-8") == true)
+    }
+
+    /// Below every protection the line passes as it came.
+    @Test func underObserveTheyPass() throws {
+        let world = try World(.observe)
+        let alice = world.connect("alice")
+        var sent: [[UInt8]] = []
+        world.run(alice) { out in
+            alice.session.fromDownstream(
+                .init(bytes: Array("PRIVMSG ".utf8) + Self.room + Array(" :text\r\n".utf8)), at: world.now, out)
+            sent.append(Array(out.upstream.readableBytesView))
+        }
+        #expect(sent == [Array("PRIVMSG ".utf8) + Self.room + Array(" :text\r\n".utf8)])
+    }
+
+    /// What is said again after an outage must not be another name.
+    @Test func noOtherRoomIsJoinedAfterAnOutage() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let alice = world.connect("alice")
+        world.send(alice, "JOIN #room")
+        world.send(alice, bytes: Array("JOIN ".utf8) + Self.room + [13, 10])
+        world.backendDies()
+        let seen = world.backend.seen.count
+        world.backendReturns()
+        world.advance(seconds: 1)
+        #expect(world.backend.seen.dropFirst(seen).filter { $0.hasPrefix("JOIN") } == ["JOIN #room"])
+        #expect(alice.messages.contains { $0.contains("not written in UTF-8") })
     }
 }

@@ -134,7 +134,7 @@ extension IRCSession {
         guard peer.roomName == nil, environment.peers == nil else { return request.target }
         let nicks = environment.roster.nicks(of: peer)
         let folded = support.caseMapping.fold(request.target)
-        return nicks.first { support.caseMapping.fold($0) == folded } ?? nicks.first
+        return nicks.first { ExactText(support.caseMapping.fold($0)) == ExactText(folded) } ?? nicks.first
     }
 
     private func write(_ request: Request, _ index: Int, target: String, isLabelled: Bool, _ out: SessionOutput) {

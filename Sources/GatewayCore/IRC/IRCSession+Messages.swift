@@ -136,8 +136,13 @@ extension IRCSession {
         return .unknownService
     }
 
+    /// Whether a target is what stands on the wire. Bytes that are not UTF-8 are one character to a `String`, and so might be two
+    /// names; nothing is sealed for such a one.
+    func isNameable(_ target: String) -> Bool { !target.unicodeScalars.contains("\u{FFFD}") }
+
     /// What is to be done with a message for somebody.
     func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        guard isNameable(message.target) else { return policy >= .hosted ? .refuse(.name) : .plaintext }
         if case .room(let room) = recipient, let name = room.roomName { return verdict(name, recipient, message) }
         // Such a client seals by itself; what it has not sealed is not meant to go out.
         if case .capable = recipient, environment.peers == nil {
@@ -191,6 +196,8 @@ extension IRCSession {
         note(recipient, message.target, now)
         if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
         switch verdict(recipient, message) {
+        // Alone in its line it would have passed as it came.
+        case .plaintext where !isNameable(message.target): refuse(.name, message, out)
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
             forward(withHello(message, to: recipient, now).line, now, out)
@@ -253,8 +260,8 @@ extension IRCSession {
 
     // MARK: Helpers
 
-    /// The targets of a message. Split at bytes, as servers do: a character of Swift may hold a comma and more.
-    private func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
+    /// The names in a list, as written. Split at bytes, as servers do: a character of Swift may hold a comma and more.
+    func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
         line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
             .map { String(decoding: $0, as: UTF8.self) }
     }

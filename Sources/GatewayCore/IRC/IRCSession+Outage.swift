@@ -232,6 +232,12 @@ extension IRCSession {
         sayOfItself(now, out)
         rejoining = ended.rooms
         for room in ended.rooms.sorted() {
+            guard isNameable(room.text) else {
+                rejoining.remove(room)
+                environment.rooms.remove(id, as: foldedNick, from: room.text)
+                notify(Remarks.foreignRoom(room.text), out)
+                continue
+            }
             pacer.charge(64, now: now.monotonic)
             out.upstream.writeString("JOIN \(room)\(registration.keys[room].map { " " + $0 } ?? "")\r\n")
         }

@@ -55,11 +55,11 @@ extension IRCSession {
         let fold: (String) -> String = { self.support.caseMapping.fold($0) }
         let source = line.folded(line.sourceNick, support.caseMapping)
         let own = nick.map(fold) ?? ""
-        let rooms = (line.text(0) ?? "").split(separator: ",").map { fold(String($0)) }
+        let rooms = line.parameter(0).map { names(line, $0).map(fold) } ?? []
         switch line.key {
         case .join:
             for room in rooms {
-                if source == own { roomMembers.begin(room) } else { roomMembers.add([source], to: room, besides: own) }
+                if isSelf(line) { roomMembers.begin(room) } else { roomMembers.add([source], to: room, besides: own) }
                 // Somebody new may have a sidecar as well.
                 exchange.greeted[room] = nil
             }
@@ -69,15 +69,12 @@ extension IRCSession {
         case .nick: roomMembers.rename(source, to: fold(line.text(0) ?? ""))
         default:
             guard line.key.numeric == 353, let room = line.text(2), let list = line.text(3) else { return }
-            let nicks = list.split(separator: " ").map { entry in
-                fold(String(entry.drop { "~&@%+!".contains($0) }.prefix { $0 != "!" }))
-            }
-            roomMembers.add(nicks, to: fold(room), besides: own)
+            roomMembers.add(listedNicks(list), to: fold(room), besides: own)
         }
     }
 
     private func gone(_ nick: String, _ own: String, _ room: String) {
-        if nick == own { roomMembers.end(room) } else { roomMembers.remove(nick, from: room) }
+        if ExactText(nick) == ExactText(own) { roomMembers.end(room) } else { roomMembers.remove(nick, from: room) }
     }
 
     /// Asks a speaker for the key of a room.

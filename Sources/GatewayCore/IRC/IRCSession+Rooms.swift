@@ -51,14 +51,19 @@ extension IRCSession {
         guard let room = line.text(2), rooms.contains(support.caseMapping.fold(room)), let list = line.text(3) else {
             return
         }
-        let nicks = list.split(separator: " ").map { entry in
-            support.caseMapping.fold(String(entry.drop { "~&@%+!".contains($0) }.prefix { $0 != "!" }))
+        environment.rooms.saw(listedNicks(list), in: support.caseMapping.fold(room))
+    }
+
+    /// The folded nicks in the text of RPL_NAMREPLY. Taken apart at bytes, as the names of rooms are.
+    func listedNicks(_ list: String) -> [String] {
+        list.utf8.split(separator: UInt8(ascii: " ")).map { entry in
+            let nick = entry.drop { "~&@%+!".utf8.contains($0) }.prefix { $0 != UInt8(ascii: "!") }
+            return support.caseMapping.fold(String(decoding: nick, as: UTF8.self))
         }
-        environment.rooms.saw(nicks, in: support.caseMapping.fold(room))
     }
 
     private func gone(_ nick: String, from room: String) {
-        if nick == self.nick.map(support.caseMapping.fold) {
+        if ExactText(nick) == ExactText(foldedNick) {
             left(room)
         } else {
             environment.rooms.lost(nick, from: [room])
@@ -66,15 +71,16 @@ extension IRCSession {
     }
 
     private func names(_ line: IRCLine, _ index: Int) -> [String] {
-        (line.text(index) ?? "").split(separator: ",").map { support.caseMapping.fold(String($0)) }
+        line.parameter(index).map { names(line, $0).map(support.caseMapping.fold) } ?? []
     }
 
     private func joined(_ room: String, _ now: Moment, _ out: SessionOutput) {
         rooms.insert(room)
         if policy > .off { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
-        let recovered = roomLines.filter { $0.room == room }
+        let isHere: (RecoveredLine) -> Bool = { $0.room.map { ExactText($0) } == ExactText(room) }
+        let recovered = roomLines.filter(isHere)
         if !recovered.isEmpty {
-            roomLines.removeAll { $0.room == room }
+            roomLines.removeAll(where: isHere)
             for line in recovered { inbound.append(InboundEntry(line)) }
         }
         releaseHeld(now, out)

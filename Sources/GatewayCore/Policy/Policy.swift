@@ -81,6 +81,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case changedKeys
     /// A file would reach the backend as it is.
     case media
+    /// The recipient's name is not UTF-8.
+    case name
 
     /// A stable word for counters and scripts.
     package var name: String {
@@ -95,6 +97,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .unsealed: "unsealed"
         case .changedKeys: "changed_keys"
         case .media: "media"
+        case .name: "name"
         }
     }
 }

@@ -43,11 +43,17 @@ package enum Remarks {
         case .changedKeys:
             "Not sent: \(target) shows keys that are not the ones you know. Ask \(target) by another way whether they "
                 + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
+        case .name:
+            "Not sent: this name is not written in UTF-8, and a message to it cannot be protected. Set your client to UTF-8."
         case .media: "Not sent: this file would be readable by the server, and messages are protected here."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message could not be. "
                 + "An operator can reset it."
         }
+    }
+
+    package static func foreignRoom(_ room: String) -> String {
+        "You are not in \(room) any more: its name is not written in UTF-8, and so could not be said again. Join it again."
     }
 
     package static func failure(_ failure: OpenFailure, from source: String, inSidecar: Bool = false) -> String? {

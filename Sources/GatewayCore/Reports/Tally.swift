@@ -7,7 +7,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // What people behind the gateway said: the sum is all that they said.
     case sentPlaintext, sentGateway, sentDevice, sentExempt
     case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
-        refusedChangedKeys, refusedUnsealed, refusedMedia
+        refusedChangedKeys, refusedUnsealed, refusedMedia, refusedName
     case failed
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
@@ -36,6 +36,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .refusedUnsealed: "refused_unsealed"
         case .refusedChangedKeys: "refused_changed_keys"
         case .refusedMedia: "refused_media"
+        case .refusedName: "refused_name"
         case .failed: "failed"
         case .openedGateway: "opened_gateway"
         case .openedDevice: "opened_device"
@@ -82,6 +83,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .changedKeys: .refusedChangedKeys
             case .unsealed: .refusedUnsealed
             case .media: .refusedMedia
+            case .name: .refusedName
             }
     }
 

@@ -3,7 +3,7 @@
 /// A text that equals another one where all their bytes are the same. A `String` also equals one that writes a letter in
 /// another way, such as with an accent of its own or the sign of Kelvin for a K: for a backend, and for the store, those are
 /// two names, and maybe two people.
-public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLiteral {
+public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLiteral, CustomStringConvertible {
     /// As it was given.
     public let text: String
 
@@ -16,6 +16,9 @@ public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLite
 
     /// A text of which the bytes count.
     public init(stringLiteral text: String) { self.init(text) }
+
+    /// As it was given.
+    public var description: String { text }
 
     /// Whether all bytes are the same.
     public static func == (left: Self, right: Self) -> Bool {
