@@ -32,10 +32,13 @@ extension SQLiteStore {
                     database, "SELECT highest_request, highest_delivery FROM meta WHERE id = 1"
                 ).rows { ($0.identifier(0), $0.identifier(1)) }.first
                 (contents.highestMessage, contents.highestDelivery) = highest ?? (0, 0)
-                contents.queue = try QueueReader(database).load()
                 return contents
             }
         }
+    }
+
+    package func queueContents() throws(StoreError) -> QueueContents {
+        try translating { try pool.read { try QueueReader($0).load() } }
     }
 
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? {

@@ -130,7 +130,7 @@ import Testing
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         _ = people(world)
         let id = try #require(try world.ids(.done).first)
-        let learnt = try world.store.load().queue.learnt
+        let learnt = try world.store.queueContents().learnt
         #expect(learnt.map(\.mapping.reference) == [EntityReference(type: Request.message, local: "\(id)")])
         #expect(try world.store.request(id)?.remoteID == learnt.first?.mapping.remote)
     }

@@ -75,6 +75,22 @@ import Testing
         for token in [lab.alice.token, lab.bob.token] { #expect(JSONLab.shows(lab.gateway, token).isEmpty) }
     }
 
+    /// What the mapping says nothing of passes under `observe`, is refused under `hosted`, and is listed for who writes the mapping.
+    @Test(arguments: ["observe", "hosted"]) func whatFitsNoRouteIsListed(_ policy: String) throws {
+        let lab = try GenericLab(policy: policy)
+        for number in 1...3 {
+            #expect(throws: (any Error).self) {
+                try lab.alice.ask("PUT", "/conversations/\(number)/wallpaper?private=yes")
+            }
+        }
+        let run = try lab.gateway.admin(["unmatched", "--json"])
+        let rows = try JSONValue(Array(run.stdout.utf8))
+        #expect(rows.array.map { $0["path"] } == ["/conversations/*/wallpaper"])
+        #expect(rows[0]["method"] == "PUT" && rows[0]["requests"].integer == 3)
+        #expect(!run.stdout.contains("private"))
+        #expect(try lab.gateway.admin(["unmatched"]).stdout.contains("/conversations/*/wallpaper"))
+    }
+
     /// A browser cannot give a header to a WebSocket, so it shows its token in the target.
     @Test(arguments: ["observe", "hosted"]) func tokenInTheTarget(_ policy: String) throws {
         let lab = try GenericLab(policy: policy)

@@ -74,7 +74,7 @@ import Testing
         }
         #expect(message.contains("disk is full"))
         #expect(try store.request(lastID) == nil)
-        #expect(try store.load().queue.highest == lastID - 1)
+        #expect(try store.queueContents().highest == lastID - 1)
         try store.limitPages(to: 100_000)
         try Rows.commit(store, [.insert(Rows.request(lastID))])
     }

@@ -22,9 +22,9 @@ import Testing
 
     /// - Parameter last: the last message that was acknowledged.
     private func expectIntact(_ store: SQLiteStore, last: UInt64, _ comment: Comment) throws {
-        let contents = try store.load()
-        #expect(contents.queue.requests.map(\.id) == [last], comment)
-        #expect(contents.queue.finished.map(\.request.id) == Array(1..<last), comment)
+        let queue = try store.queueContents()
+        #expect(queue.requests.map(\.id) == [last], comment)
+        #expect(queue.finished.map(\.request.id) == Array(1..<last), comment)
         #expect(try store.session(StoreConformance.session(1, 2, fence: 0).id)?.fence == last, comment)
         #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sequence) == Array(1...last), comment)
     }

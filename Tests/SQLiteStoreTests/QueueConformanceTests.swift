@@ -25,7 +25,7 @@ private final class VaultQueueStore: QueueStore {
         let outcomes = try translating { try store.commit([changes.map(StoreChange.queue)]) }
         if let failure = outcomes.compactMap({ $0 }).first { throw QueueStoreError(failure.message) }
     }
-    func load() throws(QueueStoreError) -> QueueContents { try translating { try store.load().queue } }
+    func load() throws(QueueStoreError) -> QueueContents { try translating { try store.queueContents() } }
     func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
         try reading { try $0.outcome(token) }
     }

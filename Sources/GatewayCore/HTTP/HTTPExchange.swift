@@ -132,7 +132,10 @@ package struct HTTPExchange: Sendable {
         // Nobody could look into what another protocol says.
         if !isUpgrade, head.headers.first("Upgrade") != nil { self.head.headers.remove("Upgrade") }
         match = RouteMatch(head, mapping)
-        if match == nil { environment.tally.add(.unlabelled) }
+        if match == nil {
+            environment.tally.add(.unlabelled)
+            environment.unmatched.note(head.method, String(head.path), at: now.wall)
+        }
         identify(now, &actions)
     }
 

@@ -121,6 +121,7 @@ package struct WebSocketSession: Sendable {
         else {
             // Nobody can tell what it says.
             environment.tally.add(.unlabelled)
+            environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
             if demands { tell(.refused(.verb), nil, &actions) }
             return

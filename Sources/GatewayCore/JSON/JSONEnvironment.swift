@@ -28,6 +28,7 @@ package final class JSONEnvironment: Sendable {
     package let waitingWrites = WaitingWrites()
     package let writeKeys: WriteKeys
     package let sockets = SocketBook()
+    package let unmatched = UnmatchedRequests()
     let firstSights = FirstSights()
     private let current: Mutex<Settings>
     private let tickets = Atomic<UInt64>(0)

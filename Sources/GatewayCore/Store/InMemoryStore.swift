@@ -58,12 +58,13 @@ package final class InMemoryStore: Store {
             contents.policies = state.policies.map { ($0.key, $0.value) }
             contents.conversations = Array(state.conversations.values)
             contents.devices = Array(state.devices.values)
-            contents.queue = state.queue.contents
             contents.highestMessage = state.highestMessage
             contents.highestDelivery = state.highestDelivery
             return contents
         }
     }
+
+    package func queueContents() throws(StoreError) -> QueueContents { state.withLock { $0.queue.contents } }
 
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { state.withLock { $0.sessions[id] } }
 

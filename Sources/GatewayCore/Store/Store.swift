@@ -76,10 +76,8 @@ package struct StoreContents: Sendable {
     package var policies: [(account: AccountID?, policy: Policy)] = []
     package var conversations: [ConversationRow] = []
     package var devices: [DeviceRow] = []
-    /// The requests, and what the backend calls messages.
-    package var queue = QueueContents()
-    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice. That of requests stands in
-    /// ``queue``.
+    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice. That of requests stands in the
+    /// queue.
     package var highestMessage: UInt64 = 0
     package var highestDelivery: UInt64 = 0
 
@@ -96,6 +94,8 @@ package protocol Store: Sendable {
 
     /// Reads what a process needs to start.
     func load() throws(StoreError) -> StoreContents
+    /// Reads what the queue needs to go on: the requests, and what the backend calls messages.
+    func queueContents() throws(StoreError) -> QueueContents
     func session(_ id: SessionID) throws(StoreError) -> SessionRow?
     func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
     func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow?

@@ -29,9 +29,9 @@ extension Vault {
     /// Takes over what the process before has left. What nobody vouches for any more is given up.
     ///
     /// - Returns: accounts without a login, which have ended with their connections.
-    mutating func adoptRequests(_ contents: StoreContents, _ now: Moment) -> Set<AccountID> {
-        queue.restore(contents.queue, now: now.queueTime)
-        if contents.highestMessage > queue.highestID { _ = queue.reserveID(atLeast: contents.highestMessage) }
+    mutating func adoptRequests(highestMessage: UInt64, _ now: Moment) throws(StoreError) -> Set<AccountID> {
+        queue.restore(try store.queueContents(), now: now.queueTime)
+        if highestMessage > queue.highestID { _ = queue.reserveID(atLeast: highestMessage) }
         var ended: Set<AccountID> = []
         for request in queue.requests {
             let account = AccountID(text: request.tenant)

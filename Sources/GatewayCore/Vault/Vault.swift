@@ -197,7 +197,7 @@ package struct Vault<Random: RandomSource> {
             latches.remember(name: row.peerNameForFirst, of: row.id.second, for: row.id.first)
             latches.remember(name: row.peerNameForSecond, of: row.id.first, for: row.id.second)
         }
-        ended.formUnion(adoptRequests(contents, now))
+        ended.formUnion(try adoptRequests(highestMessage: contents.highestMessage, now))
         try adoptHolds(&changes)
         for account in ended.sorted() {
             changes.append(.forgetAccount(account))

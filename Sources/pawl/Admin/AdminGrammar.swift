@@ -43,7 +43,7 @@ struct CommonOptions: ParsableArguments {
 enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
         Status.self, Users.self, Clients.self, DevicesCommand.self, ConversationsCommand.self, PolicyCommand.self,
-        QueueCommand.self, Trace.self, Audit.self,
+        QueueCommand.self, Trace.self, Unmatched.self, Audit.self,
         Drain.self, Sidecar.self,
     ]
 

@@ -1,0 +1,39 @@
+// `pawl unmatched`: what a mapping does not say.
+
+import ArgumentParser
+import GatewayCore
+
+/// `pawl unmatched`
+struct Unmatched: AdminCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "List requests that fit no route of the mapping. Under hosted each of them is refused.",
+        discussion: """
+            Counted in memory since the gateway started, while the policy of anybody is above off; at most \
+            \(UnmatchedRequests.limit) kinds. Segments of a path that look like the name of one thing are shown as *. Write a \
+            route for each that people need, and bring it in with: pawl config reload.
+            """)
+
+    @OptionGroup var common: CommonOptions
+
+    struct Row: Codable {
+        var method: String
+        var path: String
+        var requests: Int
+        var lastSeen: String
+    }
+
+    func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        guard let json = gateway.json else {
+            throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
+        }
+        let rows = json.environment.unmatched.all.map {
+            Row(method: $0.method, path: $0.path, requests: $0.count, lastSeen: Table.time($0.lastSeen))
+        }
+        if common.json { return try .json(rows) }
+        guard !rows.isEmpty else { return .text("Every request since the gateway started has fitted a route.") }
+        return .text(
+            Table.text(
+                ["REQUESTS", "METHOD", "PATH", "LAST SEEN"],
+                rows.map { ["\($0.requests)", $0.method, $0.path, $0.lastSeen] }))
+    }
+}
