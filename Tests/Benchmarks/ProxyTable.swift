@@ -23,6 +23,7 @@ struct ProxyTable {
 
     let workbench: Workbench
     let nginx: String?
+    let h2load: String?
     let group: MultiThreadedEventLoopGroup
     let isQuick: Bool
 
@@ -44,6 +45,7 @@ struct ProxyTable {
             unit: "frames",
             "8 frames under way in each connection, texts of \(WebLoad.textSize) bytes. Under `hosted` each is sealed on its way "
                 + "there and opened on its way back.")
+        try self.printHTTP2()
     }
 
     private func table(
@@ -88,16 +90,11 @@ struct ProxyTable {
     }
 
     private func measure(_ front: Front, _ plan: WebLoad.Plan) throws -> Measurement {
-        let upstream = try Ports.free()
-        let directory = "\(self.workbench.directory)/proxy-\(upstream)"
-        guard mkdir(directory, 0o700) == 0 else { throw Failure("\(directory): \(lastError())") }
-        let backend = try ChildProcess.again(
-            ["http-backend", "--port", "\(upstream)"], log: "\(directory)/backend.log")
-        defer { backend.stop() }
-        try backend.wait(forWord: "ready")
-        let port = front == .direct ? upstream : try Ports.free()
-        let proxy = try self.start(front, port, upstream, directory)
-        defer { proxy?.stop() }
+        let (port, proxy, backend, _) = try self.start(front)
+        defer {
+            proxy?.stop()
+            backend.stop()
+        }
         var times: [Double] = []
         var measurement = try WebLoad(group: self.group).measure(port, plan) {
             times.append(try proxy?.familyTime() ?? .nan)
@@ -107,10 +104,36 @@ struct ProxyTable {
         return measurement
     }
 
-    private func start(_ front: Front, _ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
+    /// Starts a backend, and what stands in front of it.
+    ///
+    /// - Returns: with them the port to speak to, and a directory of their own.
+    func start(
+        _ front: Front, isTLS: Bool = false
+    ) throws -> (port: Int, proxy: ChildProcess?, backend: ChildProcess, directory: String) {
+        let upstream = try Ports.free()
+        let directory = "\(self.workbench.directory)/proxy-\(upstream)"
+        guard mkdir(directory, 0o700) == 0 else { throw Failure("\(directory): \(lastError())") }
+        let backend = try ChildProcess.again(
+            ["http-backend", "--port", "\(upstream)"], log: "\(directory)/backend.log")
+        do {
+            try backend.wait(forWord: "ready")
+            let port = front == .direct ? upstream : try Ports.free()
+            let certificate = isTLS ? try Certificate(in: directory) : nil
+            let proxy = try self.start(front, port, upstream, directory, certificate)
+            return (port, proxy, backend, directory)
+        } catch {
+            backend.stop()
+            throw error
+        }
+    }
+
+    private func start(
+        _ front: Front, _ port: Int, _ upstream: Int, _ directory: String, _ certificate: Certificate?
+    ) throws -> ChildProcess? {
         switch front {
         case .direct: return nil
-        case .off, .observe, .hosted: return try self.startPawl(front.policy ?? "", port, upstream, directory)
+        case .off, .observe, .hosted:
+            return try self.startPawl(front.policy ?? "", port, upstream, directory, certificate)
         case .haproxy:
             try writeText(
                 """
@@ -134,20 +157,25 @@ struct ProxyTable {
             try process.wait(forPort: port)
             return process
         case .nginx:
-            return try self.startNginx(port, upstream, directory)
+            return try self.startNginx(port, upstream, directory, certificate)
         }
     }
 
-    private func startPawl(_ policy: String, _ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess {
+    private func startPawl(
+        _ policy: String, _ port: Int, _ upstream: Int, _ directory: String, _ certificate: Certificate?
+    ) throws -> ChildProcess {
         guard let pawl = self.workbench.pawl else { throw Failure("pawl is not built") }
+        var variables = ["PAWL_METRICS_LISTEN": "", "PAWL_MAPPING": Self.mapping]
+        if let certificate {
+            variables["PAWL_TLS_CERTIFICATE"] = certificate.certificate
+            variables["PAWL_TLS_KEY"] = certificate.key
+        }
         let process = try ChildProcess(
             pawl,
             [
-                "serve", "--listen", "http://127.0.0.1:\(port)", "--upstream", "http://127.0.0.1:\(upstream)",
-                "--policy",
-                policy, "--data", "\(directory)/data",
-            ],
-            environment: ["PAWL_METRICS_LISTEN": "", "PAWL_MAPPING": Self.mapping], log: "\(directory)/pawl.log")
+                "serve", "--listen", "\(certificate == nil ? "http" : "https")://127.0.0.1:\(port)", "--upstream",
+                "http://127.0.0.1:\(upstream)", "--policy", policy, "--data", "\(directory)/data",
+            ], environment: variables, log: "\(directory)/pawl.log")
         try process.wait(forWord: "ready")
         return process
     }
@@ -156,8 +184,11 @@ struct ProxyTable {
         #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
         + "/config/mappings/generic.yaml"
 
-    private func startNginx(_ port: Int, _ upstream: Int, _ directory: String) throws -> ChildProcess? {
+    private func startNginx(
+        _ port: Int, _ upstream: Int, _ directory: String, _ certificate: Certificate?
+    ) throws -> ChildProcess? {
         guard let nginx = self.nginx else { return nil }
+        let tls = certificate.map { "ssl_certificate \($0.certificate); ssl_certificate_key \($0.key);" } ?? ""
         let user = getuid() == 0 ? "user root;" : ""
         try writeText(
             """
@@ -181,7 +212,8 @@ struct ProxyTable {
                     keepalive_requests 100000000;
                 }
                 server {
-                    listen 127.0.0.1:\(port) backlog=4096;
+                    listen 127.0.0.1:\(port)\(certificate == nil ? "" : " ssl http2") backlog=4096;
+                    \(tls)
                     location / {
                         proxy_pass http://backend;
                         proxy_http_version 1.1;
@@ -204,7 +236,7 @@ struct ProxyTable {
 
 extension ChildProcess {
     /// Processor time of the process and its children, in microseconds.
-    fileprivate func familyTime() throws -> Double {
+    func familyTime() throws -> Double {
         let children = try readText("/proc/\(self.pid)/task/\(self.pid)/children").split(separator: " ")
         return try children.reduce(try self.processorTime()) { sum, child in
             let text = try readText("/proc/\(child)/stat")

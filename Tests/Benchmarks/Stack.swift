@@ -128,7 +128,7 @@ private struct Front {
 }
 
 /// A self-signed certificate, made for one run.
-private struct Certificate {
+struct Certificate {
     let certificate: String
     let key: String
     /// One file with both, as HAProxy wants it.

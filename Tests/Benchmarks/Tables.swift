@@ -16,6 +16,7 @@ struct Tables: ParsableCommand {
     @Option(help: "The pawl executable; without it a byte relay stands in.") var pawl: String?
     @Option(help: "The HAProxy executable.") var haproxy: String
     @Option(help: "The nginx executable.") var nginx: String?
+    @Option(help: "The h2load executable, of nghttp2.") var h2load: String?
     @Option(help: "The directory with the ratchet's peers.") var ratchetPeers: String?
     @Option(help: "The directory with the queue's peers.") var queuePeers: String?
     @Option(help: "An empty directory for stores and logs, on the file system to be measured.") var directory: String
@@ -52,7 +53,9 @@ struct Tables: ParsableCommand {
             case .sidecar:
                 try SidecarTable(workbench: workbench, isQuick: self.quick).print()
             case .proxy:
-                try ProxyTable(workbench: workbench, nginx: self.nginx, group: group, isQuick: self.quick).print()
+                try ProxyTable(
+                    workbench: workbench, nginx: self.nginx, h2load: self.h2load, group: group, isQuick: self.quick
+                ).print()
             case .accounts:
                 try AccountTable(workbench: workbench, group: group, isQuick: self.quick).print()
             }

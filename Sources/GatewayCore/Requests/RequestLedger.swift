@@ -3,6 +3,7 @@
 //
 //     accepted = done + dead + waiting
 
+package import RequestQueue
 import Synchronization
 
 /// Counts of requests that add up at every moment.
@@ -14,6 +15,16 @@ package struct RequestCounts: Sendable, Equatable {
     package var waiting = 0
 
     package init() {}
+
+    /// What a queue has counted.
+    ///
+    /// - Parameter waiting: the requests in it.
+    package init(_ counts: QueueMachine.Counts, waiting: Int) {
+        accepted = counts.restored + counts.appended + counts.revived
+        done = counts.done
+        dead = counts.dead + counts.cancelled
+        self.waiting = waiting
+    }
 }
 
 /// The counts, for whoever reports them. The vault says what is committed, and nothing before.

@@ -43,15 +43,7 @@ extension Vault {
     }
 
     /// What the ledger says of the queue, which is committed.
-    func publishCounts() {
-        let counts = queue.counts
-        var published = RequestCounts()
-        published.accepted = counts.restored + counts.appended + counts.revived
-        published.done = counts.done
-        published.dead = counts.dead + counts.cancelled
-        published.waiting = queue.depth
-        desk.ledger.publish(published)
-    }
+    func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
 
     // MARK: Senders
 

@@ -28,18 +28,17 @@ extension Gateway {
     }
 
     /// The requests at a glance, of whichever queue this gateway has.
-    func requests() async throws -> StatusReport.Requests {
+    ///
+    /// - Parameter report: of the queue of writes to HTTP, where there is one.
+    func requests(_ report: APIClientQueue.Report?) throws -> StatusReport.Requests {
         var requests = try reporter.requests(SystemClock.now())
-        guard let writes = json?.writes else { return requests }
-        let report = await writes.queue.report()
-        let counts = report.counts
-        requests.accepted = counts.restored + counts.appended + counts.revived
-        requests.done = counts.done
-        requests.dead = counts.dead + counts.cancelled
-        requests.waiting = report.depth
+        guard let report else { return requests }
+        let counts = RequestCounts(report.counts, waiting: report.depth)
+        (requests.accepted, requests.waiting) = (counts.accepted, counts.waiting)
+        (requests.done, requests.dead) = (counts.done, counts.dead)
         requests.held = report.census.held
         requests.oldestSeconds = report.census.oldest.map { max(SystemClock.now().wall - $0, 0) / 1000 }
-        requests.doubtful = counts.doubtful + report.census.doubtful
+        requests.doubtful = report.counts.doubtful + report.census.doubtful
         requests.withoutLogin = report.census.withoutSession
         return requests
     }
@@ -47,7 +46,7 @@ extension Gateway {
     /// Adds to a status what is of HTTP.
     func addWrites(to report: inout StatusReport) async throws {
         guard let json else { return }
-        report.requests = try await requests()
+        report.requests = try requests(await json.writes.queue.report())
         report.queue = [
             RequestState.pending.name: report.requests.waiting, RequestState.done.name: report.requests.done,
             RequestState.dead.name: report.requests.dead,

@@ -30,7 +30,8 @@ enum MetricsPage {
                 "pawl_requests", "Writes to the backend by state.", "gauge",
                 counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
         }
-        if let requests = try? await gateway.requests() {
+        let report = await gateway.json?.writes.queue.report()
+        if let requests = try? gateway.requests(report) {
             family(
                 "pawl_requests_accepted_total",
                 "Requests committed since the start, with those found waiting and those retried: done + dead + waiting.",
@@ -45,8 +46,7 @@ enum MetricsPage {
                 "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
                 [("", Int(requests.oldestSeconds ?? 0))])
         }
-        if let json = gateway.json {
-            let report = await json.writes.queue.report()
+        if let json = gateway.json, let report {
             family(
                 "pawl_requests_in_flight", "Requests that the backend has been sent and has not answered.", "gauge",
                 [("", report.inFlight)])
