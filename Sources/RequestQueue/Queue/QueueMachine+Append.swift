@@ -175,6 +175,7 @@ extension QueueMachine {
         entry.lane.tenant.size += request.size
         entry.host.requests += 1
         insertInOrder(id, &entry.lane.order)
+        if entry.lane.order.last != id { entry.lane.begun = 0 }
         insertInOrder(id, &deadlines)
         wake(entry.lane)
     }
@@ -207,10 +208,9 @@ extension QueueMachine {
         lane.tenant.size -= request.size
         entry.host.requests -= 1
         dissolve(entry.host)
-        if lane.order.first == id {
-            lane.order.removeFirst()
-        } else if let place = lane.order.firstIndex(of: id) {
+        if let place = lane.order.first == id ? 0 : lane.order.firstIndex(of: id) {
             lane.order.remove(at: place)
+            if place < lane.begun { lane.begun -= 1 }
         }
         if deadlines.first == id { deadlines.removeFirst() }
         wake(lane)

@@ -70,7 +70,7 @@ extension QueueMachine {
     /// Takes a request out of its flight.
     mutating func requeue(_ entry: QueueEntry, isBegun: Bool, cause: String) {
         settle(entry)
-        leaveFlight(entry)
+        goBack(entry)
         let request = entry.request
         let wait = QueueChange.Wait(
             notBefore: 0, attempts: request.attempts - (isBegun ? 0 : 1), crashes: request.crashes,

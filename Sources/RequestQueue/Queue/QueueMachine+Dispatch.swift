@@ -16,8 +16,9 @@ extension QueueMachine {
             tenant.leaveRing()
             guard tenant.inFlight < limits.inFlightPerTenant, let lane = tenant.nextLane() else { continue }
             switch candidate(in: lane, now: now) {
-            case .send(let entry):
+            case .send(let entry, let place):
                 begin(entry)
+                if place == lane.begun, !entry.isBarrier { lane.begun += 1 }
                 wake(lane)
             case .wait(let until): setTimer(lane, until)
             case .nothing: if lane.isQuiet { dissolve(lane) }
@@ -64,7 +65,8 @@ extension QueueMachine {
     }
 
     private enum Candidate {
-        case send(QueueEntry)
+        /// - Parameter place: where it stands in its lane.
+        case send(QueueEntry, place: Int)
         /// Nothing before this time, if nothing happens.
         case wait(Int64)
         /// Nothing until something happens that wakes the lane.
@@ -75,12 +77,12 @@ extension QueueMachine {
     private func candidate(in lane: LaneState, now: QueueTime) -> Candidate {
         guard lane.inFlight < limits.inFlightPerLane else { return .nothing }
         var earliest: Int64?
-        for place in 0..<min(lane.order.count, limits.lookahead) {
+        for place in lane.begun..<lane.begun + min(lane.order.count - lane.begun, limits.lookahead) {
             guard let entry = entries[lane.order[place]] else { continue }
             if entry.isBarrier, place > 0 { break }
             if entry.request.state == .pending {
                 switch obstacle(entry, now: now) {
-                case .none: return .send(entry)
+                case .none: return .send(entry, place: place)
                 case .until(let time): earliest = min(earliest ?? time, time)
                 case .event: break
                 }
@@ -150,10 +152,16 @@ extension QueueMachine {
         wakeWaiting(for: entry.host)
     }
 
+    /// The same, for one that waits again at its place.
+    mutating func goBack(_ entry: QueueEntry) {
+        leaveFlight(entry)
+        entry.lane.begun = 0
+    }
+
     /// The lease of a dispatch could not be committed: nothing has been sent.
     mutating func undo(_ dispatch: QueueBatch.Dispatch) {
         guard let entry = entries[dispatch.id], entry.request.lease == dispatch.lease else { return }
-        leaveFlight(entry)
+        goBack(entry)
         entry.request.state = .pending
         entry.request.attempts -= 1
         entry.request.lease = nil

@@ -92,7 +92,7 @@ extension QueueMachine {
     private mutating func goBack(_ entry: QueueEntry, _ failure: AttemptFailure, pause: Int64, now: QueueTime) {
         let request = entry.request
         guard request.attempts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
-        leaveFlight(entry)
+        goBack(entry)
         let wait = QueueChange.Wait(
             notBefore: now.wall + pause, attempts: request.attempts, crashes: request.crashes,
             doubts: request.doubts + (failure.kind.isAmbiguous ? 1 : 0),

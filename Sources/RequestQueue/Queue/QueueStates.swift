@@ -9,6 +9,8 @@ final class LaneState: @unchecked Sendable {
     let tenant: TenantState
     /// Those that are not finished, in the order in which they were accepted.
     var order: Deque<UInt64> = []
+    /// How many of the first are under way and are no barriers: what is to be sent next stands behind them.
+    var begun = 0
     var inFlight = 0
     /// When the next timer of the lane ends.
     var timer: Int64?
