@@ -58,6 +58,7 @@ extension Vault {
             switch act.kind {
             case .drop(let id):
                 desk.gate.undrop(id)
+                untrack(id)
                 if let subject = step.subject { try? queue.revive(subject, now: now.queueTime) }
             case .hold(let scope):
                 guard !step.wasHeld else { break }

@@ -58,11 +58,10 @@ extension Vault {
         for account in senders.remove(connection) { queue.setSession(account.text, present: false) }
     }
 
-    /// What the queue hands out beside what has just been sealed, by account: it waited for its sender.
+    /// What the queue hands out beside what has just been sealed, which is known already, by account: it waited for its sender.
     mutating func handOut(_ batch: VaultBatch, _ now: Moment) -> [AccountID: [Request]] {
-        let sealed = Set(batch.steps.lazy.flatMap(\.requests))
         var handedOut: [AccountID: [Request]] = [:]
-        for dispatch in batch.queued.dispatches where !sealed.contains(dispatch.id) {
+        for dispatch in batch.queued.dispatches where inFlight[dispatch.id] == nil {
             let account = AccountID(text: dispatch.request.tenant)
             guard let connection = senders[account] else { continue }
             guard let request = Request(dispatch.request) else {
@@ -73,6 +72,17 @@ extension Vault {
             handedOut[account, default: []].append(request)
         }
         return handedOut
+    }
+
+    /// The answer to a step, with what waited for the account that has come.
+    func reply(
+        to step: VaultBatch.Step, _ handedOut: inout [AccountID: [Request]]
+    ) -> (connection: ConnectionID, reply: VaultReply)? {
+        guard let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply,
+            senders[account] == connection
+        else { return step.reply }
+        let requests = handedOut.removeValue(forKey: account) ?? []
+        return (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
     }
 
     // MARK: Ends

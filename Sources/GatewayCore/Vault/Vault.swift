@@ -307,7 +307,7 @@ package struct Vault<Random: RandomSource> {
         keeper.drop(lost)
         let outcomes = committed.dropFirst(batch.sessionGroups.count)
         var handedOut = handOut(batch, now)
-        for (var step, failure) in zip(batch.steps, outcomes) {
+        for (step, failure) in zip(batch.steps, outcomes) {
             guard failure == nil, lost.isDisjoint(with: step.sessions) else {
                 undo(step)
                 // Its sessions are another gateway's, and so are the requests that they sealed.
@@ -315,12 +315,6 @@ package struct Vault<Random: RandomSource> {
                 answer(step, step.failure, nil, now, &replies)
                 if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
                 continue
-            }
-            if let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply,
-                senders[account] == connection
-            {
-                let requests = handedOut.removeValue(forKey: account) ?? []
-                step.reply = (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
             }
             if let latched = step.latched {
                 latches.raise(latched.conversation, to: latched.protection)
@@ -334,7 +328,7 @@ package struct Vault<Random: RandomSource> {
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
-            answer(step, step.reply, step.message, now, &replies)
+            answer(step, reply(to: step, &handedOut), step.message, now, &replies)
         }
         for (account, requests) in handedOut.sorted(by: { $0.key < $1.key }) {
             guard let connection = senders[account] else { continue }
