@@ -1,57 +1,9 @@
-import Foundation
 import RequestQueue
 import RequestQueueClient
-import Synchronization
 import Testing
 
 /// What goes on while a batch is being committed, and what becomes of it when that fails or the queue is closed.
 @Suite struct CommitTests {
-    /// A store whose commits wait until they are let go, and fail where the test says so.
-    private final class GatedStore: QueueStore {
-        private struct State {
-            var isShut = false
-            var fails = false
-            var waiting = 0
-            var commits: [Int] = []
-        }
-
-        private let store = InMemoryQueueStore()
-        private let state = Mutex(State())
-
-        /// The sizes of the batches that were committed.
-        var commits: [Int] { state.withLock { $0.commits } }
-        var isWaiting: Bool { state.withLock { $0.waiting > 0 } }
-        func shut() { state.withLock { $0.isShut = true } }
-        func open(failing: Bool = false) {
-            state.withLock { state in
-                state.isShut = false
-                state.fails = failing
-            }
-        }
-
-        func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
-            state.withLock { $0.waiting += 1 }
-            while state.withLock({ $0.isShut }) { Thread.sleep(forTimeInterval: 0.001) }
-            let fails = state.withLock { state in
-                state.waiting -= 1
-                defer { state.fails = false }
-                return state.fails
-            }
-            if fails { throw QueueStoreError("The disk is full (pretended).") }
-            try store.commit(changes)
-            state.withLock { $0.commits.append(changes.count) }
-        }
-
-        func load() throws(QueueStoreError) -> QueueContents { try store.load() }
-        func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? { try store.outcome(token) }
-        func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? { try store.request(token) }
-        func requests(
-            states: [RequestState], after: UInt64, limit: Int
-        ) throws(QueueStoreError) -> [QueuedRequest] {
-            try store.requests(states: states, after: after, limit: limit)
-        }
-    }
-
     private let store = GatedStore()
     private let queue: APIClientQueue
 

@@ -86,6 +86,29 @@ import Testing
         #expect(world.targets == ["/a"] && world.sent[0].dispatch.request.attempts == 1)
     }
 
+    /// A batch was made behind another one that is being committed, and more has come in since. The last goes first.
+    @Test func twoBatchesFail() throws {
+        func draft(_ path: APIRequestPath) -> NewRequest { NewRequest(post(path), coalescingKey: "draft") }
+        let old = try world.append(draft("/old"))
+        let cancelled = try world.offer(NewRequest(post("/a"), lane: "a"))
+        let new = try world.offer(draft("/new"))
+        let first = world.machine.turn(now: world.now)
+        try world.machine.cancel(cancelled, now: world.now)
+        let newest = try world.offer(draft("/newest"))
+        let second = world.machine.turn(now: world.now)
+        let behind = try world.offer(NewRequest(post("/c"), lane: "c", dependsOn: [newest]))
+        #expect(Set(world.machine.failed(second)) == [newest, behind])
+        #expect(world.machine.failed(first) == [new])
+        #expect(world.machine.requests.map(\.token) == [old])
+        expectSums()
+        world.turn()
+        #expect(try world.state(cancelled) == .cancelled)
+        world.machine.setSession("", present: true)
+        world.run()
+        #expect(world.targets == ["/old"])
+        expectSums()
+    }
+
     /// What an answer has ended stays ended, and is stored with the next batch, once.
     @Test func anAnswerIsKept() throws {
         world.machine.setSession("", present: true)

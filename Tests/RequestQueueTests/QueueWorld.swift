@@ -51,9 +51,9 @@ final class QueueWorld {
     var refused: [RequestToken] = []
     var withdrawn: [UInt64] = []
     private var answers: [(at: Int64, id: UInt64, lease: UInt64, reply: AttemptReply)] = []
-    /// Whether a batch is committed only at the next turn, when the machine has taken in more.
-    var lags = false
-    private var held: QueueBatch?
+    /// So many batches are handed out before the first of them is committed.
+    var lag = 0
+    private var held: [QueueBatch] = []
     /// Whether outcomes are taken by handlers at once.
     var handles = true
 
@@ -91,21 +91,19 @@ final class QueueWorld {
 
     /// One turn: commit, then do what the batch allows.
     func turn() {
-        if lags {
-            if let batch = held { commit(batch) }
-            held = machine.turn(now: now)
-            if held?.isEmpty == true { held = nil }
-        } else {
-            let batch = machine.turn(now: now)
-            if !batch.isEmpty { commit(batch) }
-        }
+        if lag > 0, held.count == lag { commitFirst() }
+        let batch = machine.turn(now: now)
+        if !batch.isEmpty { held.append(batch) }
+        if !held.isEmpty, lag == 0 || batch.isEmpty { commitFirst() }
     }
 
-    private func commit(_ batch: QueueBatch) {
+    private func commitFirst() {
+        let batch = held.removeFirst()
         do throws(QueueStoreError) {
             try store.commit(batch.changes)
         } catch {
-            refused += machine.failed(batch)
+            for batch in ([batch] + held).reversed() { refused += machine.failed(batch) }
+            held = []
             return
         }
         accepted += batch.accepted
@@ -127,7 +125,7 @@ final class QueueWorld {
         while true {
             let next = [answers.map(\.at).min(), machine.nextWake()].compactMap { $0 }.min()
             guard let next, next <= end else {
-                guard held != nil else { break }
+                guard !held.isEmpty else { break }
                 turn()
                 continue
             }
@@ -154,8 +152,9 @@ final class QueueWorld {
     ///
     /// - Parameter committed: whether a batch that was being committed is, though nobody has been told.
     func restart(session: String? = "", after milliseconds: Int64 = 1_000, committed: Bool = false) throws {
-        if committed, let held { try store.commit(held.changes) }
-        held = nil
+        // Where the disk fails just then, it is not.
+        if committed, let first = held.first { try? store.commit(first.changes) }
+        held = []
         answers.removeAll()
         process += 1
         now = QueueTime(wall: now.wall + milliseconds, uptime: 50)

@@ -165,6 +165,10 @@ enum PercentEncoding {
     static let digits = Array("0123456789ABCDEF".utf8)
 
     func append(_ text: String, to output: inout String) {
+        guard !text.utf8.allSatisfy(keeps) else {
+            output += text
+            return
+        }
         let bytes = Array(text.utf8)
         var encoded: [UInt8] = []
         encoded.reserveCapacity(bytes.count)
@@ -186,7 +190,10 @@ enum PercentEncoding {
             UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
             UInt8(ascii: "~"):
             true
-        default: self == .path && "!$&'()*+,;=:@/?".utf8.contains(byte)
+        case UInt8(ascii: "!"), UInt8(ascii: "$"), UInt8(ascii: "&")...UInt8(ascii: "/"), UInt8(ascii: ":"),
+            UInt8(ascii: ";"), UInt8(ascii: "="), UInt8(ascii: "?"), UInt8(ascii: "@"):
+            self == .path
+        default: false
         }
     }
 

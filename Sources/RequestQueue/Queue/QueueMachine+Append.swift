@@ -34,7 +34,8 @@ extension QueueMachine {
         _ new: NewRequest, token: RequestToken, id: UInt64?, now: QueueTime
     ) throws(QueueError) -> Appended {
         guard !isClosed else { throw .closed }
-        if let flaw = RequestFlaw.first(in: new, limits) { throw .malformed(flaw) }
+        let references = new.config.references
+        if let flaw = RequestFlaw.first(in: new, references, limits) { throw .malformed(flaw) }
         let dependsOn = try dependencies(of: new)
         var request = QueuedRequest(id: id ?? nextID, token: token, new, dependsOn: dependsOn, timestamp: now.wall)
         let form = RequestForm.encode(request)
@@ -48,7 +49,7 @@ extension QueueMachine {
         guard request.size <= limits.requestSize else { throw .tooLarge(size: request.size, limit: limits.requestSize) }
         let replaced = replaceable(new)
         try checkBounds(request, replacing: replaced)
-        let blockers = try blockers(of: new, dependsOn, replacing: replaced)
+        let blockers = try blockers(of: new, references, dependsOn, replacing: replaced)
 
         if id == nil { nextID += 1 }
         keys[key] = KeyRecord(token: token, digest: digest)
@@ -81,10 +82,10 @@ extension QueueMachine {
     }
 
     private func blockers(
-        of new: NewRequest, _ dependsOn: [UInt64], replacing replaced: UInt64?
+        of new: NewRequest, _ references: [EntityReference], _ dependsOn: [UInt64], replacing replaced: UInt64?
     ) throws(QueueError) -> Set<QueueEntry.Blocker> {
         var blockers = Set(dependsOn.map(QueueEntry.Blocker.request))
-        for reference in new.config.references where map[new.tenant, reference] == nil {
+        for reference in references where map[new.tenant, reference] == nil {
             let name = TenantReference(tenant: new.tenant, reference: reference)
             if creators[name] == nil {
                 if let cause = failedCreators[name] { throw .failedDependency(cause) }

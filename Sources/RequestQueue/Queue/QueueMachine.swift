@@ -188,7 +188,7 @@ public struct QueueMachine: Sendable {
     }
 
     /// The batch could not be committed. What it began is undone, and so is what has begun since, because it may stand on that;
-    /// what ended is kept for the next batch.
+    /// what ended is kept for the next batch. Where more batches have been handed out behind it, the last of them fails first.
     ///
     /// - Returns: the requests that are not accepted after all.
     public mutating func failed(_ batch: QueueBatch) -> [RequestToken] {

@@ -4,9 +4,10 @@ enum RequestFlaw {
     static let rowSize = 128
 
     /// In words; nothing where there is none.
-    static func first(in new: NewRequest, _ limits: QueueLimits) -> String? {
+    ///
+    /// - Parameter references: the entities that it names.
+    static func first(in new: NewRequest, _ references: [EntityReference], _ limits: QueueLimits) -> String? {
         let config = new.config
-        let references = config.references
         if new.creates.count + new.dependsOn.count > limits.references || references.count > limits.references {
             return "it names more than \(limits.references) entities or requests"
         }

@@ -92,10 +92,17 @@ struct FormWriter {
     mutating func byte(_ value: UInt8) { output.append(value) }
     mutating func bool(_ value: Bool) { output.append(value ? 1 : 0) }
 
-    mutating func number(_ value: UInt64) { withUnsafeBytes(of: value.bigEndian) { output.append(contentsOf: $0) } }
+    mutating func number(_ value: UInt64) {
+        length(Int(truncatingIfNeeded: value >> 32))
+        length(Int(truncatingIfNeeded: value))
+    }
 
     mutating func length(_ value: Int) {
-        withUnsafeBytes(of: UInt32(truncatingIfNeeded: value).bigEndian) { output.append(contentsOf: $0) }
+        // Byte by byte: for so few that is a fraction of what it takes to append a sequence.
+        output.append(UInt8(truncatingIfNeeded: value >> 24))
+        output.append(UInt8(truncatingIfNeeded: value >> 16))
+        output.append(UInt8(truncatingIfNeeded: value >> 8))
+        output.append(UInt8(truncatingIfNeeded: value))
     }
 
     mutating func bytes(_ value: [UInt8]) {

@@ -18,7 +18,8 @@ public protocol APIClient: Sendable {
     /// Milliseconds until a request without a timeout of its own is given up. Default: a minute.
     var timeoutInterval: Int64 { get }
 
-    /// Called before each attempt, for what requests share. What it adds is not stored.
+    /// Called before each attempt, for what requests share. What it adds is not stored. What takes long in it is to be awaited and must
+    /// not block, as in ``NetworkClient/send(_:)``.
     func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
 
     /// Whether a header field of an answer may be stored with the outcome. Default: all. What must not be stored, such as a cookie,

@@ -51,13 +51,14 @@ public struct NetworkResponse: Hashable, Sendable {
 
 extension [ResolvedRequest.Header] {
     fileprivate func first(_ name: String) -> String? {
-        first { $0.name.lowercased() == name.lowercased() }?.value
+        first { $0.name.utf8.count == name.utf8.count && $0.name.lowercased() == name.lowercased() }?.value
     }
 }
 
 /// Sends requests and brings answers. Redirections are answers like others.
 public protocol NetworkClient: Sendable {
-    /// Sends one request and waits for the whole answer. Ends soon when its task is cancelled.
+    /// Sends one request and waits for the whole answer. Ends soon when its task is cancelled. It is begun on a thread of the queue,
+    /// so that whatever takes long in it is to be awaited and must not block.
     ///
     /// - Throws: ``NetworkFailure`` where there was no answer.
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse

@@ -26,8 +26,8 @@ public final class APIClientQueue: APIClientQueuing {
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
     private let engine: QueueEngine
-    /// By lease.
-    private let attempts: Mutex<[UInt64: Task<Void, Never>]> = Mutex([:])
+    /// By lease; nothing is known yet of those that are just being begun.
+    private let attempts: Mutex<[UInt64: Task<Void, Never>?]> = Mutex([:])
     private let tokens = RandomTokens()
 
     /// Opens the queue and goes on with what a process before this one has left.
@@ -62,7 +62,7 @@ public final class APIClientQueue: APIClientQueuing {
         for tenant in held { machine.hold(tenant: tenant, true) }
         machine.restore(contents, now: QueueEngine.now())
         engine = QueueEngine(store: store)
-        engine.start(machine) { [weak self] batch in self?.act(on: batch) }
+        engine.start(machine) { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
             for await result in stream { await self?.handle(result) }
         }
@@ -71,7 +71,7 @@ public final class APIClientQueue: APIClientQueuing {
 
     deinit {
         results.finish()
-        let (engine, attempts) = (engine, attempts.withLock { Array($0.values) })
+        let (engine, attempts) = (engine, attempts.withLock { $0.values.compactMap { $0 } })
         engine.post { machine, now in
             machine.release(now: now)
             return nil
@@ -109,7 +109,7 @@ public final class APIClientQueue: APIClientQueuing {
                 continuation.resume()
             }.start()
         }
-        for task in attempts.withLock({ Array($0.values) }) { task.cancel() }
+        for task in attempts.withLock({ $0.values.compactMap { $0 } }) { task.cancel() }
         for waiter in state.withLock({ $0.waiters.close() }) { waiter.end(.failure(QueueError.closed)) }
     }
 
@@ -128,24 +128,26 @@ public final class APIClientQueue: APIClientQueuing {
     /// - Throws: ``QueueError``; then it will never be sent.
     public func offer(_ request: NewRequest) async throws(QueueError) -> QueueMachine.Appended {
         let token = tokens.next()
-        let outcome = await withCheckedContinuation {
-            (continuation: CheckedContinuation<Result<QueueMachine.Appended, QueueError>, Never>) in
+        let (outcome, others) = await withCheckedContinuation {
+            (continuation: CheckedContinuation<(Result<QueueMachine.Appended, QueueError>, QueueAnswers?), Never>) in
             let isPosted = post { machine, now in
                 do throws(QueueError) {
                     let appended = try machine.append(request, token: token, now: now)
-                    return { failure in
+                    return QueueAnswer { failure, others in
                         if let failure {
-                            continuation.resume(returning: .failure(.unavailable(failure.message)))
+                            continuation.resume(returning: (.failure(.unavailable(failure.message)), others))
                         } else {
-                            continuation.resume(returning: .success(appended))
+                            continuation.resume(returning: (.success(appended), others))
                         }
                     }
                 } catch {
-                    return { _ in continuation.resume(returning: .failure(error)) }
+                    return QueueAnswer { _, others in continuation.resume(returning: (.failure(error), others)) }
                 }
             }
-            if !isPosted { continuation.resume(returning: .failure(.closed)) }
+            if !isPosted { continuation.resume(returning: (.failure(.closed), nil)) }
         }
+        // The thread that has been woken up for this one stays awake for the next, who need not wake it up again.
+        others?.giveNext()
         return try outcome.get()
     }
 
@@ -224,7 +226,7 @@ public final class APIClientQueue: APIClientQueuing {
         let isLive = await withCheckedContinuation { (continuation: CheckedContinuation<Bool, Never>) in
             let isPosted = post { machine, _ in
                 let isLive = machine.request(token) != nil
-                return { _ in continuation.resume(returning: isLive) }
+                return QueueAnswer { _, _ in continuation.resume(returning: isLive) }
             }
             if !isPosted { continuation.resume(returning: false) }
         }
@@ -252,7 +254,7 @@ public final class APIClientQueue: APIClientQueuing {
         try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Value, any Error>) in
             let isPosted = post { machine, now in
                 let outcome = Result { try body(&machine, now) }
-                return { failure in
+                return QueueAnswer { failure, _ in
                     if let failure {
                         continuation.resume(throwing: QueueError.unavailable(failure.message))
                     } else {
@@ -265,20 +267,17 @@ public final class APIClientQueue: APIClientQueuing {
     }
 
     /// After each commit, in their order.
-    private func act(on batch: QueueBatch) {
+    private func act(on batch: QueueBatch, _ answers: QueueAnswers) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
         for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
         let (sessions, waiters, isBehind) = state.withLock { state in
             state.unhandled += batch.results.count
             return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
-        // An attempt may be over before the next one is begun: it is noted before it can be.
+        // An attempt may be over when its task is known: it is noted before.
         let withdrawn = attempts.withLock { attempts in
-            for dispatch in batch.dispatches {
-                let key = sessions[ExactText(dispatch.request.tenant)]
-                attempts[dispatch.lease] = Task { [weak self] in _ = await self?.attempt(dispatch, session: key) }
-            }
-            return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) }
+            for dispatch in batch.dispatches { attempts.updateValue(nil, forKey: dispatch.lease) }
+            return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) ?? nil }
         }
         // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
         for task in withdrawn { task.cancel() }
@@ -290,7 +289,25 @@ public final class APIClientQueue: APIClientQueuing {
                 return nil
             }
         }
+        // Who has appended goes on while the attempts are begun.
+        answers.giveNext()
+        begin(batch.dispatches, sessions)
     }
+
+    private func begin(_ dispatches: [QueueBatch.Dispatch], _ sessions: [ExactText: SessionKey]) {
+        let begun = dispatches.map { dispatch in
+            let key = sessions[ExactText(dispatch.request.tenant)]
+            return Task.beginning { [weak self] in await self?.attempt(dispatch, session: key) }
+        }
+        attempts.withLock { attempts in
+            for (dispatch, task) in zip(dispatches, begun) where attempts[dispatch.lease] != nil {
+                attempts[dispatch.lease] = task
+            }
+        }
+    }
+
+    /// How many attempts are known that may not be over.
+    var attempting: Int { attempts.withLock { $0.count } }
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
         let answer = await Attempt(client: client, dispatch: dispatch, session: session).run()
@@ -321,7 +338,7 @@ public final class APIClientQueue: APIClientQueuing {
                 return nil
             }
             let waiting = machine.waitingForSession(of: tenant)
-            return { [weak self] _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
+            return QueueAnswer { [weak self] _, _ in self?.watch(.refused(tenant: tenant, reply, waiting)) }
         }
     }
 

@@ -54,34 +54,26 @@ public struct APIClientQueueRequest: Sendable {
         public var config: APIRequestConfig
     }
 
-    /// What was asked for.
-    public var wrapped: Wrapped
-    /// Its name.
-    public var token: RequestToken
-    /// Whose request it is.
-    public var tenant: String
-    /// The entity that it is about.
-    public var lane: String?
-    /// What its sender wanted handlers to know.
-    public var identifiers: Data?
-    /// The entities that it brings into being.
-    public var creates: [EntityReference]
-    /// When it was accepted, in milliseconds since 1970.
-    public var timestamp: Int64
-    /// How often its sending was begun.
-    public var attempts: Int
-    /// How many attempts ended without an answer: the backend may have done each of them as well.
-    public var doubts: Int
+    private let request: QueuedRequest
 
-    init(_ request: QueuedRequest) {
-        wrapped = Wrapped(config: request.config)
-        token = request.token
-        tenant = request.tenant
-        lane = request.lane
-        identifiers = request.identifiers.map { Data($0) }
-        creates = request.creates
-        timestamp = request.timestamp
-        attempts = request.attempts
-        doubts = request.doubts
-    }
+    init(_ request: QueuedRequest) { self.request = request }
+
+    /// What was asked for.
+    public var wrapped: Wrapped { Wrapped(config: request.config) }
+    /// Its name.
+    public var token: RequestToken { request.token }
+    /// Whose request it is.
+    public var tenant: String { request.tenant }
+    /// The entity that it is about.
+    public var lane: String? { request.lane }
+    /// What its sender wanted handlers to know.
+    public var identifiers: Data? { request.identifiers.map { Data($0) } }
+    /// The entities that it brings into being.
+    public var creates: [EntityReference] { request.creates }
+    /// When it was accepted, in milliseconds since 1970.
+    public var timestamp: Int64 { request.timestamp }
+    /// How often its sending was begun.
+    public var attempts: Int { request.attempts }
+    /// How many attempts ended without an answer: the backend may have done each of them as well.
+    public var doubts: Int { request.doubts }
 }

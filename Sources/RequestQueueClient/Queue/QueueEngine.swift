@@ -1,5 +1,5 @@
 // The thread that owns the machine: takes what has come in, has one batch committed for all of it, and does what the batch
-// allows. While one is being committed the machine goes on with what comes in, and that is the next one.
+// allows. While one is being committed it makes the next one, so that the disk need not wait for the machine.
 
 import Dispatch
 import Foundation
@@ -8,10 +8,10 @@ import Synchronization
 
 /// Runs a ``QueueMachine`` on a thread of its own, and larger commits on another one. Commits block those and nobody else.
 final class QueueEngine: Sendable {
-    /// Something that changes the machine. What it returns is called when the batch is committed, or with why it is not.
-    typealias Event = @Sendable (inout QueueMachine, QueueTime) -> Answer?
-    typealias Answer = @Sendable (QueueStoreError?) -> Void
-    typealias Dispatches = @Sendable (QueueBatch) -> Void
+    /// Something that changes the machine. What it returns is given when the batch is committed, or with why it is not.
+    typealias Event = @Sendable (inout QueueMachine, QueueTime) -> QueueAnswer?
+    /// Does what a batch allows. It may give answers that stand behind it anyway.
+    typealias Act = @Sendable (QueueBatch, QueueAnswers) -> Void
 
     /// Milliseconds until the next try after a commit has failed.
     static let pause: Int64 = 1_000
@@ -19,13 +19,21 @@ final class QueueEngine: Sendable {
     static let small = 32
     /// So many events are taken in while a commit goes on; fewer wait until it has ended.
     static let handful = 64
+    /// So many make a batch. More would cost less each; but those who are told of one commit come back together, and the disk
+    /// has nothing to do until then, unless there are others. And who comes in between waits for one batch and not for all.
+    static let batch = 256
+
+    /// In a list a function is kept in a box of its own, unless it is part of something.
+    private struct Boxed {
+        let event: Event
+    }
 
     private struct Inbox {
-        var events: [Event] = []
+        var events: [Boxed] = []
         /// The thread is told of that many.
         var threshold = 1
-        /// How the commit on the other thread has ended.
-        var committed: Result<Void, QueueStoreError>?
+        /// How the commits on the other thread have ended.
+        var committed: [Result<Void, QueueStoreError>] = []
         var isStopping = false
         var hasEnded = false
     }
@@ -34,19 +42,19 @@ final class QueueEngine: Sendable {
     private let signal = DispatchSemaphore(value: 0)
     private let ended = DispatchSemaphore(value: 0)
     private let store: any QueueStore
-    private let committer: Committer
+    private let committer: QueueCommitter
     /// Does what a commit allows.
     private let aftermath = DispatchQueue(label: "pawl.queue.aftermath")
 
     init(store: any QueueStore) {
         self.store = store
-        committer = Committer(store)
+        committer = QueueCommitter(store)
     }
 
     /// Begins. Only then something may be posted.
     ///
     /// - Parameter act: called with each batch that is committed, in their order, on any thread.
-    func start(_ machine: consuming QueueMachine, act: @escaping Dispatches) {
+    func start(_ machine: consuming QueueMachine, act: @escaping Act) {
         let machine = machine
         let thread = Thread { [self] in
             var loop = Loop(engine: self, machine: machine, act: act)
@@ -66,7 +74,7 @@ final class QueueEngine: Sendable {
     func post(_ event: @escaping Event) -> Bool {
         let (isPosted, isDue) = inbox.withLock { inbox in
             guard !inbox.hasEnded else { return (false, false) }
-            inbox.events.append(event)
+            inbox.events.append(Boxed(event: event))
             // One signal for all that comes in before the thread looks.
             return (true, inbox.events.count == inbox.threshold)
         }
@@ -93,20 +101,27 @@ final class QueueEngine: Sendable {
     /// A batch and those who wait for its commit.
     private struct Flight {
         var batch: QueueBatch
-        var answers: [Answer]
+        var answers: [QueueAnswer]
     }
 
     /// What has come in.
     private struct News {
-        var events: [Event]
-        var committed: Result<Void, QueueStoreError>?
-        var isStopping: Bool
+        var events: [Boxed]
+        var committed: [Result<Void, QueueStoreError>]
+        /// Whether nothing comes any more.
+        var isEnd = false
     }
 
-    private func wait(until wake: Int64?, threshold: Int, _ spare: [Event]) -> News {
+    /// Waits until there is something to do, unless the time comes before.
+    ///
+    /// - Parameters:
+    ///   - threshold: so many events are; and so is each commit that has ended.
+    ///   - spare: what is given for the events; with nothing, they stay where they are.
+    private func wait(until wake: Int64?, threshold: Int, _ spare: [Boxed]?) -> News {
         let isDue = inbox.withLock { inbox in
             inbox.threshold = threshold
-            return inbox.events.count >= threshold || inbox.committed != nil
+            let isEnding = inbox.isStopping && !inbox.hasEnded && spare != nil
+            return inbox.events.count >= threshold || !inbox.committed.isEmpty || isEnding
         }
         if !isDue {
             if let wake {
@@ -117,10 +132,13 @@ final class QueueEngine: Sendable {
             }
         }
         return inbox.withLock { inbox in
-            var news = News(events: spare, committed: inbox.committed, isStopping: inbox.isStopping)
-            swap(&news.events, &inbox.events)
-            inbox.committed = nil
-            inbox.hasEnded = inbox.isStopping
+            var news = News(events: spare ?? [], committed: inbox.committed)
+            if spare != nil {
+                swap(&news.events, &inbox.events)
+                inbox.hasEnded = inbox.isStopping
+            }
+            news.isEnd = inbox.hasEnded
+            inbox.committed.removeAll(keepingCapacity: true)
             return news
         }
     }
@@ -129,51 +147,70 @@ final class QueueEngine: Sendable {
     private struct Loop {
         let engine: QueueEngine
         var machine: QueueMachine
-        let act: Dispatches
-        /// What is being committed on the other thread.
-        var underWay: Flight?
-        /// Those whose events the machine has taken in since the last turn.
-        var answers: [Answer] = []
+        let act: Act
+        /// What is being committed on the other thread, and what is to be committed next.
+        var underWay: [Flight] = []
+        /// What has come in, and the place of the first that the machine has not taken in.
+        var events: [Boxed] = []
+        var next = 0
+        /// How many the machine has taken in since the last turn, and those who wait for them.
+        var taken = 0
+        var answers: [QueueAnswer] = []
 
         mutating func run() {
             var wake: Int64? = QueueEngine.now().uptime
-            var spare: [Event] = []
-            var (isStopping, isLast) = (false, false)
+            var isLast = false
             repeat {
-                // Nothing can be handed on before the commit has ended, whatever the time.
+                // Nothing can be handed on before a commit has ended, whatever the time.
                 let news = engine.wait(
-                    until: underWay == nil ? wake : nil, threshold: underWay == nil ? 1 : QueueEngine.handful, spare)
-                isStopping = isStopping || news.isStopping
+                    until: underWay.isEmpty ? wake : nil, threshold: threshold, events.isEmpty ? events : nil)
+                if events.isEmpty { events = news.events }
                 let now = QueueEngine.now()
                 var failure: QueueStoreError?
-                if let committed = news.committed, let flight = underWay {
-                    underWay = nil
-                    switch committed {
-                    case .success: succeed(flight)
+                for result in news.committed where !underWay.isEmpty {
+                    switch result {
+                    case .success: succeed(underWay.removeFirst())
                     case .failure(let error):
                         failure = error
-                        fail(flight, error)
+                        fail(error)
                     }
                 }
-                for event in news.events {
-                    if let answer = event(&machine, now) { answers.append(answer) }
-                }
-                spare = news.events
-                spare.removeAll(keepingCapacity: true)
-                if underWay == nil, !isLast, failure == nil || !news.events.isEmpty || isStopping {
+                takeIn(now)
+                let isAwaited = underWay.isEmpty || underWay.count == 1 && taken == QueueEngine.batch
+                if isAwaited, !isLast, failure == nil || taken > 0 || news.isEnd {
+                    isLast = news.isEnd && events.isEmpty
                     failure = turn(now)
-                    isLast = isStopping
                 }
                 wake = failure == nil ? machine.nextWake() : now.uptime + QueueEngine.pause
-            } while !isLast || underWay != nil
+            } while !isLast || !underWay.isEmpty
+        }
+
+        /// So many events are worth being looked at.
+        private var threshold: Int {
+            if taken == QueueEngine.batch { return .max }
+            if !events.isEmpty { return 0 }
+            return underWay.isEmpty ? 1 : min(QueueEngine.handful, QueueEngine.batch - taken)
+        }
+
+        /// As many as there is room for in one batch.
+        private mutating func takeIn(_ now: QueueTime) {
+            let count = min(events.count - next, QueueEngine.batch - taken)
+            for boxed in events[next..<next + count] {
+                if let answer = boxed.event(&machine, now) { answers.append(answer) }
+            }
+            taken += count
+            next += count
+            guard next == events.count else { return }
+            events.removeAll(keepingCapacity: true)
+            next = 0
         }
 
         /// Commits what has come in, or begins to.
         private mutating func turn(_ now: QueueTime) -> QueueStoreError? {
             let flight = Flight(batch: machine.turn(now: now), answers: answers)
-            answers = []
-            guard flight.batch.changes.count < QueueEngine.small else {
-                underWay = flight
+            (answers, taken) = ([], 0)
+            guard underWay.isEmpty, flight.batch.changes.count < QueueEngine.small else {
+                underWay.append(flight)
                 engine.committer.begin(flight.batch.changes) { [engine] in engine.finished($0) }
                 return nil
             }
@@ -181,7 +218,8 @@ final class QueueEngine: Sendable {
                 do throws(QueueStoreError) {
                     try engine.store.commit(flight.batch.changes)
                 } catch {
-                    fail(flight, error)
+                    underWay.append(flight)
+                    fail(error)
                     return error
                 }
             }
@@ -193,84 +231,27 @@ final class QueueEngine: Sendable {
         /// a task to be woken, and meanwhile the machine can go on.
         private func succeed(_ flight: Flight) {
             let act = act
+            let answers = QueueAnswers(flight.answers, nil)
             let work: @Sendable () -> Void = {
-                act(flight.batch)
-                for answer in flight.answers { answer(nil) }
+                act(flight.batch, answers)
+                answers.giveAll()
             }
             let isLarge = flight.batch.changes.count >= QueueEngine.small
             if isLarge { engine.aftermath.async(execute: work) } else { engine.aftermath.sync(execute: work) }
         }
 
-        /// What has come in since stands on what has failed, and fails with it.
-        private mutating func fail(_ flight: Flight, _ error: QueueStoreError) {
-            _ = machine.failed(flight.batch)
-            for answer in flight.answers + answers { answer(error) }
-            answers = []
+        /// All that has been made since stands on what has failed, and fails with it, the last first.
+        private mutating func fail(_ error: QueueStoreError) {
+            engine.committer.forget()
+            for flight in underWay.reversed() { _ = machine.failed(flight.batch) }
+            let all = QueueAnswers(underWay.flatMap(\.answers) + answers, error)
+            (underWay, answers, taken) = ([], [], 0)
+            all.giveAll()
         }
     }
 
     private func finished(_ result: Result<Void, QueueStoreError>) {
-        inbox.withLock { $0.committed = result }
+        inbox.withLock { $0.committed.append(result) }
         signal.signal()
-    }
-}
-
-/// A thread that commits, one batch after the other.
-private final class Committer: Sendable {
-    private struct Work: Sendable {
-        var changes: [QueueChange]
-        var then: @Sendable (Result<Void, QueueStoreError>) -> Void
-    }
-
-    private struct State {
-        var work: Work?
-        var isRunning = false
-        var isStopping = false
-    }
-
-    private let store: any QueueStore
-    private let state = Mutex(State())
-    private let signal = DispatchSemaphore(value: 0)
-
-    init(_ store: any QueueStore) { self.store = store }
-
-    /// Commits on its own thread, which is there from the first time on.
-    func begin(_ changes: [QueueChange], then: @escaping @Sendable (Result<Void, QueueStoreError>) -> Void) {
-        let isNew = state.withLock { state in
-            state.work = Work(changes: changes, then: then)
-            defer { state.isRunning = true }
-            return !state.isRunning
-        }
-        if isNew {
-            let thread = Thread { [self] in run() }
-            thread.name = "pawl.queue.commit"
-            thread.start()
-        }
-        signal.signal()
-    }
-
-    func stop() {
-        state.withLock { $0.isStopping = true }
-        signal.signal()
-    }
-
-    private func run() {
-        while true {
-            signal.wait()
-            let (work, isStopping) = state.withLock { state in
-                defer { state.work = nil }
-                return (state.work, state.isStopping)
-            }
-            if let work {
-                let result: Result<Void, QueueStoreError>
-                do throws(QueueStoreError) {
-                    result = .success(try store.commit(work.changes))
-                } catch {
-                    result = .failure(error)
-                }
-                work.then(result)
-            }
-            if isStopping { return }
-        }
     }
 }
