@@ -1,6 +1,6 @@
 // What an operator who writes a mapping wants to know of it: which requests it says nothing of.
 
-package import RequestQueue
+import RequestQueue
 import Synchronization
 
 /// Requests that fitted no route since the start, by method and shape of path.
