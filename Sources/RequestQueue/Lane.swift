@@ -93,12 +93,6 @@ package struct Lane<Ready> {
         entries.insert(contentsOf: ready.map(Entry.ready), at: entries.startIndex + place)
     }
 
-    /// Shows what is ready, in order.
-    @inlinable
-    package func forEachReady(_ body: (Ready) -> Void) {
-        for case .ready(let ready) in entries { body(ready) }
-    }
-
     /// Takes out what is ready and fits, in order.
     @inlinable
     package mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {

@@ -230,7 +230,7 @@ extension World {
 
     @Test(arguments: backends) func aDeadRequestIsSentAgainWhereItWouldBeOpened(_ offers: [String]?) throws {
         let world = try World(.hosted, offers: offers)
-        let (_, bob, _, ids) = try held(world)
+        let (alice, bob, _, ids) = try held(world)
         let account = try #require(world.environment.roster.owner(ofFoldedNick: "alice")).account
         world.act(.drop(ids[2]))
         world.act(.release(.account(account)))
@@ -238,7 +238,9 @@ extension World {
         #expect(bob.texts == ["zero", "one", "three"])
         // Asking changes nothing in the recipient's session: it is refused only because it was opened.
         #expect(world.act(.retry(ids[2])) == .done(told: false))
-        #expect(isRefused(world.act(.retry(ids[2])), "only a dead one"))
+        #expect(isRefused(world.act(.retry(ids[2])), "still waiting"))
+        world.run(alice) { alice.session.answered(.recall, at: world.now, $0) }
+        world.settle()
         world.advance(seconds: 5)
         #expect(bob.texts == ["zero", "one", "three", "two"])
         #expect(try world.store.request(ids[2])?.state == .done)

@@ -23,16 +23,17 @@ import Testing
         _ = try machine.append(request.queued, token: Request.token(1), id: 1, now: now)
         let store = InMemoryQueueStore()
         try store.commit(machine.turn(now: now).changes)
-        let waiting = try #require(try store.request(Request.token(1)))
-        #expect(waiting.lane == "b")
-        #expect(Request(waiting) == request)
-        // A connection of its sender is there.
-        machine.setSession("a", present: true)
-        try store.commit(machine.turn(now: now).changes)
         let underWay = try #require(try store.request(Request.token(1)))
-        #expect(underWay.state == .inFlight)
+        #expect(underWay.state == .inFlight && underWay.lane == "b")
         request.attempts = 1
         #expect(Request(underWay, remoteID: "r")?.remoteID == "r")
         #expect(Request(underWay) == request)
+        // Its connection has ended before it was begun.
+        machine.giveBack(Request.token(1), isBegun: false, cause: "", now: now)
+        try store.commit(machine.turn(now: now).changes)
+        request.attempts = 0
+        let waiting = try #require(try store.request(Request.token(1)))
+        #expect(waiting.state == .pending)
+        #expect(Request(waiting) == request)
     }
 }

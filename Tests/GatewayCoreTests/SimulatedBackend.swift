@@ -159,6 +159,12 @@ final class SimulatedBackend {
         say(id, ":srv 900 \(nick) \(source(id)) \(account) :You are now logged in as \(account)")
     }
 
+    func logout(_ id: Int) {
+        people[id]?.account = nil
+        let nick = people[id]?.nick ?? "*"
+        say(id, ":srv 901 \(nick) \(source(id)) :You are now logged out")
+    }
+
     func join(_ id: Int, _ room: String) {
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
         for member in rooms[room.lowercased(), default: []].sorted() {

@@ -28,6 +28,7 @@ extension IRCSession {
                 if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
             }
         }
+        if account.isVerified { leaveBehind(account, out) }
         account = new
         clientDevice = ClientDevice()
         applyPolicy(now, out)
@@ -36,6 +37,16 @@ extension IRCSession {
         recordEvidence(now, out, registrations: 1)
         recover(out)
         challenge(out)
+    }
+
+    /// What was said under an account and has not begun is not said under another one.
+    private func leaveBehind(_ account: AccountID, _ out: SessionOutput) {
+        let isOf: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account) == account }
+        held.removeAll(where: isOf)
+        _ = outbound.removeReady { entry in
+            if case .request(let request) = entry { request.next == 0 && isOf(request) } else { false }
+        }
+        out.jobs.append(.loggedOut(id, account))
     }
 
     /// The backend has accepted the registration under this nick.
@@ -67,9 +78,20 @@ extension IRCSession {
         updateRooms()
     }
 
+    /// Something waits for this account although it has not been away.
+    func recall(_ out: SessionOutput) {
+        // After an outage it is asked for anyway.
+        guard outage == nil, !isUpstreamClosed else { return }
+        askForWaiting(out)
+    }
+
     /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.
     private func recover(_ out: SessionOutput) {
         guard account.isVerified else { return }
+        askForWaiting(out)
+    }
+
+    private func askForWaiting(_ out: SessionOutput) {
         let ticket = outbound.reserve()
         recoveries[ticket] = inbound.reserve()
         out.jobs.append(.recover(connection: id, ticket: ticket, account: account))

@@ -24,13 +24,17 @@ extension IRCSession {
         if first, environment.peers != nil, let room = AccountID(text: request.peer).roomName {
             notify(Remarks.roomProtected(request.target, readers: readers(in: room).count), out)
         }
+        let letters = keys.map { OutboundEntry.request(.init(request: $0, body: .noText, clientLabel: nil)) }
+        let sender = AccountID(text: request.account)
         let isHeld = held.contains { $0.request.peer == request.peer }
-        if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
+        if sender.isVerified, sender != account, environment.peers == nil {
+            // Its sender has logged out meanwhile: it waits for their next login.
             outbound.resolve(ticket, with: [])
+        } else if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
+            outbound.resolve(ticket, with: letters)
             hold(outboundRequest, now)
         } else {
-            let letters = keys.map { OutboundRequest(request: $0, body: .noText, clientLabel: nil) }
-            outbound.resolve(ticket, with: (letters + [outboundRequest]).map { .request($0) })
+            outbound.resolve(ticket, with: letters + [.request(outboundRequest)])
         }
     }
 

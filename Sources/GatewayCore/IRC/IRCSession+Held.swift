@@ -32,19 +32,6 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// What waited for its sender goes out before what has been said since to the same names. What is here already stays where
-    /// it is.
-    func handedOut(_ requests: [Request], _ now: Moment, _ out: SessionOutput) {
-        var known = Set(held.map(\.request.id)).union(outstanding.entries.keys)
-        outbound.forEachReady { if case .request(let entry) = $0 { known.insert(entry.request.id) } }
-        for request in requests where !known.contains(request.id) {
-            hold(OutboundRequest(request: request, body: nil, clientLabel: nil), now)
-        }
-        held.sort { $0.request.id < $1.request.id }
-        releaseHeld(now, out)
-        scheduleWake(now, out)
-    }
-
     /// What was said in a room is shown when the client is in it again.
     private func isShownNow(_ line: RecoveredLine) -> Bool { line.room.map(rooms.contains) ?? true }
 

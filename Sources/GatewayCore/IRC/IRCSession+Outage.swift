@@ -83,9 +83,8 @@ extension IRCSession {
         where !AccountID(text: request.request.account).isVerified {
             fail(request, Remarks.backendLost(target: request.request.target), out)
         }
-        guard account.isVerified else { return }
-        outage?.ticket = outbound.reserveFirst()
-        out.jobs.append(.lost(id))
+        if account.isVerified { outage?.ticket = outbound.reserveFirst() }
+        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.lost(id)) }
     }
 
     /// The backend has been reached again: says once more what the client has said.

@@ -63,7 +63,9 @@ package struct Request: Equatable, Sendable {
     /// failures it is sent again is for the connection to say.
     package static func config(target: String, verb: String, encodedBodies: [UInt8]) -> APIRequestConfig {
         APIRequestConfig(
-            method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies), tag: verb,
+            method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies),
+            includeSessionKey: false,
+            tag: verb,
             queueingStrategy: QueueingStrategy(synchronization: .concurrent, retryPolicy: []), background: false)
     }
 

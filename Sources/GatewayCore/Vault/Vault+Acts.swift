@@ -59,7 +59,9 @@ extension Vault {
             case .drop(let id):
                 desk.gate.undrop(id)
                 untrack(id)
-                if let subject = step.subject { try? queue.revive(subject, now: now.queueTime) }
+                guard let subject = step.subject else { break }
+                try? queue.revive(subject, now: now.queueTime)
+                if subject.isHeld { try? queue.hold(subject.token, true) }
             case .hold(let scope):
                 guard !step.wasHeld else { break }
                 desk.gate.release(scope)

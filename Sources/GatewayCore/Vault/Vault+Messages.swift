@@ -47,9 +47,7 @@ extension Vault {
                     job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
                 )
             case .keysMissing: step.failure = (job.connection, .keysMissing(ticket: job.ticket))
-            case nil:
-                guard case .tenantFull? = error as? QueueError else { break }
-                step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
+            case nil: break
             }
             step.reply = step.failure
             for request in step.requests {
@@ -80,7 +78,6 @@ extension Vault {
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
         _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
-        attach(job.connection, to: job.sender)
         step.requests.append(id)
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request

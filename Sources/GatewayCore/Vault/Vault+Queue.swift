@@ -11,10 +11,12 @@ extension Vault {
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
 
     /// A queue for connections: it has no pauses, no breaker and no bound on what is under way, because connections have theirs.
-    static func queueSettings(requestAge: Int64, pendingLimit: Int) -> QueueMachine.Settings {
+    static func queueSettings(requestAge: Int64) -> QueueMachine.Settings {
         var settings = QueueMachine.Settings()
-        settings.handsOutHeld = true
-        settings.limits.requestsPerTenant = pendingLimit
+        settings.isCarried = true
+        // Asked before a ratchet steps; letters with keys come with their message, however many they are.
+        settings.limits.requestsPerTenant = .max
+        (settings.limits.bytesPerTenant, settings.limits.bytes, settings.limits.requests) = (.max, .max, .max)
         (settings.limits.inFlight, settings.limits.inFlightPerHost) = (.max, .max)
         (settings.limits.inFlightPerTenant, settings.limits.inFlightPerLane) = (.max, .max)
         settings.limits.lookahead = .max
@@ -45,44 +47,37 @@ extension Vault {
     /// What the ledger says of the queue, which is committed.
     func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
 
-    // MARK: Senders
+    // MARK: Handing out
 
-    /// A connection can send for an account from now on.
-    mutating func attach(_ connection: ConnectionID, to account: AccountID) {
-        guard senders.add(connection, for: account) else { return }
-        queue.setSession(account.text, present: true)
+    /// What the queue hands out beside what has just been sealed, which is known already, by account: it was asked for.
+    mutating func handOut(_ batch: VaultBatch, _ now: Moment) -> [AccountID: [QueueBatch.Dispatch]] {
+        let dispatches = batch.queued.dispatches.filter { inFlight[$0.id] == nil }
+        return Dictionary(grouping: dispatches) { AccountID(text: $0.request.tenant) }
     }
 
-    /// A connection can send nothing any more.
-    mutating func detach(_ connection: ConnectionID) {
-        for account in senders.remove(connection) { queue.setSession(account.text, present: false) }
-    }
-
-    /// What the queue hands out beside what has just been sealed, which is known already, by account: it waited for its sender.
-    mutating func handOut(_ batch: VaultBatch, _ now: Moment) -> [AccountID: [Request]] {
-        var handedOut: [AccountID: [Request]] = [:]
-        for dispatch in batch.queued.dispatches where inFlight[dispatch.id] == nil {
-            let account = AccountID(text: dispatch.request.tenant)
-            guard let connection = senders[account] else { continue }
+    /// The answer to a step, with what waited for the account that has come.
+    mutating func reply(
+        to step: VaultBatch.Step, _ handedOut: inout [AccountID: [QueueBatch.Dispatch]], _ now: Moment
+    ) -> (connection: ConnectionID, reply: VaultReply)? {
+        guard let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply
+        else { return step.reply }
+        var requests: [Request] = []
+        for dispatch in handedOut.removeValue(forKey: account) ?? [] {
             guard let request = Request(dispatch.request) else {
                 giveUp(dispatch.id, "Its bytes are not those of a message.", now)
                 continue
             }
             track(request.id, InFlight(connection: connection, account: account, request: request))
-            handedOut[account, default: []].append(request)
+            requests.append(request)
         }
-        return handedOut
+        return (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
     }
 
-    /// The answer to a step, with what waited for the account that has come.
-    func reply(
-        to step: VaultBatch.Step, _ handedOut: inout [AccountID: [Request]]
-    ) -> (connection: ConnectionID, reply: VaultReply)? {
-        guard let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply,
-            senders[account] == connection
-        else { return step.reply }
-        let requests = handedOut.removeValue(forKey: account) ?? []
-        return (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
+    /// The store did not take it that a connection is handed what waits: it is to ask again.
+    mutating func notRecovered(_ step: VaultBatch.Step) {
+        guard let account = step.recovers, let connection = step.reply?.connection else { return }
+        queue.park(account.text)
+        unrecovered[account] = connection
     }
 
     // MARK: Ends
@@ -107,37 +102,4 @@ extension Vault {
 extension Moment {
     /// As the queue wants it.
     var queueTime: QueueTime { QueueTime(wall: wall, uptime: monotonic / 1_000_000) }
-}
-
-/// The connections that can send for an account, the last that came first.
-struct Senders: Sendable {
-    private var connections: [AccountID: [ConnectionID]] = [:]
-    private var accounts: [ConnectionID: Set<AccountID>] = [:]
-
-    subscript(account: AccountID) -> ConnectionID? { connections[account]?.last }
-
-    /// - Returns: whether it is the first of its account.
-    mutating func add(_ connection: ConnectionID, for account: AccountID) -> Bool {
-        guard accounts[connection, default: []].insert(account).inserted else { return false }
-        connections[account, default: []].append(connection)
-        return connections[account]?.count == 1
-    }
-
-    /// - Returns: the accounts that have no connection any more.
-    mutating func remove(_ connection: ConnectionID) -> [AccountID] {
-        (accounts.removeValue(forKey: connection) ?? []).filter { account in
-            connections[account]?.removeAll { $0 == connection }
-            guard connections[account]?.isEmpty == true else { return false }
-            connections[account] = nil
-            return true
-        }
-    }
-
-    /// Nobody sends for an account any more.
-    mutating func remove(_ account: AccountID) {
-        for connection in connections.removeValue(forKey: account) ?? [] {
-            accounts[connection]?.remove(account)
-            if accounts[connection]?.isEmpty == true { accounts[connection] = nil }
-        }
-    }
 }

@@ -12,8 +12,6 @@ extension Vault {
         unheard.forget(account)
         latches.forget(account)
         conversations = conversations.filter { $0.first != account && $0.second != account }
-        senders.remove(account)
-        queue.setSession(account.text, present: false)
         for request in queue.requests(of: account.text) {
             untrack(request.id)
             giveUp(request.id, reason, now)
@@ -43,7 +41,17 @@ extension Vault {
                 untrack(id)
             }
         }
-        detach(connection)
+        unrecovered = unrecovered.filter { $0.value != connection }
+    }
+
+    /// A connection speaks for an account no longer. What it has not begun waits for the account's next login; what it has begun
+    /// stays its own, for the backend may have it.
+    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Moment) {
+        let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
+        for id in ids where !desk.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
+            queue.giveBack(Request.token(id), isBegun: false, cause: "", now: now.queueTime)
+            untrack(id)
+        }
     }
 
     mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Moment) {
@@ -81,6 +89,8 @@ extension Vault {
                 replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
             }
         }
+        for (_, connection) in unrecovered { replies.append((connection, .recall)) }
+        unrecovered = [:]
         changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
         return replies
     }
@@ -89,7 +99,8 @@ extension Vault {
         _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ changes: inout [StoreChange],
         _ step: inout VaultBatch.Step
     ) {
-        attach(connection, to: account)
+        unrecovered[account] = nil
+        queue.unpark(account.text)
         step.recovers = account
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {

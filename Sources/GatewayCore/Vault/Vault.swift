@@ -109,8 +109,8 @@ package struct Vault<Random: RandomSource> {
     let pendingLimit: Int
     /// The requests.
     var queue: QueueMachine
-    /// Who can send them.
-    var senders = Senders()
+    /// Accounts that could not be given what waits, with the connection that had asked.
+    var unrecovered: [AccountID: ConnectionID] = [:]
     /// How long the keys of what was written are kept, in milliseconds; at zero they are kept in memory only.
     package var historyRetention: Int64 = 365 * 86_400_000
     /// Keys of messages that were written or read last.
@@ -175,7 +175,7 @@ package struct Vault<Random: RandomSource> {
         self.wasDelivered = wasDelivered
         keeper = SessionKeeper(sealer: sealer, store: store, random: random)
         queue = QueueMachine(
-            Self.queueSettings(requestAge: requestAge, pendingLimit: pendingLimit), lease: keeper.randomNumber())
+            Self.queueSettings(requestAge: requestAge), lease: keeper.randomNumber())
         let contents = try store.load()
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
@@ -229,6 +229,7 @@ package struct Vault<Random: RandomSource> {
             case .recover(let connection, let ticket, let account):
                 recover(connection, ticket, account, &changes, &step)
             case .left(let connection): left(connection, keepsAcknowledged: true, now)
+            case .loggedOut(let connection, let account): loggedOut(connection, account, now)
             case .lost(let connection): left(connection, keepsAcknowledged: false, now)
             case .forget(let account, let reason): forget(account, reason, now, &changes)
             case .reset(let conversation):
@@ -297,6 +298,7 @@ package struct Vault<Random: RandomSource> {
             _ = queue.failed(batch.queued)
             for step in batch.steps {
                 undo(step)
+                notRecovered(step)
                 answer(step, step.failure, nil, now, &replies)
                 if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
             }
@@ -328,11 +330,7 @@ package struct Vault<Random: RandomSource> {
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
-            answer(step, reply(to: step, &handedOut), step.message, now, &replies)
-        }
-        for (account, requests) in handedOut.sorted(by: { $0.key < $1.key }) {
-            guard let connection = senders[account] else { continue }
-            replies.append(AddressedReply(connection: connection, reply: .handedOut(requests)))
+            answer(step, reply(to: step, &handedOut, now), step.message, now, &replies)
         }
         return replies
     }

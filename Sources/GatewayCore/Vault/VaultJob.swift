@@ -145,6 +145,8 @@ package enum VaultJob: Sendable {
     case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
     /// A connection can send nothing any more: what it has not sent waits until its account comes back.
     case left(ConnectionID)
+    /// A connection speaks for an account no longer: what waits for that is not its to send.
+    case loggedOut(ConnectionID, AccountID)
     /// The backend of a connection has gone: what its readers have not opened may never have reached them.
     case lost(ConnectionID)
     /// A connection without a login has ended.
@@ -321,8 +323,8 @@ package enum VaultReply: Sendable {
     case notSeen(requestID: UInt64, target: String)
     /// An operator has dropped a request that was this connection's to send.
     case dropped(id: UInt64, target: String)
-    /// What waited for its sender is this connection's to send.
-    case handedOut([Request])
+    /// Something waits for this connection's account.
+    case recall
     /// The lines of an introduction; none where it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.

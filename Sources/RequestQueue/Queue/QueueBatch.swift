@@ -63,6 +63,8 @@ enum QueueStep: Sendable {
 /// `@unchecked`: only the machine touches it, and a batch carries it only to give it back to its machine.
 final class QueueEntry: @unchecked Sendable {
     var request: QueuedRequest
+    /// Whether it waits until its tenant asks for it.
+    var isParked = false
     /// On the clock that only goes on.
     var notBefore: Int64 = 0
     var deadline: Int64

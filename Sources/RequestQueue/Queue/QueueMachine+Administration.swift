@@ -164,7 +164,9 @@ extension QueueMachine {
         let blockers = liveBlockers(of: revived)
         steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
         counts.revived += 1
-        enter(entry(revived, deadline: now.uptime + limits.age, blockers: blockers))
+        let entry = entry(revived, deadline: now.uptime + limits.age, blockers: blockers)
+        entry.isParked = settings.isCarried
+        enter(entry)
     }
 
     /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.

@@ -48,11 +48,11 @@ extension QueueMachine {
 
     /// The same, in the order in which they were accepted.
     public func requests(of tenant: String) -> [QueuedRequest] {
-        guard let state = tenants[tenant], state.requests > 0 else { return [] }
-        return entries.values.filter { $0.lane.tenant === state }.map(\.request).sorted { $0.id < $1.id }
+        live(of: tenant).map(\.request).sorted { $0.id < $1.id }
     }
 
-    /// Who was to send a request will not. It waits again, at its place, with no pause; nothing happens to one that waits.
+    /// Who was to send a request will not. It waits again, at its place, until its tenant asks for it; nothing happens to one that
+    /// waits.
     ///
     /// - Parameter isBegun: whether some of it may have left; else the attempt is not counted.
     public mutating func giveBack(_ token: RequestToken, isBegun: Bool, cause: String, now: QueueTime) {
@@ -64,7 +64,25 @@ extension QueueMachine {
         }
         entry.host.breaker.withdrew(now: now.uptime)
         requeue(entry, isBegun: isBegun, cause: cause)
-        wake(entry.lane)
+        entry.isParked = true
+    }
+
+    /// A tenant asks for what waits: what was given back, revived, or left by the process before is handed out from now on.
+    public mutating func unpark(_ tenant: String) {
+        for entry in live(of: tenant) where entry.isParked {
+            entry.isParked = false
+            wake(entry.lane)
+        }
+    }
+
+    /// Whoever has asked is gone: what waits goes on waiting.
+    public mutating func park(_ tenant: String) {
+        for entry in live(of: tenant) where entry.request.state == .pending { entry.isParked = true }
+    }
+
+    private func live(of tenant: String) -> [QueueEntry] {
+        guard let state = tenants[tenant], state.requests > 0 else { return [] }
+        return entries.values.filter { $0.lane.tenant === state }
     }
 
     /// Takes a request out of its flight.

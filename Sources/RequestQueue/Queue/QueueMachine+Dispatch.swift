@@ -106,7 +106,7 @@ extension QueueMachine {
     }
 
     private func obstacle(_ entry: QueueEntry, now: QueueTime) -> Obstacle {
-        guard settings.handsOutHeld || !isHeld(entry), entry.blockers.isEmpty else { return .event }
+        guard !entry.isParked, settings.isCarried || !isHeld(entry), entry.blockers.isEmpty else { return .event }
         guard entry.notBefore <= now.uptime else { return .until(entry.notBefore) }
         let (lane, host) = (entry.lane, entry.host)
         if entry.needsSession, !lane.tenant.hasSession {

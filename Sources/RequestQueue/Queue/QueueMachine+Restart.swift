@@ -62,6 +62,7 @@ extension QueueMachine {
         let age = min(max(now.wall - request.timestamp, 0), limits.age)
         let entry = entry(request, deadline: now.uptime + limits.age - age, blockers: liveBlockers(of: request))
         entry.notBefore = now.uptime + pause
+        entry.isParked = settings.isCarried
         enter(entry)
         guard wasInFlight, request.crashes >= limits.crashes else { return }
         let cause = "The process ended \(request.crashes) times while it was under way. The backend may have done it."

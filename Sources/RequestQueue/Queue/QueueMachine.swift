@@ -21,9 +21,10 @@ public struct QueueMachine: Sendable {
         public var createsAllEntities = false
         /// Whether there is somebody who wants outcomes; else they are dropped.
         public var keepsOutcomes = false
-        /// Whether whoever sends keeps back what is held, among what it was handed before the hold and after. Then a hold stops
-        /// nothing here but a request's age.
-        public var handsOutHeld = false
+        /// Whether connections of the tenants send, and not anybody. They ask for what waits, see ``QueueMachine/unpark(_:)``; and they
+        /// keep back what is held, among what they were handed before the hold and after, so that a hold stops nothing here but
+        /// a request's age.
+        public var isCarried = false
 
         /// The defaults, without a host.
         public init() {}

@@ -9,7 +9,8 @@ import RequestQueue
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at writes to the backend, and hold, drop or retry them.",
-        discussion: "A request holds ciphertext only. What is finished stays visible for an hour.",
+        discussion:
+            "A request holds ciphertext only. What is finished stays visible for an hour, the last 50,000 of it at most.",
         subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self, Repair.self],
         defaultSubcommand: List.self)
 

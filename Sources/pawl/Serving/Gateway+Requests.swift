@@ -40,7 +40,15 @@ extension Gateway {
         case .done(let told):
             guard let subject else { return nil }
             let account = AccountID(text: subject.account)
-            if case .drop = kind, !told { tell(account, Remarks.dropped(target: subject.target)) }
+            switch kind {
+            case .drop where !told: tell(account, Remarks.dropped(target: subject.target))
+            case .retry:
+                vault.send(
+                    environment.roster.connections(of: account).prefix(1).map {
+                        AddressedReply(connection: $0, reply: .recall)
+                    })
+            default: break
+            }
             return nil
         }
     }
