@@ -109,7 +109,10 @@ final class ChatBackend: Sendable {
                 fields.add(name: "Content-Length", value: "\(body.utf8.count)")
                 let head = HTTPResponseHead(version: .http1_1, status: .init(statusCode: status), headers: fields)
                 context.write(wrapOutboundOut(.head(head)), promise: nil)
-                context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(string: body)))), promise: nil)
+                // Behind the answer to HEAD it would be the beginning of another answer.
+                if self.head?.method != .HEAD {
+                    context.write(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(string: body)))), promise: nil)
+                }
                 context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
             }
         }
