@@ -50,7 +50,7 @@ extension Vault {
     // MARK: Handing out
 
     /// What the queue hands out beside what has just been sealed, which is known already, by account: it was asked for.
-    mutating func handOut(_ batch: VaultBatch, _ now: Moment) -> [AccountID: [QueueBatch.Dispatch]] {
+    func handOut(_ batch: VaultBatch) -> [AccountID: [QueueBatch.Dispatch]] {
         let dispatches = batch.queued.dispatches.filter { inFlight[$0.id] == nil }
         return Dictionary(grouping: dispatches) { AccountID(text: $0.request.tenant) }
     }

@@ -308,7 +308,7 @@ package struct Vault<Random: RandomSource> {
         let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
         keeper.drop(lost)
         let outcomes = committed.dropFirst(batch.sessionGroups.count)
-        var handedOut = handOut(batch, now)
+        var handedOut = handOut(batch)
         for (step, failure) in zip(batch.steps, outcomes) {
             guard failure == nil, lost.isDisjoint(with: step.sessions) else {
                 undo(step)
