@@ -14,6 +14,13 @@ import Testing
         return people
     }
 
+    /// One whose backend takes a line a second, so that some of what is said waits in the connection.
+    private func pacedWorld() throws -> World {
+        try World(.hosted, offers: SimulatedBackend.modern) {
+            $0.flood = Pacer.Limit(burst: 2, linesPerSecond: 1)
+        }
+    }
+
     private func queued(_ world: World, _ id: UInt64) throws -> QueuedRequest {
         try #require(try world.store.queuedRequest(id))
     }
@@ -53,9 +60,7 @@ import Testing
     /// What a connection was given and has not begun is no attempt. Another connection of the account, which may be elsewhere and
     /// under another nick, does not say it; the next login does.
     @Test func whatOneConnectionHasLeftIsSaidAtTheNextLogin() throws {
-        let world = try World(.hosted, offers: SimulatedBackend.modern) {
-            $0.flood = Pacer.Limit(burst: 2, linesPerSecond: 1)
-        }
+        let world = try pacedWorld()
         let (alice, bob) = people(world, pause: 60)
         let second = world.connect("alice2", account: "alice")
         world.advance(seconds: 60)
@@ -78,9 +83,7 @@ import Testing
 
     /// What was said under an account is not said under another one after a logout: it waits for the account.
     @Test func whatIsLeftAtALogoutWaitsForTheAccount() throws {
-        let world = try World(.hosted, offers: SimulatedBackend.modern) {
-            $0.flood = Pacer.Limit(burst: 2, linesPerSecond: 1)
-        }
+        let world = try pacedWorld()
         let (alice, bob) = people(world, pause: 60)
         for number in 1...5 { world.send(alice, "PRIVMSG bob :\(number)") }
         world.backend.logout(alice.id)
@@ -123,9 +126,7 @@ import Testing
     }
 
     @Test func withoutAnotherConnectionItWaitsForTheNextLogin() throws {
-        let world = try World(.hosted, offers: SimulatedBackend.modern) {
-            $0.flood = Pacer.Limit(burst: 2, linesPerSecond: 1)
-        }
+        let world = try pacedWorld()
         let (alice, bob) = people(world, pause: 60)
         for number in 1...5 { world.send(alice, "PRIVMSG bob :\(number)") }
         let last = try #require(try world.ids(.pending).last)

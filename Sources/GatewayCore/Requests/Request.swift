@@ -64,8 +64,7 @@ package struct Request: Equatable, Sendable {
     package static func config(target: String, verb: String, encodedBodies: [UInt8]) -> APIRequestConfig {
         APIRequestConfig(
             method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies),
-            includeSessionKey: false,
-            tag: verb,
+            includeSessionKey: false, tag: verb,
             queueingStrategy: QueueingStrategy(synchronization: .concurrent, retryPolicy: []), background: false)
     }
 

@@ -58,7 +58,6 @@ extension Vault {
             switch act.kind {
             case .drop(let id):
                 desk.gate.undrop(id)
-                untrack(id)
                 guard let subject = step.subject else { break }
                 try? queue.revive(subject, now: now.queueTime)
                 if subject.isHeld { try? queue.hold(subject.token, true) }

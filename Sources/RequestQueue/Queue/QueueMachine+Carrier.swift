@@ -26,10 +26,8 @@ extension QueueMachine {
         guard let id = tokens[token], let entry = entries[id] else { return nil }
         settle(entry)
         if entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
-        end(entry, outcome, now: now)
-        for identifier in identifiers { try? merge(identifier, tenant: entry.request.tenant, now: now) }
-        var ended = entry.request
-        (ended.state, ended.cause, ended.lease) = (outcome.state, outcome.cause, nil)
+        let ended = end(entry, outcome, now: now)
+        for identifier in identifiers { try? merge(identifier, tenant: ended.tenant, now: now) }
         return ended
     }
 

@@ -122,7 +122,10 @@ extension QueueMachine {
     // MARK: The end
 
     /// A request is finished: nobody waits for it any more.
-    mutating func end(_ entry: QueueEntry, _ outcome: RequestOutcome, now: QueueTime) {
+    ///
+    /// - Returns: it, as it ended.
+    @discardableResult
+    mutating func end(_ entry: QueueEntry, _ outcome: RequestOutcome, now: QueueTime) -> QueuedRequest {
         let lease = entry.request.state == .inFlight ? entry.request.lease : nil
         take(entry.id)
         var request = entry.request
@@ -144,6 +147,7 @@ extension QueueMachine {
             if case .aborted = outcome.result { counts.cancelled += 1 } else { counts.dead += 1 }
             failDependants(of: request, outcome.cause ?? Self.cancelled, now: now)
         }
+        return request
     }
 
     /// Who depends on a request that will never be done will never be done either.
