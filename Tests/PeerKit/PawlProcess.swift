@@ -100,7 +100,7 @@ package final class PawlProcess: Sendable {
 
     /// SIGTERM; answers how it ended.
     @discardableResult
-    package func stop(within bound: Duration = .seconds(5)) -> ChildProcess.ExitStatus? {
+    package func stop(within bound: Duration = Deadline.usual) -> ChildProcess.ExitStatus? {
         take()?.stop(within: bound)
     }
 

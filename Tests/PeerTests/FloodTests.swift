@@ -38,7 +38,7 @@ import Testing
         let said = (0..<50).map { "PRIVMSG alice :burst \($0)\r\n" }.joined()
         let before = lab.tap.bytes(.fromClient).count
         alice.sendRaw(Array(said.utf8))
-        try eventually("the bytes are with the backend", timeout: .seconds(3)) {
+        try eventually("the bytes are with the backend", timeout: .seconds(10)) {
             lab.tap.bytes(.fromClient).count == before + said.utf8.count
         }
     }

@@ -106,6 +106,8 @@ import Testing
         for person in [alice, bob] {
             try person.expect("a remark", timeout: .seconds(40)) { $0.body.contains(Self.back) }
         }
+        // The server has what alice's connection says before it is asked by another one.
+        _ = try alice.synchronize()
         bob.send("WHOIS alice")
         try bob.expect("301")
         alice.send("MODE alice")
