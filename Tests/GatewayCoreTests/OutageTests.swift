@@ -99,6 +99,41 @@ import Testing
         #expect(bob.read.last?.contains("login could not be repeated") == true && !bob.isOpen)
     }
 
+    /// The backend is away for longer than messages may wait: who wrote them is told, whether they stayed or come back later, and
+    /// their reader is not told of messages that they miss.
+    @Test(arguments: [false, true]) func whoComesBackIsToldWhatWasNotSent(leaves: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        var alice = login(world, "alice")
+        let bob = login(world, "bob")
+        for person in [alice, bob] { world.send(person, "JOIN #room") }
+        world.send(alice, "PRIVMSG #room :first")
+        world.backend.isStalled = true
+        world.send(alice, "PRIVMSG bob :one")
+        world.send(alice, "PRIVMSG bob :two")
+        world.send(alice, "PRIVMSG #room :three")
+        let ids = try world.ids(.pending)
+        world.backend.dropStalled()
+        world.backendDies()
+        if leaves { world.close(alice) }
+        world.advance(seconds: 400)
+        #expect(ids.count == 3)
+        #expect(try ids.map { try world.store.queuedRequest($0)?.state } == [.dead, .dead, .dead])
+        #expect(!alice.read.contains { $0.contains("waited for too long") })
+        world.backendReturns()
+        if leaves { alice = login(world, "alice") }
+        world.advance(seconds: 5)
+        let told = alice.read.filter { $0.contains("waited for too long") }
+        #expect(told.count == 2)
+        #expect(told.contains { $0.contains(" 531 alice bob :Not sent: 2 messages of yours to bob waited") })
+        #expect(told.contains { $0.contains(" 531 alice #room :Not sent: a message of yours to #room waited") })
+        if leaves { world.send(alice, "JOIN #room") }
+        world.send(alice, "PRIVMSG #room :four")
+        world.advance(seconds: 5)
+        #expect(bob.texts.last == "four")
+        #expect(!bob.read.contains { $0.contains("lost on") })
+        #expect(try world.addsUp())
+    }
+
     @Test func withoutALoginWhatWasUnderWayEndsInWords() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")

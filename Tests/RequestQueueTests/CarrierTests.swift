@@ -155,11 +155,27 @@ import Testing
         #expect(world.machine.token(idempotencyKey: taken.description, tenant: "a") == nil)
     }
 
+    /// It is under way when its time has come, among others that have theirs before them.
+    @Test func whatComesBackAfterItsTimeIsGivenUp() throws {
+        let world = world { $0.limits.age = 60_000 }
+        let late = try append(world)
+        world.run(50_000)
+        let other = try waiting(world)
+        world.run(15_000)
+        #expect(try world.state(late) == .inFlight)
+        world.machine.giveBack(late, isBegun: false, cause: "It ended.", now: world.now)
+        world.run(10_000)
+        #expect(try world.state(late) == .dead && world.state(other) == .pending)
+        #expect(world.expired == [late])
+        world.run(60_000)
+        #expect(world.expired == [late, other])
+    }
+
     /// It is handed out, for it may have been handed out before; it does not age, also while nobody is there to send it.
     @Test func whatIsHeldIsKeptBackByWhoeverSendsIt() throws {
         let world = world { $0.limits.age = 60_000 }
         let (held, aging) = (try waiting(world), try waiting(world))
-        try world.machine.hold(held, true)
+        try world.machine.hold(held, true, now: world.now)
         world.run(100_000)
         #expect(try world.state(held) == .pending)
         #expect(try world.state(aging) == .dead)

@@ -9,7 +9,7 @@ import Testing
     @Test func allOfATenantIsHeldNowAndLater() throws {
         let world = QueueWorld(session: nil)
         for tenant in ["a", "b"] { world.machine.setSession(tenant, present: true) }
-        world.machine.hold(tenant: "a", true)
+        world.machine.hold(tenant: "a", true, now: world.now)
         let first = try world.append(post(of: "a"))
         try world.append(post(of: "b"))
         world.run(1_000)
@@ -19,7 +19,7 @@ import Testing
         try world.append(post(of: "a"))
         world.run(1_000)
         #expect(world.machine.census().held == 2 && world.sent.count == 1)
-        world.machine.hold(tenant: "a", false)
+        world.machine.hold(tenant: "a", false, now: world.now)
         world.run(1_000)
         #expect(world.targets == ["/b", "/a", "/a"])
         #expect(world.machine.census() == QueueMachine.Census())
@@ -31,7 +31,7 @@ import Testing
         let world = QueueWorld(session: nil) { $0.limits.requestsPerTenant = 1 }
         world.machine.setSession(one, present: true)
         #expect(!world.machine.hasSession(other))
-        world.machine.hold(tenant: one, true)
+        world.machine.hold(tenant: one, true, now: world.now)
         let reference = EntityReference(type: "m", local: "1")
         let held = try world.append(
             NewRequest(write("/one"), tenant: one, creates: [reference], idempotencyKey: "k", coalescingKey: "c"))
@@ -39,13 +39,13 @@ import Testing
             NewRequest(write("/other"), tenant: other, creates: [reference], idempotencyKey: "k", coalescingKey: "c"))
         #expect(held != waiting)
         #expect(world.machine.waitingForSession(of: other).map(\.token) == [waiting])
-        world.machine.hold(tenant: other, true)
-        world.machine.hold(tenant: one, false)
+        world.machine.hold(tenant: other, true, now: world.now)
+        world.machine.hold(tenant: one, false, now: world.now)
         world.machine.setSession(other, present: true)
         world.run(1_000)
         #expect(world.targets == ["/one"])
         #expect(try world.state(waiting) == .pending)
-        world.machine.hold(tenant: other, false)
+        world.machine.hold(tenant: other, false, now: world.now)
         world.run(1_000)
         #expect(world.targets == ["/one", "/other"])
     }
@@ -53,18 +53,38 @@ import Testing
     @Test func whatIsHeldDoesNotAge() throws {
         let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
         let held = try world.append(write("/held"), lane: "1")
-        try world.machine.hold(held, true)
+        try world.machine.hold(held, true, now: world.now)
         let aging = try world.append(write("/aging"), lane: "2")
         world.machine.setSession("", present: true)
-        world.machine.hold(tenant: "", true)
+        world.machine.hold(tenant: "", true, now: world.now)
         world.run(600_000)
         #expect(try world.state(held) == .pending && world.state(aging) == .pending)
-        world.machine.hold(tenant: "", false)
+        world.machine.hold(tenant: "", false, now: world.now)
         world.run(1_000)
         #expect(try world.state(aging) == .done && world.state(held) == .pending)
-        try world.machine.hold(held, false)
+        try world.machine.hold(held, false, now: world.now)
         world.run(1_000)
         #expect(try world.state(held) == .done)
+    }
+
+    /// Whether one is let go on, or all of its tenant: it has its whole age before it, as if it had been accepted then.
+    @Test(arguments: [false, true]) func theAgeOfWhatWasHeldCountsFromItsRelease(ofAll: Bool) throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let held = try world.append(write("/held"))
+        let act = { isHeld throws in
+            if ofAll {
+                world.machine.hold(tenant: "", isHeld, now: world.now)
+            } else {
+                try world.machine.hold(held, isHeld, now: world.now)
+            }
+        }
+        try act(true)
+        world.run(600_000)
+        try act(false)
+        world.run(59_000)
+        #expect(try world.state(held) == .pending)
+        world.run(2_000)
+        #expect(try world.state(held) == .dead)
     }
 
     @Test func theCensusTellsDoubtsAndLogins() throws {

@@ -48,6 +48,8 @@ final class QueueWorld {
     var deliveries: [Delivery] = []
     private var process = 0
     var accepted: [RequestToken] = []
+    /// Given up for their age.
+    var expired: [RequestToken] = []
     var refused: [RequestToken] = []
     var withdrawn: [UInt64] = []
     private var answers: [(at: Int64, id: UInt64, lease: UInt64, reply: AttemptReply)] = []
@@ -107,6 +109,7 @@ final class QueueWorld {
             return
         }
         accepted += batch.accepted
+        expired += batch.expired.map(\.token)
         withdrawn += batch.withdrawn
         results += batch.results
         deliveries += batch.results.map { Delivery(process: process, token: $0.request.token) }

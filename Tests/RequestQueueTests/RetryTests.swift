@@ -163,6 +163,21 @@ import Testing
         #expect(world.machine.depth == 0)
     }
 
+    /// What comes to be given up first is not the first that was accepted.
+    @Test func aRequestThatIsTriedAgainDelaysNoOthersEnd() throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let revived = try world.append(post("/a"))
+        world.run(50_000)
+        let waiting = try world.append(post("/b"))
+        world.run(20_000)
+        #expect(try world.state(revived) == .dead && world.state(waiting) == .pending)
+        try world.machine.revive(#require(try world.store.request(revived)), now: world.now)
+        world.run(41_000)
+        #expect(try world.state(waiting) == .dead && world.state(revived) == .pending)
+        world.run(20_000)
+        #expect(try world.state(revived) == .dead)
+    }
+
     // MARK: The breaker
 
     @Test func aHostThatIsDownIsAskedByOneRequestAtATime() throws {

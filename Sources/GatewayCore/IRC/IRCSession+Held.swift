@@ -100,4 +100,10 @@ extension IRCSession {
         environment.tally.add(.failed)
         reply(531, [target], Remarks.dropped(target: target), label: dropped.first?.clientLabel, out)
     }
+
+    /// What waited for too long while this person, or the backend, was away.
+    func lapsed(_ target: String, _ count: Int, _ out: SessionOutput) {
+        environment.tally.add(.failed, count)
+        reply(531, [target], Remarks.lapsed(count, target: target), label: nil, out)
+    }
 }

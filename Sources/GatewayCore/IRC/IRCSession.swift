@@ -178,6 +178,7 @@ package final class IRCSession {
         case .notSeen(_, let target): notify(Remarks.notSeen(target: target), out)
         case .remark(let text): notify(text, out)
         case .dropped(let id, let target): dropped(id, target, out)
+        case .lapsed(let target, let count): lapsed(target, count, out)
         case .recall: recall(out)
         case .directory(let number, let message): directoryAnswer(number, message, now, out)
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)

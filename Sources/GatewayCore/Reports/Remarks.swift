@@ -169,6 +169,10 @@ package enum Remarks {
         "Not sent: an operator of the gateway has dropped your message to \(target)."
     }
 
+    static func lapsed(_ count: Int, target: String) -> String {
+        "Not sent: \(count == 1 ? "a message" : "\(count) messages") of yours to \(target) waited for too long."
+    }
+
     package static func noRequest(_ id: UInt64) -> String {
         "There is no request \(id) at this gateway. Finished ones are kept for an hour; see: pawl queue list."
     }

@@ -6,14 +6,14 @@ import RequestQueue
 
 extension Vault {
     /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
-    mutating func adoptHolds(_ changes: inout [StoreChange]) throws(StoreError) {
+    mutating func adoptHolds(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
         for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
         for row in try store.records(.hold) {
             switch RequestScope(name: row.name) {
-            case .account(let account) where account.isVerified: hold(.account(account))
+            case .account(let account) where account.isVerified: hold(.account(account), now)
             // As stores of before schema 5 have it.
             case .request(let id) where queue.request(Request.token(id)) != nil:
-                hold(.request(id))
+                hold(.request(id), now)
                 changes.append(.removeRecord(.hold, name: row.name))
             default: changes.append(.removeRecord(.hold, name: row.name))
             }
@@ -24,16 +24,16 @@ extension Vault {
     ///
     /// - Returns: false for a request whose sending has begun; then nothing has changed.
     @discardableResult
-    private mutating func hold(_ scope: RequestScope) -> Bool {
+    private mutating func hold(_ scope: RequestScope, _ now: Moment) -> Bool {
         guard desk.gate.hold(scope) else { return false }
-        queueHold(scope, true)
+        queueHold(scope, true, now)
         return true
     }
 
-    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool) {
+    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool, _ now: Moment) {
         switch scope {
-        case .request(let id): try? queue.hold(Request.token(id), isHeld)
-        case .account(let account): queue.hold(tenant: account.text, isHeld)
+        case .request(let id): try? queue.hold(Request.token(id), isHeld, now: now.queueTime)
+        case .account(let account): queue.hold(tenant: account.text, isHeld, now: now.queueTime)
         }
     }
 
@@ -60,12 +60,12 @@ extension Vault {
                 desk.gate.undrop(id)
                 guard let subject = step.subject else { break }
                 try? queue.revive(subject, now: now.queueTime)
-                if subject.isHeld { try? queue.hold(subject.token, true) }
+                if subject.isHeld { try? queue.hold(subject.token, true, now: now.queueTime) }
             case .hold(let scope):
                 guard !step.wasHeld else { break }
                 desk.gate.release(scope)
-                queueHold(scope, false)
-            case .release(let scope): queueHold(scope, true)
+                queueHold(scope, false, now)
+            case .release(let scope): queueHold(scope, true, now)
             case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
             }
             act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
@@ -76,7 +76,7 @@ extension Vault {
         case .release(let scope): desk.gate.release(scope)
         case .drop(let id):
             let entry = inFlight[id]
-            if let entry { unheard.note(entry.request) }
+            if let request = step.subject.flatMap({ Request($0) }) { unheard.note(request) }
             untrack(id)
             desk.gate.release(.request(id))
             guard let connection = entry?.connection, let target = entry?.request.target else { break }
@@ -102,7 +102,7 @@ extension Vault {
         case .hold(let scope):
             if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
             step.wasHeld = desk.gate.holds.contains(scope)
-            guard hold(scope) else {
+            guard hold(scope, now) else {
                 if case .request(let id) = scope { return Self.begun(id) }
                 return nil
             }
@@ -117,7 +117,7 @@ extension Vault {
                 case .account: return "Nothing of this account is held."
                 }
             }
-            queueHold(scope, false)
+            queueHold(scope, false, now)
             if case .account = scope { changes.append(.removeRecord(.hold, name: scope.name)) }
         case .retry(let id): return retry(id, now, &step)
         }

@@ -10,6 +10,9 @@ extension Vault {
     /// messages.
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
 
+    /// Ours: names of recipients of which a sender is told that messages were given up.
+    private static var lapsedNames: Int { 100 }
+
     /// A queue for connections: it has no pauses, no breaker and no bound on what is under way, because connections have theirs.
     static func queueSettings(requestAge: Int64) -> QueueMachine.Settings {
         var settings = QueueMachine.Settings()
@@ -46,6 +49,36 @@ extension Vault {
 
     /// What the ledger says of the queue, which is committed.
     func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
+
+    /// The queue's turn. What it gives up for its age is told to its sender when they are back.
+    mutating func turnQueue(_ now: Moment) -> QueueBatch {
+        let batch = queue.turn(now: now.queueTime)
+        for row in batch.expired {
+            let account = AccountID(text: row.tenant)
+            guard account.isVerified, let request = Request(row), !isLetter(request) else { continue }
+            unheard.note(request)
+            let target = ExactText(request.target)
+            let counts = lapsed[account] ?? [:]
+            guard counts.count < Self.lapsedNames || counts[target] != nil else { continue }
+            lapsed[account, default: [:]][target, default: 0] += 1
+        }
+        return batch
+    }
+
+    /// Whether it is of a sidecar's own, such as one with the key of a room.
+    private func isLetter(_ request: Request) -> Bool {
+        devices != nil && request.verb == "NOTICE" && !request.isForRoom
+    }
+
+    /// Tells who has come back what was not sent for them.
+    mutating func tellLapsed(_ step: VaultBatch.Step, _ replies: inout [AddressedReply]) {
+        guard let account = step.recovers, let connection = step.reply?.connection,
+            let counts = lapsed.removeValue(forKey: account)
+        else { return }
+        for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
+            replies.append(AddressedReply(connection: connection, reply: .lapsed(target: target.text, count: count)))
+        }
+    }
 
     // MARK: Handing out
 

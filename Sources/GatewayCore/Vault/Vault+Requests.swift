@@ -17,7 +17,8 @@ extension Vault {
             giveUp(request.id, reason, now)
             desk.gate.release(.request(request.id))
         }
-        queue.hold(tenant: account.text, false)
+        queue.hold(tenant: account.text, false, now: now.queueTime)
+        lapsed[account] = nil
         desk.gate.release(.account(account))
         changes.append(.forgetAccount(account))
         directory?.remove(nil, of: account, &changes)

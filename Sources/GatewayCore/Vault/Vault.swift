@@ -111,6 +111,8 @@ package struct Vault<Random: RandomSource> {
     var queue: QueueMachine
     /// Accounts that could not be given what waits, with the connection that had asked.
     var unrecovered: [AccountID: ConnectionID] = [:]
+    /// How many messages were given up for their age while nobody could be told, by sender and by name of the recipient.
+    var lapsed: [AccountID: [ExactText: Int]] = [:]
     /// How long the keys of what was written are kept, in milliseconds; at zero they are kept in memory only.
     package var historyRetention: Int64 = 365 * 86_400_000
     /// Keys of messages that were written or read last.
@@ -198,11 +200,11 @@ package struct Vault<Random: RandomSource> {
             latches.remember(name: row.peerNameForSecond, of: row.id.first, for: row.id.second)
         }
         ended.formUnion(try adoptRequests(highestMessage: contents.highestMessage, now))
-        try adoptHolds(&changes)
+        try adoptHolds(now, &changes)
         for account in ended.sorted() {
             changes.append(.forgetAccount(account))
         }
-        changes += queue.turn(now: now.queueTime).changes.map(StoreChange.queue)
+        changes += turnQueue(now).changes.map(StoreChange.queue)
         publishCounts()
     }
 
@@ -267,7 +269,7 @@ package struct Vault<Random: RandomSource> {
             }
             batch.also = []
         }
-        batch.queued = queue.turn(now: now.queueTime)
+        batch.queued = turnQueue(now)
         do {
             for (id, change) in try keeper.takeChanges() {
                 batch.sessionGroups.append(id)
@@ -330,6 +332,7 @@ package struct Vault<Random: RandomSource> {
             for name in step.peers { peerTable[name] = devices?.peers[name] }
             if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
             if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
+            tellLapsed(step, &replies)
             answer(step, reply(to: step, &handedOut, now), step.message, now, &replies)
         }
         return replies

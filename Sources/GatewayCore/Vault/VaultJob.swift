@@ -321,6 +321,8 @@ package enum VaultReply: Sendable {
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has had a message for a while and the recipient's device has not opened it.
     case notSeen(requestID: UInt64, target: String)
+    /// So many messages to a name waited for this connection's account for longer than they may.
+    case lapsed(target: String, count: Int)
     /// An operator has dropped a request that was this connection's to send.
     case dropped(id: UInt64, target: String)
     /// Something waits for this connection's account.

@@ -36,6 +36,8 @@ public struct QueueBatch: Sendable {
     public internal(set) var dispatches: [Dispatch] = []
     /// Outcomes for the response handlers.
     public internal(set) var results: [Result] = []
+    /// What was given up because of its age, whether the batch is committed or not.
+    public internal(set) var expired: [QueuedRequest] = []
     /// Attempts whose answers nobody waits for any more, by lease.
     public internal(set) var withdrawn: [UInt64] = []
     /// What it takes to go back.

@@ -69,23 +69,28 @@ extension QueueMachine {
         }
     }
 
-    /// Keeps a request back, or lets it go on.
-    public mutating func hold(_ token: RequestToken, _ isHeld: Bool) throws(QueueActError) {
+    /// Keeps a request back, or lets it go on; then its age counts from now.
+    public mutating func hold(_ token: RequestToken, _ isHeld: Bool, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)
         guard entry.request.isHeld != isHeld else { return }
         entry.request.isHeld = isHeld
         steps.append(.change(.hold(id: entry.id, isHeld), nil))
-        if !isHeld { wake(entry.lane) }
+        guard !isHeld else { return }
+        renew(entry, now: now)
+        wake(entry.lane)
     }
 
     /// Keeps back all that a tenant sends, now and later, or lets it go on. This is not stored: whoever wants it to outlive the
-    /// process says it again.
-    public mutating func hold(tenant: String, _ isHeld: Bool) {
+    /// process says it again. The age of what was held counts from when it is let go on.
+    public mutating func hold(tenant: String, _ isHeld: Bool, now: QueueTime) {
         guard (tenants[tenant]?.isHeld ?? false) != isHeld else { return }
         let state = tenants.add(tenant)
         state.isHeld = isHeld
         guard !isHeld else { return }
-        for lane in lanes.values where lane.tenant === state { wake(lane) }
+        for entry in live(of: tenant) {
+            renew(entry, now: now)
+            wake(entry.lane)
+        }
         if state.isQuiet { tenants.remove(state) }
     }
 

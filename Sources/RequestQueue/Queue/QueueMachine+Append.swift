@@ -1,6 +1,7 @@
 // What is accepted, and what is refused before it costs anything.
 
 import DequeModule
+import HeapModule
 
 extension QueueMachine {
     /// What became of a request that was offered.
@@ -177,7 +178,7 @@ extension QueueMachine {
         entry.host.requests += 1
         insertInOrder(id, &entry.lane.order)
         if entry.lane.order.last != id { entry.lane.begun = 0 }
-        insertInOrder(id, &deadlines)
+        deadlines.insert(Deadline(at: entry.deadline, id: id))
         wake(entry.lane)
     }
 
@@ -213,7 +214,7 @@ extension QueueMachine {
             lane.order.remove(at: place)
             if place < lane.begun { lane.begun -= 1 }
         }
-        if deadlines.first == id { deadlines.removeFirst() }
+        trimDeadlines()
         wake(lane)
         return entry
     }

@@ -78,7 +78,7 @@ extension QueueMachine {
         for entry in live(of: tenant) where entry.request.state == .pending { entry.isParked = true }
     }
 
-    private func live(of tenant: String) -> [QueueEntry] {
+    func live(of tenant: String) -> [QueueEntry] {
         guard let state = tenants[tenant], state.requests > 0 else { return [] }
         return entries.values.filter { $0.lane.tenant === state }
     }

@@ -190,35 +190,6 @@ extension QueueMachine {
         failedCreators[name] = nil
         unblock(.reference(mapping.reference), waitingForReference.removeValue(forKey: name) ?? [])
     }
-
-    // MARK: Age
-
-    /// Milliseconds after which a request that is over its age and under way is looked at again.
-    static let grace: Int64 = 10_000
-
-    /// What is older than it may be is dead, and what has been finished for long is forgotten.
-    mutating func expire(now: QueueTime) {
-        if deadlines.count > 2 * entries.count + 1024 { deadlines.removeAll { entries[$0] == nil } }
-        while let id = deadlines.first {
-            guard let entry = entries[id] else {
-                deadlines.removeFirst()
-                continue
-            }
-            guard entry.deadline <= now.uptime else { break }
-            guard entry.request.state == .pending, !isHeld(entry) else {
-                // An attempt that is under way may still end well, and what is held does not age.
-                deadlines.removeFirst()
-                deadlines.append(id)
-                entry.deadline = now.uptime + Self.grace
-                continue
-            }
-            let days = limits.age / 86_400_000
-            var cause = "It could not be sent for \(days > 0 ? "\(days) days" : "\(limits.age / 1000) seconds")."
-            if let last = entry.request.cause { cause += " \(last)" }
-            end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
-        }
-        prune(now: now)
-    }
 }
 
 extension QueuedRequest {

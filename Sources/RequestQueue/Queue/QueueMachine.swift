@@ -79,7 +79,10 @@ public struct QueueMachine: Sendable {
     var responses: Deque<(id: UInt64, size: Int)> = []
     var responseBytes = 0
     var learnt: Deque<QueueContents.Learnt> = []
-    var deadlines: Deque<UInt64> = []
+    /// When requests are given up, those among them that have ended or have got another time.
+    var deadlines: Heap<Deadline> = []
+    /// Given up for their age since the last turn.
+    var expired: [QueuedRequest] = []
     var map = IdentifierMap()
     /// What one turn hands out, and the stored forms of the requests that it stores.
     var steps: [QueueStep] = []
@@ -156,6 +159,7 @@ public struct QueueMachine: Sendable {
         dispatch(now: now)
         var batch = QueueBatch()
         swap(&batch.steps, &steps)
+        swap(&batch.expired, &expired)
         batch.changes.reserveCapacity(batch.steps.count)
         for step in batch.steps {
             switch step {
@@ -235,8 +239,7 @@ public struct QueueMachine: Sendable {
 
     /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
     public func nextWake() -> Int64? {
-        let deadline = deadlines.first.flatMap { entries[$0]?.deadline }
-        return [timers.min?.at, deadline].compactMap { $0 }.min()
+        [timers.min?.at, deadlines.min?.at].compactMap { $0 }.min()
     }
 
     /// The response handlers have had the outcome.
@@ -253,6 +256,14 @@ struct Timer: Comparable, Sendable {
 
     static func < (one: Timer, other: Timer) -> Bool { one.at < other.at }
     static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane === other.lane }
+}
+
+/// A time at which a request is given up.
+struct Deadline: Comparable, Sendable {
+    let at: Int64
+    let id: UInt64
+
+    static func < (one: Deadline, other: Deadline) -> Bool { one.at < other.at }
 }
 
 struct KeyRecord: Sendable {

@@ -25,7 +25,7 @@ extension APIClientQueue {
     ///
     /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
     public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
-        try await perform { (machine, _) throws in try machine.hold(token, isHeld) }
+        try await perform { (machine, now) throws in try machine.hold(token, isHeld, now: now) }
     }
 
     /// Sends a dead request again, or ends the pause of one that waits.
@@ -48,7 +48,7 @@ extension APIClientQueue {
     ///
     /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     public func hold(tenant: String, _ isHeld: Bool = true) async throws {
-        try await perform { (machine, _) throws in machine.hold(tenant: tenant, isHeld) }
+        try await perform { (machine, now) throws in machine.hold(tenant: tenant, isHeld, now: now) }
     }
 
     /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.

@@ -59,8 +59,9 @@ public final class APIClientQueue: APIClientQueuing {
         keepsOutcomes = settings.keepsOutcomes
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant.text, present: true) }
-        for tenant in held { machine.hold(tenant: tenant, true) }
-        machine.restore(contents, now: QueueEngine.now())
+        let now = QueueEngine.now()
+        for tenant in held { machine.hold(tenant: tenant, true, now: now) }
+        machine.restore(contents, now: now)
         engine = QueueEngine(store: store)
         engine.start(machine) { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
