@@ -1,8 +1,12 @@
 import Foundation
+import GatewayNIO
 import NIOCore
 import NIOHPACK
 import NIOPosix
 import NIOSSL
+import PeerKit
+import TestThreads
+import Testing
 
 /// A client of HTTP/2 that sends the frames it is told to, right or wrong. Every wait is bounded.
 final class FrameClient: @unchecked Sendable {
@@ -41,7 +45,7 @@ final class FrameClient: @unchecked Sendable {
     static let endStream: UInt8 = 1
     static let endHeaders: UInt8 = 4
     static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
-    static let patience = 20.0
+    static let patience = 60.0
 
     private let channel: any Channel
     /// Guards everything below.
@@ -52,6 +56,22 @@ final class FrameClient: @unchecked Sendable {
     private var block: (stream: Int, flags: UInt8, bytes: [UInt8])?
     private let acknowledges: Bool
     private var credits: Bool
+
+    /// A gateway in front of this backend, and a client of it.
+    static func with(
+        _ backend: RawServer, credits: Bool = true, limits: (inout HTTPLimits) -> Void = { _ in },
+        _ body: @escaping @Sendable (FrameClient) async throws -> Void
+    ) async throws {
+        let rig = try TLSRig()
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { limits(&$0.limits) }
+        let trust = try rig.trust(["h2"])
+        try await blocking {
+            let client = try await connect(proxy.port, trust, credits: credits)
+            try await body(client)
+        }
+        #expect(backend.complaints.isEmpty)
+        await proxy.stop()
+    }
 
     /// - Parameters:
     ///   - before: what goes ahead of TLS.

@@ -98,22 +98,6 @@ import Testing
 
     // MARK: Frame by frame
 
-    /// A gateway in front of this backend, and a client.
-    private func with(
-        _ backend: RawServer, credits: Bool = true,
-        _ body: @escaping @Sendable (FrameClient) async throws -> Void
-    ) async throws {
-        let rig = try TLSRig()
-        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener)
-        let trust = try rig.trust(["h2"])
-        try await blocking {
-            let client = try await FrameClient.connect(proxy.port, trust, credits: credits)
-            try await body(client)
-        }
-        #expect(backend.complaints.isEmpty)
-        await proxy.stop()
-    }
-
     /// Answers with something for each path, and with the request behind it.
     private func backend(_ answers: [String: String]) throws -> RawServer {
         try RawServer { socket, _ in
@@ -127,7 +111,7 @@ import Testing
     }
 
     @Test func whatTheBackendSees() async throws {
-        try await with(try backend([:])) { client in
+        try await FrameClient.with(try backend([:])) { client in
             client.request(
                 1,
                 FrameClient.head(
@@ -188,7 +172,7 @@ import Testing
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n"
                 + "X-T: 1\r\n\r\n",
         ]
-        try await with(try backend(answers)) { client in
+        try await FrameClient.with(try backend(answers)) { client in
             client.get(1, "/fields")
             let fields = try client.answer(1)
             #expect(
@@ -224,7 +208,7 @@ import Testing
             try socket.send(head + [0xE9, 13, 10, 13, 10, 111, 107])
             _ = socket.rest()
         }
-        try await with(backend) { client in
+        try await FrameClient.with(backend) { client in
             client.get(1)
             let answer = try client.answer(1)
             #expect(answer.first("x") == "caf\u{E9}")
@@ -244,7 +228,7 @@ import Testing
             if !head.lowercased().contains("expect: 100-continue") { throw RawError(head) }
             _ = socket.rest()
         }
-        try await with(backend) { client in
+        try await FrameClient.with(backend) { client in
             client.request(
                 1, FrameClient.head("POST", "/", [("expect", "100-continue"), ("content-length", "5")]), isEnd: false)
             _ = try client.wait("100") { $0[1].heads.first?.first?.value == "100" ? true : nil }
@@ -259,7 +243,7 @@ import Testing
             try socket.send("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
             _ = socket.rest()
         }
-        try await with(backend) { client in
+        try await FrameClient.with(backend) { client in
             client.request(1, FrameClient.head("POST", "/", [("content-length", "1000000")]), isEnd: false)
             client.data(1, "abc", isEnd: false)
             let code = try client.reset(1)
@@ -280,7 +264,7 @@ import Testing
             try socket.send("HTTP/1.1 200 OK\r\n\(framing)\r\n\r\n")
             try socket.send(isCounted ? "hel" : "3\r\nhel\r\n")
         }
-        try await with(backend) { client in
+        try await FrameClient.with(backend) { client in
             for (stream, path) in [(1, "/counted"), (3, "/chunked")] {
                 client.get(stream, path)
                 let code = try client.reset(stream)
@@ -289,135 +273,6 @@ import Testing
             // Its neighbours live.
             client.get(5, "/ok")
             #expect(try client.answer(5).text == "ok")
-        }
-    }
-
-    @Test func aClientThatTakesItsRequestBack() async throws {
-        let ended = Mutex(0)
-        let backend = try RawServer { socket, _ in
-            defer { ended.withLock { $0 += 1 } }
-            let head = try socket.head()
-            if head.hasPrefix("GET /ok") {
-                return try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
-            }
-            if head.hasPrefix("GET /body") { try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel") }
-            _ = socket.rest()
-        }
-        try await with(backend) { client in
-            client.get(1)
-            client.get(3, "/body")
-            client.request(5, FrameClient.head("POST", "/"), isEnd: false)
-            try eventually("the backend has them") { backend.connections == 3 }
-            _ = try client.wait("a beginning") { $0[3].text == "hel" ? true : nil }
-            for stream in [1, 3, 5] { client.send(.reset, 0, stream, FrameClient.number(8)) }
-            try eventually("the backend sees it") { ended.withLock { $0 } == 3 }
-            client.get(7, "/ok")
-            #expect(try client.answer(7).text == "ok")
-        }
-    }
-
-    // MARK: Slow ones
-
-    private static let size = 50 << 20
-
-    private final class Count: Sendable {
-        let value = Mutex(0)
-    }
-
-    /// Sends 50 MB to whom does not ask for `/ok`, and counts what it got rid of.
-    private func endless() throws -> (RawServer, Count) {
-        let sent = Count()
-        let backend = try RawServer { socket, _ in
-            let head = try socket.head()
-            if head.hasPrefix("GET /ok") { return try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") }
-            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: \(Self.size)\r\n\r\n")
-            for _ in 0..<(Self.size >> 16) {
-                try socket.send([UInt8](repeating: 0x61, count: 1 << 16))
-                sent.value.withLock { $0 += 1 << 16 }
-            }
-        }
-        return (backend, sent)
-    }
-
-    @Test func aClientThatDoesNotRead() async throws {
-        let (backend, sent) = try endless()
-        try await with(backend, credits: false) { client in
-            client.get(1)
-            let held = ProxyStreamTests.settled(sent.value)
-            #expect(held < ProxyStreamTests.held)
-            client.credit(1, 1 << 20)
-            let answer = try client.answer(1)
-            #expect(answer.body.count == Self.size && answer.isEnded && answer.reset == nil)
-        }
-    }
-
-    @Test func aBackendThatDoesNotRead() async throws {
-        let sent = Mutex(0)
-        let mayRead = Mutex(false)
-        let size = 30 << 20
-        let backend = try RawServer { socket, _ in
-            let head = try socket.head()
-            if head.hasPrefix("GET /ok") { return try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") }
-            try eventually("reading begins") { mayRead.withLock { $0 } }
-            _ = try socket.read(size)
-            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue")
-        }
-        try await with(backend) { client in
-            client.request(1, FrameClient.head("POST", "/", [("content-length", "\(size)")]), isEnd: false)
-            let sender = Thread {
-                for _ in 0..<(size >> 16) {
-                    guard (try? client.body(1, [UInt8](repeating: 0x61, count: 1 << 16))) != nil else { return }
-                    sent.withLock { $0 += 1 << 16 }
-                }
-                client.data(1, "")
-            }
-            sender.start()
-            try eventually("it begins") { sent.withLock { $0 } > 0 }
-            #expect(ProxyStreamTests.settled(sent) < 24 << 20)
-            // Other streams of the same connection go on.
-            client.get(3, "/ok")
-            #expect(try client.answer(3).text == "ok")
-            mayRead.withLock { $0 = true }
-            #expect(try client.answer(1).text == "true")
-        }
-    }
-
-    @Test func aClientThatNeverReadsIsLeft() async throws {
-        let ended = Mutex(0)
-        let backend = try RawServer { socket, _ in
-            defer { ended.withLock { $0 += 1 } }
-            _ = try socket.head()
-            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n")
-            try socket.send([UInt8](repeating: 0x61, count: 10_000_000))
-        }
-        let rig = try TLSRig()
-        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) {
-            $0.limits.stall = .milliseconds(300)
-        }
-        let trust = try rig.trust(["h2"])
-        try await blocking {
-            let client = try await FrameClient.connect(proxy.port, trust, credits: false)
-            client.get(1)
-            #expect(try client.reset(1) == 2)
-            try eventually("the backend is left as well") { ended.withLock { $0 } == 1 }
-        }
-        await proxy.stop()
-    }
-
-    /// The windows are wide open, and the socket is not read.
-    @Test func aClientThatLeavesEverythingInItsSocket() async throws {
-        let (backend, sent) = try endless()
-        try await with(backend) { client in
-            client.get(1)
-            _ = try client.wait("a beginning") { $0[1].body.isEmpty ? nil : true }
-            try await client.reads(false)
-            client.credit(1, 1 << 30)
-            let held = ProxyStreamTests.settled(sent.value)
-            #expect(held < ProxyStreamTests.held)
-            client.get(3, "/ok")
-            try await client.reads(true)
-            let (large, small) = (try client.answer(1), try client.answer(3))
-            #expect(large.body.count == Self.size && large.isEnded && small.text == "ok")
         }
     }
 

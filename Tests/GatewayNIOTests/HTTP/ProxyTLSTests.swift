@@ -45,7 +45,7 @@ import Testing
                 let output = try ChildProcess.run(
                     "curl",
                     [
-                        "-sS", "--noproxy", "*", "--cacert", rig.certificate.certificatePath, "--max-time", "20",
+                        "-sS", "--noproxy", "*", "--cacert", rig.certificate.certificatePath, "--max-time", "50",
                         "--resolve", "\(host):\(proxy.port):127.0.0.1", "https://\(host):\(proxy.port)/",
                     ])
                 #expect(output.status == .exited(status))

@@ -15,7 +15,7 @@ final class RawSocket: @unchecked Sendable {
     private var unread: [UInt8] = []
     private var isClosed = false
 
-    static let patience = 20
+    static let patience = 60
 
     init(descriptor: Int32) {
         self.descriptor = descriptor
