@@ -3,7 +3,7 @@ import Foundation
 /// A point in time after which a wait gives up. Nothing in this kit waits without one.
 package struct Deadline: Sendable {
     /// Generous, because it is only spent when something is broken and the machine may be busy.
-    package static let usual: Duration = .seconds(30)
+    package static let usual: Duration = .seconds(60)
 
     private let end: ContinuousClock.Instant
 

@@ -57,13 +57,13 @@ import Testing
                 return remarks(anna, "does not answer") > before
             }
             lab.tap.resetAfter(nil, of: direction)
-            try eventually("both are back", timeout: .seconds(30)) {
+            try eventually("both are back") {
                 hear(bert, .milliseconds(20))
                 _ = anna.drain(for: .milliseconds(20))
                 return [anna, bert].allSatisfy { remarks($0, "server is back") == remarks($0, "does not answer") }
             }
         }
-        try eventually("nothing is pending", timeout: .seconds(40)) {
+        try eventually("nothing is pending") {
             hear(bert, .milliseconds(50))
             return try lab.queue("pending").isEmpty
         }
@@ -115,7 +115,7 @@ import Testing
         // Others do not notice.
         for number in 0..<20 {
             bob.send("PRIVMSG carl :meanwhile \(number)")
-            try carl.expectMessage("meanwhile \(number)", timeout: .seconds(30))
+            try carl.expectMessage("meanwhile \(number)")
         }
         let grown = try lab.memory() - before
         #expect(grown < 60_000, "the gateway grew by \(grown) KB")

@@ -21,11 +21,11 @@ import Testing
         }
         // Both are still here, and the way back is open.
         bob.send("PRIVMSG alice :all of it")
-        try alice.expectMessage("all of it", timeout: .seconds(60))
+        try alice.expectMessage("all of it")
         #expect(alice.ending == nil && bob.ending == nil)
         #expect(lab.tap.lines(.fromServer).allSatisfy { $0.command != "ERROR" })
         #expect(lab.tap.longestLine(.fromServer) <= 512 && lab.tap.longestLine(.fromClient) <= 512)
-        try eventually("all are acknowledged", timeout: .seconds(60)) {
+        try eventually("all are acknowledged") {
             try lab.queue().allSatisfy { $0["state"] as? String == "done" }
         }
     }

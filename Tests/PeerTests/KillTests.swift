@@ -94,7 +94,7 @@ import Testing
     static func login(_ lab: Lab, _ account: String, _ round: Int) throws -> IRCClient {
         var attempts = 0
         var found: IRCClient?
-        try eventually("a login of \(account)", timeout: .seconds(40), every: .milliseconds(200)) {
+        try eventually("a login of \(account)", every: .milliseconds(200)) {
             attempts += 1
             let nick = "\(account)\(round)" + (attempts > 1 ? "x\(attempts)" : "")
             found = try? AccountLab.login(lab.gateway.port, nick: nick, account: account)
@@ -113,7 +113,7 @@ import Testing
             toBert.hear(bert, for: .milliseconds(50))
             toAnna.hear(anna, for: .milliseconds(50))
         }
-        try eventually("nothing is pending", timeout: .seconds(40)) {
+        try eventually("nothing is pending") {
             hear()
             return try lab.queue("pending").isEmpty
         }
@@ -122,7 +122,7 @@ import Testing
         let last = (toBert.sent, toAnna.sent)
         toBert.sent += 1
         toAnna.sent += 1
-        try? eventually("the last two", timeout: .seconds(20)) {
+        try? eventually("the last two") {
             hear()
             return toBert.read.last == last.0 && toAnna.read.last == last.1
         }

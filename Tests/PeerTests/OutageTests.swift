@@ -14,7 +14,7 @@ import Testing
 
     /// Reads until each of them has been told as often that the backend is back as that it has gone.
     private func waitForReturn(_ people: [IRCClient], times: Int, read: (Int, [IRCLine]) -> Void) throws {
-        try eventually("everybody is back", timeout: .seconds(60)) {
+        try eventually("everybody is back") {
             for (number, person) in people.enumerated() { read(number, person.drain(for: .milliseconds(20))) }
             return people.allSatisfy { count($0, Self.gone) >= times && count($0, Self.back) == count($0, Self.gone) }
         }
@@ -72,7 +72,7 @@ import Testing
         }
         say(1)
         let last = "nobody-else \(sent - 1)"
-        try eventually("the last", timeout: .seconds(40)) {
+        try eventually("the last") {
             for (number, person) in people.enumerated() { take(number, person.drain(for: .milliseconds(30))) }
             return read[2].last == last && read[1].last == last && read[0].last == last
         }
@@ -104,7 +104,7 @@ import Testing
         for person in [alice, bob] { try person.expect("a remark") { $0.body.contains(Self.gone) } }
         try server.start()
         for person in [alice, bob] {
-            try person.expect("a remark", timeout: .seconds(40)) { $0.body.contains(Self.back) }
+            try person.expect("a remark") { $0.body.contains(Self.back) }
         }
         // The server has what alice's connection says before it is asked by another one.
         _ = try alice.synchronize()

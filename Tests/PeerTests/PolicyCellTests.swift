@@ -159,7 +159,7 @@ import Testing
         let bob = try lab.person("bob")
         for number in 0..<8 { alice.send("PRIVMSG bob :paced \(number)") }
         for number in 0..<8 {
-            let line = try bob.expect("message \(number)", timeout: .seconds(60)) { $0.command == "PRIVMSG" }
+            let line = try bob.expect("message \(number)") { $0.command == "PRIVMSG" }
             #expect(line.body == "paced \(number)")
         }
     }

@@ -22,7 +22,7 @@ import Testing
                 person.send("USER p 0 * :p")
             }
             for person in some {
-                try person.expect("end of MOTD", timeout: .seconds(30)) { ["376", "422"].contains($0.command) }
+                try person.expect("end of MOTD") { ["376", "422"].contains($0.command) }
             }
             people += some
         }
@@ -168,11 +168,11 @@ import Testing
         // In a big room nearly everybody is there at first.
         if size > 10 {
             for person in people { person.send("JOIN #room") }
-            for person in people { try person.expect("366", timeout: .seconds(60)) }
+            for person in people { try person.expect("366") }
             members = Set(people.indices)
         }
         func hear(_ number: Int) throws {
-            read[number] += try people[number].synchronize(timeout: .seconds(60)).filter { $0.command == "PRIVMSG" }
+            read[number] += try people[number].synchronize().filter { $0.command == "PRIVMSG" }
                 .map(\.body)
         }
         for step in 0..<steps {
@@ -189,7 +189,7 @@ import Testing
                 // The backend must have it, and who reads must have read, before membership changes again.
                 try hear(who)
                 for other in members where other != who {
-                    try eventually("\(other) reads step \(step)", timeout: .seconds(60)) {
+                    try eventually("\(other) reads step \(step)") {
                         try hear(other)
                         return read[other].last == "nobody-else \(step)"
                     }
@@ -227,7 +227,7 @@ import Testing
             let people = try names.reversed().map { try KillTests.login(lab, $0, round) }.reversed().map { $0 }
             try join(people.reversed())
             if round == rounds {
-                try eventually("nothing is pending", timeout: .seconds(40)) {
+                try eventually("nothing is pending") {
                     hear(people, .milliseconds(50))
                     return try lab.queue("pending").isEmpty
                 }

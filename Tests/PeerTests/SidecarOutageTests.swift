@@ -34,7 +34,7 @@ import Testing
             say(4)
             try dies(round)
             say(4)
-            try eventually("both are back", timeout: .seconds(60)) {
+            try eventually("both are back") {
                 take(bob.drain(for: .milliseconds(30)))
                 _ = alice.drain(for: .milliseconds(30))
                 return [alice, bob].allSatisfy { client in
@@ -46,7 +46,7 @@ import Testing
             }
         }
         say(1)
-        try eventually("the last one", timeout: .seconds(40)) {
+        try eventually("the last one") {
             take(bob.drain(for: .milliseconds(50)))
             return read.last == sent - 1
         }

@@ -91,11 +91,11 @@ import Testing
             alice.send("PRIVMSG carol :nobody-else has gone \(round)")
             try alice.expect("531")
             try network.servers.second.start()
-            try dora.expect("a remark", timeout: .seconds(30)) { $0.body.contains("server is back") }
+            try dora.expect("a remark") { $0.body.contains("server is back") }
             try network.servers.waitForLink(alice)
             carol = try outsider()
             for nick in ["carol", "dora"] {
-                try bob.expect("JOIN of \(nick)", timeout: .seconds(30)) { $0.command == "JOIN" && $0.nick == nick }
+                try bob.expect("JOIN of \(nick)") { $0.command == "JOIN" && $0.nick == nick }
             }
             #expect(try network.outsiders() == ["carol", "dora"])
             carol.send("PRIVMSG #room :hello \(round)")
@@ -134,7 +134,7 @@ import Testing
             alice.send("PRIVMSG #room :nobody-else \(round)")
             try bob.expectMessage("nobody-else \(round)")
             network.servers.heal()
-            try bob.expect("JOIN of carol", timeout: .seconds(30)) { $0.command == "JOIN" && $0.nick == "carol" }
+            try bob.expect("JOIN of carol") { $0.command == "JOIN" && $0.nick == "carol" }
             #expect(try network.outsiders() == ["carol"])
             bob.send("PRIVMSG #room :nobody-else again \(round)")
             try alice.expectMessage("nobody-else again \(round)")
@@ -235,7 +235,7 @@ import Testing
         switch backend {
         case .inspircd:
             // Both get other nicks.
-            for person in [bob, carol] { try person.expect("NICK", of: "double", timeout: .seconds(30)) }
+            for person in [bob, carol] { try person.expect("NICK", of: "double") }
         case .ngircd:
             // Both are put out, and the gateway comes back for its own.
             try carol.expectEnd()
@@ -300,8 +300,8 @@ import Testing
         bob.send("PRIVMSG #room :canary alone")
         servers.link.stall(.fromServer, false)
         servers.heal()
-        for person in [alice, dora] { try person.expect("JOIN", of: "bob", timeout: .seconds(30)) }
-        for nick in ["alice", "dora"] { try bob.expect("JOIN", of: nick, timeout: .seconds(30)) }
+        for person in [alice, dora] { try person.expect("JOIN", of: "bob") }
+        for nick in ["alice", "dora"] { try bob.expect("JOIN", of: nick) }
         try says(alice, "canary 4", to: [dora, bob])
         // The letter with the room's next key tells both: what was lost in the room, and what was lost for bob alone.
         try bob.expect("a gap") { $0.body.contains("3 messages from alice") && $0.body.contains("lost") }

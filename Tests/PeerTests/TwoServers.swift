@@ -39,7 +39,7 @@ final class TwoServers {
 
     /// Waits until somebody on the first server sees the second one.
     func waitForLink(_ person: IRCClient) throws {
-        try eventually("the servers are linked", timeout: .seconds(30), every: .milliseconds(100)) {
+        try eventually("the servers are linked", every: .milliseconds(100)) {
             person.send("LINKS")
             let lines = try person.synchronize()
             return lines.contains { $0.command == "364" && $0.text.contains(Self.secondName) }

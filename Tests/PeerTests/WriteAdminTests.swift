@@ -256,7 +256,7 @@ import Testing
         try lab.backend.behave()
         #expect(try client.answer(to: "POST").status == 201)
         for client in [client, lab.alice.client, lab.bob.client] { client.hangUp() }
-        try eventually("it stops", timeout: .seconds(20)) { !lab.gateway.isRunning }
+        try eventually("it stops") { !lab.gateway.isRunning }
         lab.gateway.stop()
         try lab.gateway.start()
         #expect(try lab.bob.texts(Self.c) == ["warm", "text 1"])

@@ -184,9 +184,9 @@ struct NotYet: Error, CustomStringConvertible {
 
 /// Waits for something that will come; the bound is only spent when something is broken.
 func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    for _ in 0..<6000 {
+    for _ in 0..<12_000 {
         if try await condition() { return }
         try await Task.sleep(for: .milliseconds(5))
     }
-    throw NotYet(description: "not within 30 seconds: \(what)")
+    throw NotYet(description: "not within a minute: \(what)")
 }

@@ -57,7 +57,7 @@ package final class Nio {
     }
 
     /// - Throws: ``PeerError`` where the library has given up, or nothing comes.
-    package func finish(_ ticket: Ticket, timeout: Duration = .seconds(60)) throws -> Answer {
+    package func finish(_ ticket: Ticket, timeout: Duration = Deadline.usual) throws -> Answer {
         try read("an answer", timeout) { answers[ticket.number] != nil }
         let line = answers.removeValue(forKey: ticket.number) ?? .null
         if let failure = line["failure"].string {
@@ -74,7 +74,8 @@ package final class Nio {
 
     /// Does something and waits for its end, whatever its status.
     @discardableResult
-    package func ask(_ verb: String, _ arguments: JSONValue = [:], timeout: Duration = .seconds(60)) throws -> Answer {
+    package func ask(_ verb: String, _ arguments: JSONValue = [:], timeout: Duration = Deadline.usual) throws -> Answer
+    {
         try finish(begin(verb, arguments), timeout: timeout)
     }
 
@@ -167,7 +168,7 @@ package final class Nio {
     /// The first event that fits, taken out of ``events``. Those before it stay there.
     @discardableResult
     package func expect(
-        _ what: String, timeout: Duration = .seconds(60), where fits: (JSONValue) -> Bool
+        _ what: String, timeout: Duration = Deadline.usual, where fits: (JSONValue) -> Bool
     ) throws -> JSONValue {
         var found: Int?
         try read(what, timeout) {
@@ -180,20 +181,20 @@ package final class Nio {
 
     /// The first message with this text.
     @discardableResult
-    package func expect(_ text: String, timeout: Duration = .seconds(60)) throws -> JSONValue {
+    package func expect(_ text: String, timeout: Duration = Deadline.usual) throws -> JSONValue {
         try expect("message \"\(text)\"", timeout: timeout) {
             $0["type"].string == "m.room.message" && Self.text($0) == text
         }
     }
 
     /// Waits until it has been invited somewhere; answers the room.
-    package func expectInvitation(timeout: Duration = .seconds(60)) throws -> String {
+    package func expectInvitation(timeout: Duration = Deadline.usual) throws -> String {
         try read("invitation", timeout) { !invitations.isEmpty }
         return invitations.removeFirst()
     }
 
     /// Waits until a request has got no answer.
-    package func expectTrouble(timeout: Duration = .seconds(60)) throws {
+    package func expectTrouble(timeout: Duration = Deadline.usual) throws {
         let before = troubles.count
         try read("trouble", timeout) { troubles.count > before }
     }
