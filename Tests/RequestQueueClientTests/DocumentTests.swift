@@ -101,7 +101,7 @@ import Testing
         #expect(last.url == "https://my_server.example/api/v1/api/my_entity/42?of=42")
         #expect(last.body == Array("id=42".utf8) && last.timeoutInterval == 5_000)
         #expect(last.header("x-api-key") == "k" && last.header("authorization") == "Bearer s")
-        #expect(handler.entities["L1"] == "42")
+        try await eventually("the local store has it") { handler.entities["L1"] == "42" }
         await queue.close()
     }
 }
