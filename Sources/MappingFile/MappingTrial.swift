@@ -59,14 +59,14 @@ package struct MappingTrial: Encodable, Sendable {
 
     package static func request(_ mapping: Mapping, _ head: RequestHead, _ body: ByteBuffer) -> MappingTrial {
         var trial = MappingTrial("the request \(head.method) \(head.target)")
-        guard let (route, captures) = trial.find(mapping, head) else { return trial }
-        let query = RequestQuery(head.query)
-        trial.conversation = route.conversation.flatMap { captures.value($0, query) }
-        trial.localID = route.localID.flatMap { captures.value($0, query) }
-        trial.references = route.references.compactMap { captures.value($0, query) }
+        guard let match = trial.find(mapping, head) else { return trial }
+        let (route, target) = (match.route, match.target)
+        trial.conversation = route.conversation.flatMap { target[$0] }
+        trial.localID = route.localID.flatMap { target[$0] }
+        trial.references = route.references.compactMap { target[$0] }
         var sealed: String?
         if let shape = route.request, let document = trial.document(body) {
-            sealed = trial.read(document, [shape], captures, query, isRequest: true)
+            sealed = trial.read(document, [shape], target, isRequest: true)
             trial.conversation = trial.conversation ?? trial.messages.first?.conversation
             trial.localID = trial.localID ?? trial.messages.first?.localID
             for source in route.references {
@@ -84,13 +84,14 @@ package struct MappingTrial: Encodable, Sendable {
         _ mapping: Mapping, _ head: RequestHead, _ response: ResponseHead, _ body: ByteBuffer
     ) -> MappingTrial {
         var trial = MappingTrial("the answer \(response.status) to \(head.method) \(head.target)")
-        guard let (route, captures) = trial.find(mapping, head) else { return trial }
+        guard let match = trial.find(mapping, head) else { return trial }
+        let route = match.route
         guard !route.response.isEmpty || route.remoteID != nil else {
             trial.reasons.append("answers to such requests pass as they are")
             return trial
         }
         guard let document = trial.document(body) else { return trial }
-        _ = trial.read(document, route.response, captures, RequestQuery(head.query), isRequest: false)
+        _ = trial.read(document, route.response, match.target, isRequest: false)
         if let path = route.remoteID {
             trial.paths.append("the backend's id: " + document.explanation(of: path))
             trial.remoteID = (try? document.one(path)).flatMap { try? document.identifier($0, path.text) }
@@ -119,25 +120,26 @@ package struct MappingTrial: Encodable, Sendable {
         trial.route = frame.when?.text ?? MappingReader.anyFrame
         trial.label = frame.label.rawValue
         let isRequest = direction == .fromClient && frame.label == .content
-        let sealed = trial.read(document, frame.shapes, Captures(), RequestQuery(nil), isRequest: isRequest)
+        let sealed = trial.read(document, frame.shapes, TargetValues(), isRequest: isRequest)
         trial.outcomes = Outcomes.of(frame.label, body: sealed, isReadable: trial.faults.isEmpty)
         return trial
     }
 
     // MARK: Parts
 
-    private mutating func find(_ mapping: Mapping, _ head: RequestHead) -> (Mapping.Route, Captures)? {
-        guard let (route, captures) = mapping.route(for: head) else {
+    private mutating func find(_ mapping: Mapping, _ head: RequestHead) -> RouteMatch? {
+        guard let match = mapping.route(for: head) else {
             reasons = Self.reasons(mapping, head)
             outcomes = Outcomes.of(nil, body: nil)
             return nil
         }
+        let route = match.route
         let methods = route.methods.isEmpty ? "*" : route.methods.joined(separator: "|")
         self.route = "\(methods) \(route.path.text)" + Self.words(route.query)
         label = route.label.rawValue
         reasons = ["it is the first route whose method, path and query fit"]
-        self.captures = Dictionary(captures.all.map { ($0.name, $0.value) }) { first, _ in first }
-        return (route, captures)
+        self.captures = Dictionary(match.target.captures.all.map { ($0.name, $0.value) }) { first, _ in first }
+        return match
     }
 
     private static func words(_ query: [QueryCondition]) -> String {
@@ -192,9 +194,9 @@ package struct MappingTrial: Encodable, Sendable {
 
     /// - Returns: the document with everything sealed that is to be.
     private mutating func read(
-        _ document: JSONDocument, _ shapes: [MessageShape], _ captures: Captures, _ query: RequestQuery, isRequest: Bool
+        _ document: JSONDocument, _ shapes: [MessageShape], _ target: TargetValues, isRequest: Bool
     ) -> String? {
-        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: isRequest)
+        let reading = MessageReading(document, shapes, target: target, isRequest: isRequest)
         faults += reading.faults.map(\.description)
         for message in reading.messages {
             let text = message.text.flatMap { try? document.text($0) }

@@ -11,10 +11,11 @@ import Testing
         _ mapping: Mapping, _ method: String, _ target: String, _ text: String, isRequest: Bool = false
     ) throws -> MessageReading {
         let head = RequestHead(method, target)
-        let (route, captures) = try #require(mapping.route(for: head))
+        let match = try #require(mapping.route(for: head))
         return MessageReading(
-            try JSONDocument(ByteBuffer(string: text)), isRequest ? [try #require(route.request)] : route.response,
-            captures: captures, query: RequestQuery(head.query), isRequest: isRequest)
+            try JSONDocument(ByteBuffer(string: text)),
+            isRequest ? [try #require(match.route.request)] : match.route.response,
+            target: match.target, isRequest: isRequest)
     }
 
     private static func sealed(_ document: String, _ reading: MessageReading) throws -> (text: String, content: String)

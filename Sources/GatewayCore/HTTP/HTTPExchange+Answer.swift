@@ -75,7 +75,7 @@ extension HTTPExchange {
         }
         var messages = IncomingMessages(
             document, match.route.response, label: match.route.label, reader: account,
-            readsEnvelopes: provenDevice != nil, captures: match.captures, query: match.query,
+            readsEnvelopes: provenDevice != nil, target: match.target,
             directory: environment.directory)
         stage = .opening
         for job in messages.jobs(connection, environment) { actions.append(.submit(.read(job))) }

@@ -28,7 +28,7 @@ extension HTTPExchange {
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
-            outgoing = try OutgoingMessage(document, [shape], captures: match.captures, query: match.query)
+            outgoing = try OutgoingMessage(document, [shape], target: match.target)
         } catch {
             return cannotRead(.unreadable(error), now, &actions)
         }
@@ -49,7 +49,7 @@ extension HTTPExchange {
 
     /// What the client calls the message that it writes.
     private var clientID: String? {
-        outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap(match.value) }
+        outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap { match.target[$0] } }
     }
 
     /// What tells a repeated request from a new one; nothing where its client has no name for it.

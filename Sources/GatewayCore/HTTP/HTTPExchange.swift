@@ -131,7 +131,7 @@ package struct HTTPExchange: Sendable {
         guard isOn, !head.isPreflight else { return pass(&actions) }
         // Nobody could look into what another protocol says.
         if !isUpgrade, head.headers.first("Upgrade") != nil { self.head.headers.remove("Upgrade") }
-        match = RouteMatch(head, mapping)
+        match = mapping.route(for: head)
         if match == nil {
             environment.tally.add(.unlabelled)
             environment.unmatched.note(head.method, String(head.path), at: now.wall)
@@ -152,7 +152,7 @@ package struct HTTPExchange: Sendable {
     /// The conversation that the route's head names; empty where it names none.
     var conversationOfHead: String {
         guard let match, let source = match.route.conversation ?? match.route.request?.conversation else { return "" }
-        return match.value(source) ?? ""
+        return match.target[source] ?? ""
     }
 
     /// The conversation of what the client writes, or that of the head.
@@ -165,7 +165,7 @@ package struct HTTPExchange: Sendable {
             switch source {
             case .capture(let name):
                 guard let index = match.route.path.segments.firstIndex(of: .capture(name)),
-                    let id = match.value(source),
+                    let id = match.target[source],
                     let local = local(id)
                 else { return nil }
                 return QueuedReference(.segment(index), local: local)
@@ -294,28 +294,6 @@ package struct HTTPExchange: Sendable {
             stage = .response
             actions.append(.passRequest(head))
         }
-    }
-}
-
-/// The route that a request fits.
-struct RouteMatch: Sendable {
-    let route: Mapping.Route
-    let captures: Captures
-    let query: RequestQuery
-
-    init?(_ head: RequestHead, _ mapping: Mapping) {
-        guard let found = mapping.route(for: head) else { return nil }
-        (route, captures) = found
-        query = RequestQuery(head.query)
-    }
-
-    /// What a source says that stands in the request's target; nothing for other sources.
-    func value(_ source: ValueSource) -> String? { captures.value(source, query) }
-
-    /// Whether the head alone says for whom a text is.
-    var saysForWhom: Bool {
-        guard let shape = route.request, shape.recipients == nil else { return false }
-        return value(shape.conversation) != nil
     }
 }
 

@@ -36,14 +36,14 @@ struct IncomingMessages: Sendable {
 
     init(
         _ document: JSONDocument, _ shapes: [MessageShape], label: Mapping.Label, reader: AccountID,
-        readsEnvelopes: Bool, captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil),
+        readsEnvelopes: Bool, target: TargetValues = TargetValues(),
         directory: DirectoryTable
     ) {
         self.readsEnvelopes = readsEnvelopes
         self.document = document
         self.label = label
         self.reader = reader
-        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: false)
+        let reading = MessageReading(document, shapes, target: target, isRequest: false)
         messages = reading.messages
         unread = reading.unread
         obstacle = reading.obstacles.first

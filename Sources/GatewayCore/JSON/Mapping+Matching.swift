@@ -24,11 +24,44 @@ package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
     }
 }
 
+/// What the target of a request says of its message.
+package struct TargetValues: Equatable, Sendable {
+    package let captures: Captures
+    package let query: RequestQuery
+
+    package init(captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil)) {
+        (self.captures, self.query) = (captures, query)
+    }
+
+    /// What a source says that stands in the target; nothing for other sources.
+    package subscript(_ source: ValueSource) -> String? {
+        switch source {
+        case .capture(let name): return captures[name]
+        case .query(let name):
+            guard case .says(let text) = query[name] else { return nil }
+            return text
+        case .message, .container, .containerName: return nil
+        }
+    }
+}
+
+/// The route that a request fits.
+package struct RouteMatch: Sendable {
+    package let route: Mapping.Route
+    package let target: TargetValues
+
+    /// Whether the head alone says for whom a text is.
+    var saysForWhom: Bool {
+        guard let shape = route.request, shape.recipients == nil else { return false }
+        return target[shape.conversation] != nil
+    }
+}
+
 extension Mapping {
-    /// The first route that a request fits, and what its captures stand for.
+    /// The first route that a request fits, and what its target says.
     ///
     /// - Returns: nothing where none fits, or where the request can be read in more than one way; see ``RequestPath``.
-    package func route(for head: RequestHead) -> (route: Mapping.Route, captures: Captures)? {
+    package func route(for head: RequestHead) -> RouteMatch? {
         guard !Self.isRewritten(head.headers), head.method != "OPTIONS" || !head.announcesBody,
             let path = RequestPath(head.path)
         else { return nil }
@@ -43,7 +76,9 @@ extension Mapping {
             return route.query.allSatisfy(conditions.satisfies)
         }
         guard let found else { return nil }
-        return (routes[found], Captures(routes[found].path, path.segments))
+        let captures = Captures(routes[found].path, path.segments)
+        return RouteMatch(
+            route: routes[found], target: TargetValues(captures: captures, query: parsed ?? RequestQuery(query)))
     }
 
     /// Whether what people write may come over a WebSocket.

@@ -18,8 +18,7 @@ package struct MessageReading: Sendable {
     package var faults: [MessageFault] { unread.map(\.fault) + obstacles }
 
     private let document: JSONDocument
-    private let captures: Captures
-    private let query: RequestQuery
+    private let target: TargetValues
     private let isRequest: Bool
     /// Where messages have been found: what two shapes find is one message.
     private var seen: Set<JSONPlace> = []
@@ -28,15 +27,12 @@ package struct MessageReading: Sendable {
     ///
     /// - Parameters:
     ///   - shapes: the shapes of a request have to find a message each with a text; in an answer nothing need be there.
-    ///   - captures: of the request's path.
-    ///   - query: of the request.
+    ///   - target: what the request's target says.
     package init(
-        _ document: JSONDocument, _ shapes: [MessageShape], captures: Captures = Captures(),
-        query: RequestQuery = RequestQuery(nil), isRequest: Bool
+        _ document: JSONDocument, _ shapes: [MessageShape], target: TargetValues = TargetValues(), isRequest: Bool
     ) {
         self.document = document
-        self.captures = captures
-        self.query = query
+        self.target = target
         self.isRequest = isRequest
         for shape in shapes {
             do throws(MessageFault) {
@@ -144,7 +140,7 @@ package struct MessageReading: Sendable {
             }
             return try text.map { text throws(MessageFault) in try usable(text, "the container's name", container) }
         case .capture, .query:
-            return try captures.value(source, query).map { text throws(MessageFault) in
+            return try target[source].map { text throws(MessageFault) in
                 try usable(text, "the request's target", place)
             }
         }
@@ -231,18 +227,5 @@ extension FoundMessage {
                     ? 0x21..<0x7F ~= $0.value
                     : !$0.properties.isWhitespace && $0.properties.generalCategory != .control
             }
-    }
-}
-
-extension Captures {
-    /// What a source says that stands in the request's target; nothing for other sources.
-    package func value(_ source: ValueSource, _ query: RequestQuery) -> String? {
-        switch source {
-        case .capture(let name): return self[name]
-        case .query(let name):
-            guard case .says(let text) = query[name] else { return nil }
-            return text
-        case .message, .container, .containerName: return nil
-        }
     }
 }

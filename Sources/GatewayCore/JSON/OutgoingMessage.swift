@@ -17,14 +17,12 @@ struct OutgoingMessage: Sendable {
     /// Finds it.
     ///
     /// - Parameters:
-    ///   - captures: of the request's path.
-    ///   - query: of the request.
+    ///   - target: what the request's target says.
     /// - Throws: ``MessageFault`` where there is not one message that can be read, and nothing else that somebody says.
     init(
-        _ document: JSONDocument, _ shapes: [MessageShape], captures: Captures = Captures(),
-        query: RequestQuery = RequestQuery(nil)
+        _ document: JSONDocument, _ shapes: [MessageShape], target: TargetValues = TargetValues()
     ) throws(MessageFault) {
-        let reading = MessageReading(document, shapes, captures: captures, query: query, isRequest: true)
+        let reading = MessageReading(document, shapes, target: target, isRequest: true)
         if let fault = reading.faults.first { throw fault }
         guard let found = reading.messages.first else { throw .noMessage }
         guard reading.messages.count == 1 else { throw .tooManyMessages }

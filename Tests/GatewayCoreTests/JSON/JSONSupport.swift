@@ -41,7 +41,7 @@ extension Mapping {
     }
 
     func captures(_ method: String, _ target: String) -> Captures? {
-        route(for: RequestHead(method, target))?.captures
+        route(for: RequestHead(method, target))?.target.captures
     }
 }
 

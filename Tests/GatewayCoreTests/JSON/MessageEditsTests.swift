@@ -13,7 +13,8 @@ import Testing
         _ body: (inout MessageEdits, FoundMessage, JSONDocument) throws -> Void
     ) throws -> String {
         let source = try document(text)
-        let reading = MessageReading(source, [shape], captures: ["c": "room"], isRequest: isRequest)
+        let reading = MessageReading(
+            source, [shape], target: TargetValues(captures: ["c": "room"]), isRequest: isRequest)
         #expect(reading.faults.isEmpty)
         let message = try #require(reading.messages.first)
         var edits = MessageEdits(source)
@@ -141,7 +142,7 @@ import Testing
                 == #"{"kind":"t","body":"x","p":{}}"#)
         #expect(throws: MessageFault.loneSurrogate(at: 0)) {
             let source = try document(#"{"body":"x","\ud800":1}"#)
-            let reading = MessageReading(source, [strict], captures: ["c": "r"], isRequest: true)
+            let reading = MessageReading(source, [strict], target: TargetValues(captures: ["c": "r"]), isRequest: true)
             if let fault = reading.faults.first { throw fault }
         }
         #expect(
@@ -155,7 +156,8 @@ import Testing
     @Test func namesOfStrangersAreBounded() throws {
         let strict = try shape(kept: [])
         func fault(_ text: String) throws -> MessageFault? {
-            MessageReading(try document(text), [strict], captures: ["c": "r"], isRequest: true).faults.first
+            MessageReading(try document(text), [strict], target: TargetValues(captures: ["c": "r"]), isRequest: true)
+                .faults.first
         }
         #expect(try fault("{\"body\":\"x\",\"\u{E9}\":1,\"e\u{301}\":2}") == .duplicateNames(at: 0))
         let long = String(repeating: "n", count: FoundMessage.nameLimit)
@@ -224,7 +226,8 @@ import Testing
     @Test func aMessageThatCannotBeReadSaysNothing() throws {
         func blanked(_ text: String, _ shape: MessageShape) throws -> String {
             let source = try document(text)
-            let reading = MessageReading(source, [shape, shape], captures: ["c": "room"], isRequest: false)
+            let reading = MessageReading(
+                source, [shape, shape], target: TargetValues(captures: ["c": "room"]), isRequest: false)
             #expect(reading.unread.count == 2 && reading.obstacles.isEmpty)
             var edits = MessageEdits(source)
             for message in reading.unread { try edits.blank(message, with: "words") }
@@ -249,7 +252,8 @@ import Testing
     /// What throws leaves what was there before it.
     @Test func aChangeThatCannotBeMadeWhollyIsNotMadeAtAll() throws {
         let source = try document(#"[{"body":"a","html":"\ud800"},{"body":"b"}]"#)
-        let reading = MessageReading(source, [try shape("[*]")], captures: ["c": "room"], isRequest: false)
+        let reading = MessageReading(
+            source, [try shape("[*]")], target: TargetValues(captures: ["c": "room"]), isRequest: false)
         var edits = MessageEdits(source)
         try edits.mark(reading.messages[1], with: "> ")
         #expect(throws: MessageFault.self) { try edits.mark(reading.messages[0], with: "> ") }
@@ -259,7 +263,8 @@ import Testing
     @Test func whatGoesTakesWithItWhatStandsInIt() throws {
         let source = try document(#"[{"body":"a","last":{"body":"b"}},{"body":"c","last":{"body":"d"}}]"#)
         let reading = MessageReading(
-            source, [try shape("[*]"), try shape("[*].last")], captures: ["c": "room"], isRequest: false)
+            source, [try shape("[*]"), try shape("[*].last")], target: TargetValues(captures: ["c": "room"]),
+            isRequest: false)
         var edits = MessageEdits(source)
         for message in reading.messages { try edits.mark(message, with: "> ") }
         #expect(edits.drop(reading.messages[0]) && edits.drop(reading.messages[0]))
@@ -277,7 +282,7 @@ import Testing
             let items = (0..<count).map { number in Self.message(number, &chance) }
             let text = "{ \"list\": [" + items.joined(separator: " , ") + "], \"rest\":1.0e0 }"
             let source = try document(text)
-            let reading = MessageReading(source, [form], captures: ["c": "r"], isRequest: true)
+            let reading = MessageReading(source, [form], target: TargetValues(captures: ["c": "r"]), isRequest: true)
             #expect(reading.faults.isEmpty && reading.messages.count == count)
             let contents = try reading.messages.map { try SealedContent(source, $0) }
             var edits = MessageEdits(source)
@@ -285,14 +290,14 @@ import Testing
             let sealed = try edits.apply()
             #expect(!String(buffer: sealed).contains("secret"))
             let second = try JSONDocument(sealed)
-            let again = MessageReading(second, [form], captures: ["c": "r"], isRequest: false)
+            let again = MessageReading(second, [form], target: TargetValues(captures: ["c": "r"]), isRequest: false)
             #expect(again.messages.allSatisfy { $0.isFlagged && $0.envelope == Self.envelope })
             var back = MessageEdits(second)
             for (message, content) in zip(again.messages, contents) {
                 try back.open(message, try SealedContent(content.bytes))
             }
             let opened = try JSONDocument(try back.apply())
-            let last = MessageReading(opened, [form], captures: ["c": "r"], isRequest: true)
+            let last = MessageReading(opened, [form], target: TargetValues(captures: ["c": "r"]), isRequest: true)
             #expect(try last.messages.map { try SealedContent(opened, $0) } == contents)
             #expect(String(buffer: opened.bytes).hasPrefix("{ \"list\": ["))
             #expect(String(buffer: opened.bytes).hasSuffix("], \"rest\":1.0e0 }"))
@@ -326,7 +331,7 @@ import Testing
             let text = #"{"list":["# + items.joined(separator: ",") + "]}"
             guard let source = try? document(text) else { continue }
             let reading = MessageReading(
-                source, [try shape("list[*]"), try shape()], captures: ["c": "r"],
+                source, [try shape("list[*]"), try shape()], target: TargetValues(captures: ["c": "r"]),
                 isRequest: Bool.random(using: &chance))
             var edits = MessageEdits(source)
             for message in reading.messages {

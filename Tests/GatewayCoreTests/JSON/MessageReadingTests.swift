@@ -12,7 +12,8 @@ import Testing
         query: String? = nil
     ) throws -> MessageReading {
         MessageReading(
-            try document(text), shapes, captures: captures, query: RequestQuery(query.map { Substring($0) }),
+            try document(text), shapes,
+            target: TargetValues(captures: captures, query: RequestQuery(query.map { Substring($0) })),
             isRequest: isRequest)
     }
 
