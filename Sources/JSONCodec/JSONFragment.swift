@@ -33,11 +33,13 @@ package struct JSONFragment: Hashable, Sendable {
 
     /// Text in Base64 (RFC 4648, either alphabet), which needs no escapes. Anything else is the caller's fault.
     package static func base64(_ text: some Collection<UInt8>) -> JSONFragment {
-        precondition(text.allSatisfy { 0x2B...0x7A ~= $0 && $0 != UInt8(ascii: "\\") }, "this is not Base64")
         var bytes: [UInt8] = []
         bytes.reserveCapacity(text.count + 2)
         bytes.append(UInt8(ascii: "\""))
         bytes.append(contentsOf: text)
+        // Looked at as an array: whatever else `text` may be has to be asked for each byte.
+        precondition(
+            bytes.dropFirst().allSatisfy { 0x2B...0x7A ~= $0 && $0 != UInt8(ascii: "\\") }, "this is not Base64")
         bytes.append(UInt8(ascii: "\""))
         return JSONFragment(valid: bytes)
     }

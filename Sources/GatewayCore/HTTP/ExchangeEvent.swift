@@ -25,8 +25,8 @@ package enum ExchangeEvent: Sendable {
     case notFound(Lookup.ID)
     /// An answer of the vault.
     case vault(VaultReply)
-    /// The write that came before under this key, after ``ExchangeAction/recall(_:_:by:)``.
-    case recalled(RecalledWrite?)
+    /// Whether a write came before under this key, after ``ExchangeAction/recall(_:_:by:)``.
+    case recalled(WriteRecall)
     /// A write is in the queue and committed, or is not.
     case enqueued(Result<WriteToken, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
@@ -107,6 +107,13 @@ package struct RecalledWrite: Sendable, Equatable {
     }
 }
 
+/// What the queue knows of a write that a client names.
+package enum WriteRecall: Sendable, Equatable {
+    case known(RecalledWrite)
+    /// Nothing. What is new is kept under this key.
+    case new(WriteKey)
+}
+
 /// A write to the backend, to be sent until it is done.
 package struct QueuedWrite: Sendable, Equatable {
     /// Whose it is.
@@ -118,7 +125,7 @@ package struct QueuedWrite: Sendable, Equatable {
     package var cookies: [String] = []
     /// Writes with the same lane keep their order: the conversation.
     package var lane: String
-    /// The same write said twice has the same key. None where its client has no name for it.
+    /// As the queue has found it to be new. None where its client has no name for it.
     package var key: WriteKey?
     package var head: RequestHead
     package var body: ByteBuffer

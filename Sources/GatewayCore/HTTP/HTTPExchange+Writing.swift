@@ -21,10 +21,7 @@ extension HTTPExchange {
     mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
-        if match.route.label == .control {
-            writeKey = key(of: account)
-            return enqueue(&actions)
-        }
+        if match.route.label == .control { return recall(account, now, &actions) }
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
@@ -33,10 +30,18 @@ extension HTTPExchange {
             return cannotRead(.unreadable(error), now, &actions)
         }
         if !recognise(now, &actions) { return }
-        writeKey = key(of: account)
-        guard protects, let writeKey, let credential else { return askMembers(now, &actions) }
+        if protects { recall(account, now, &actions) } else { askMembers(now, &actions) }
+    }
+
+    /// Looks whether it has been said before.
+    private mutating func recall(_ account: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let key = key(of: account), let credential else { return isNew(now, &actions) }
         stage = .recall
-        actions.append(.recall(account, writeKey, by: credential))
+        actions.append(.recall(account, key, by: credential))
+    }
+
+    private mutating func isNew(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if match?.route.label == .control { enqueue(&actions) } else { askMembers(now, &actions) }
     }
 
     /// Nobody can tell what the client writes: it goes where everything may, and nowhere else.
@@ -57,14 +62,19 @@ extension HTTPExchange {
         guard let id = clientID, let credential else { return nil }
         let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
         return environment.writeKeys.key(
-            of: account, head.method, head.target(without: credential), id: id, content: content, by: credential)
+            of: account, head.method, head.target(without: credential), id: id, content: content)
     }
 
-    mutating func recalled(_ known: RecalledWrite?, _ now: Moment, _ actions: inout [ExchangeAction]) {
-        guard let known else { return askMembers(now, &actions) }
-        // Who asks for what will never be done is told how it ended.
-        localID = known.isLost ? nil : known.localID
-        accepted(known.token, now, &actions)
+    mutating func recalled(_ recall: WriteRecall, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        switch recall {
+        case .known(let known):
+            // Who asks for what will never be done is told how it ended.
+            localID = known.isLost ? nil : known.localID
+            accepted(known.token, now, &actions)
+        case .new(let key):
+            writeKey = key
+            isNew(now, &actions)
+        }
     }
 
     // MARK: For whom it is

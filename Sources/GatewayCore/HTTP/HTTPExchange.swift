@@ -98,7 +98,7 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
         case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
-        case (.recall, .recalled(let known)): recalled(known, now, &actions)
+        case (.recall, .recalled(let recall)): recalled(recall, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
         case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:

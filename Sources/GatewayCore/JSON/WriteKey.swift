@@ -2,37 +2,40 @@
 
 import Crypto
 
-/// The names of one write in the queue. They tell nobody what was written or by whom, so they may stand in its file and
-/// go to the backend.
+/// What a write is called in the queue. It tells nobody what was written or by whom, so it may stand in the queue's file and go
+/// to the backend.
 package struct WriteKey: Hashable, Sendable {
-    /// Made of whose it is, where it goes, what its client calls it, and what it says.
-    package let common: String
-    /// The same, for one credential. Many clients count their messages from one with each login: what another credential has
-    /// had done is another message.
-    package let own: String
-
-    package init(common: String, own: String) { (self.common, self.own) = (common, own) }
+    package let name: String
 }
 
 /// Makes the names of writes, under a secret.
 package struct WriteKeys: Sendable {
-    private let secret: SymmetricKey
+    /// The hash at its beginning, where the key is in it.
+    private let beginning: HMAC<SHA256>
 
     /// - Parameter secret: 32 bytes, the same in every process of a gateway.
-    package init(secret: [UInt8]) { self.secret = SymmetricKey(data: secret) }
+    package init(secret: [UInt8]) { beginning = HMAC<SHA256>(key: SymmetricKey(data: secret)) }
 
+    /// Made of whose the write is, where it goes, what its client calls it, and what it says.
+    ///
     /// - Parameters:
     ///   - method: with the target, without its credential: where the write goes.
     ///   - id: what its client calls it.
     ///   - content: what it says, before it is sealed.
     func key(
-        of account: AccountID, _ method: String, _ target: String, id: String, content: [UInt8],
-        by credential: Credential
+        of account: AccountID, _ method: String, _ target: String, id: String, content: [UInt8]
     ) -> WriteKey {
-        let common = name(
-            "write", [Array(account.text.utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content])
-        return WriteKey(
-            common: common, own: name("own", [Array(common.utf8), Array(mark(of: credential).utf8)]))
+        WriteKey(
+            name: name(
+                "write", [Array(account.text.utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content]))
+    }
+
+    /// The same for one credential. Many clients count their messages from one with each login: what another credential has had
+    /// done is another message.
+    ///
+    /// - Parameter mark: what stands for the credential.
+    package func own(_ key: WriteKey, mark: String) -> WriteKey {
+        WriteKey(name: name("own", [Array(key.name.utf8), Array(mark.utf8)]))
     }
 
     /// What stands for a credential beside a write: no credential can be guessed from it.
@@ -40,14 +43,23 @@ package struct WriteKeys: Sendable {
 
     /// 128 bits of HMAC-SHA-256 over the parts, each behind its length, as hexadecimal digits.
     private func name(_ kind: String, _ parts: [[UInt8]]) -> String {
-        var hash = HMAC<SHA256>(key: secret)
+        var hash = beginning
         for part in [Array(kind.utf8)] + parts {
             withUnsafeBytes(of: UInt64(part.count).bigEndian) { hash.update(data: $0) }
             hash.update(data: part)
         }
-        let digits = Array("0123456789abcdef".utf8)
-        return String(
-            decoding: hash.finalize().prefix(16).flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self
-        )
+        return hash.finalize().withUnsafeBytes { bytes in
+            String(unsafeUninitializedCapacity: 32) { text in
+                for (index, byte) in bytes.prefix(16).enumerated() {
+                    text[2 * index] = Self.digit(byte >> 4)
+                    text[2 * index + 1] = Self.digit(byte & 15)
+                }
+                return 32
+            }
+        }
+    }
+
+    private static func digit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
     }
 }

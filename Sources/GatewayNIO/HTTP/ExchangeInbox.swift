@@ -46,8 +46,8 @@ final class ExchangeInbox: VaultClient, @unchecked Sendable {
     }
 
     func recall(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
-        services.recall(account, key, credential) { known in
-            self.eventLoop.execute { self.target?.heard(.recalled(known)) }
+        services.recall(account, key, credential) { recall in
+            self.eventLoop.execute { self.target?.heard(.recalled(recall)) }
         }
     }
 

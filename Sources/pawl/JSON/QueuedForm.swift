@@ -12,11 +12,10 @@ extension QueuedWrite {
     }
 
     /// - Parameters:
-    ///   - key: its name in the queue.
     ///   - mark: what stands for the credential that it is to be sent with.
     ///   - creates: what the queue calls the message that it makes.
     /// - Returns: nothing where the queue knows no such method.
-    func request(under key: String?, mark: String, creates: [String]) -> NewRequest? {
+    func request(mark: String, creates: [String]) -> NewRequest? {
         guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
         var config = APIRequestConfig(
             method: method, path: APIRequestPath(segments))
@@ -28,7 +27,7 @@ extension QueuedWrite {
         config.deduplicate = false
         return NewRequest(
             config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
-            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key)
+            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key?.name)
     }
 
     /// The target, cut where a message is named that the backend may not have named yet.

@@ -101,14 +101,23 @@ final class WriteQueue: Sendable {
     /// What was said before. What the backend has not done, or would not do, is tried again with that.
     func recall(
         _ account: AccountID, _ key: WriteKey, by credential: Credential,
-        _ done: @escaping @Sendable (RecalledWrite?) -> Void
+        _ done: @escaping @Sendable (WriteRecall) -> Void
     ) {
-        Task {
-            guard case .known(let request)? = try? await find(key, of: account, by: keys.mark(of: credential)) else {
-                return done(nil)
-            }
-            done(await recalled(request))
-        }
+        Task { done(await recall(key, of: account, by: keys.mark(of: credential))) }
+    }
+
+    /// A write that was said before. What another credential has had done is not it.
+    private func recall(_ key: WriteKey, of account: AccountID, by mark: String) async -> WriteRecall {
+        // What cannot be asked accepts nothing either.
+        guard let first = try? await known(key, of: account) else { return .new(key) }
+        guard first.state == .done, first.mark != mark else { return .known(await recalled(first)) }
+        let own = keys.own(key, mark: mark)
+        guard let second = try? await known(own, of: account) else { return .new(own) }
+        return .known(await recalled(second))
+    }
+
+    private func known(_ key: WriteKey, of account: AccountID) async throws -> QueuedRequest? {
+        try await queue.request(idempotencyKey: key.name, tenant: account.text)
     }
 
     private func recalled(_ request: QueuedRequest) async -> RecalledWrite {
@@ -132,22 +141,6 @@ final class WriteQueue: Sendable {
         }
     }
 
-    private enum Found {
-        case known(QueuedRequest)
-        /// Nothing; what is new is kept under this key.
-        case new(key: String)
-    }
-
-    /// A write that was said before. What another credential has had done is not it: many clients count from one anew.
-    private func find(_ key: WriteKey, of account: AccountID, by mark: String) async throws -> Found {
-        guard let first = try await queue.request(idempotencyKey: key.common, tenant: account.text) else {
-            return .new(key: key.common)
-        }
-        guard first.state == .done, first.mark != mark else { return .known(first) }
-        let own = try await queue.request(idempotencyKey: key.own, tenant: account.text)
-        return own.map(Found.known) ?? .new(key: key.own)
-    }
-
     /// Takes a write; it is committed when this is answered.
     func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) {
         Task { done(await enqueue(write)) }
@@ -156,17 +149,8 @@ final class WriteQueue: Sendable {
     private func enqueue(_ write: QueuedWrite) async -> Result<WriteToken, WriteRefusal> {
         let mark = keys.mark(of: write.credential)
         shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
-        var key: String?
-        if let name = write.key {
-            // Of two that have been sealed side by side the first one counts, here and below.
-            switch try? await find(name, of: write.account, by: mark) {
-            case .known(let request): return .success(await recalled(request).token)
-            case .new(let free): key = free
-            case nil: return .failure(.unavailable)
-            }
-        }
         let creates = write.creates(marked: UUID().uuidString)
-        guard let request = write.request(under: key, mark: mark, creates: creates) else {
+        guard let request = write.request(mark: mark, creates: creates) else {
             return .failure(.unavailable)
         }
         waiting.begin(write.account.text, in: write.lane, creates)
@@ -183,8 +167,11 @@ final class WriteQueue: Sendable {
             waiting.end(write.account.text, in: write.lane, creates)
             switch error {
             case .keyReused:
-                let first = try? await queue.request(idempotencyKey: key ?? "", tenant: write.account.text)
-                return first.map { .success(WriteToken($0.token)) } ?? .failure(.unavailable)
+                // Of two that have been sealed side by side the first one counts.
+                guard let key = write.key, let first = try? await known(key, of: write.account) else {
+                    return .failure(.unavailable)
+                }
+                return .success(WriteToken(first.token))
             case .tenantFull, .full: return .failure(.full)
             case .unknownDependency, .failedDependency: return .failure(.unknownReference)
             case .tooLarge, .malformed, .unavailable, .closed: return .failure(.unavailable)

@@ -95,12 +95,10 @@ final class JSONWorld {
         return vault.settle(batch, committed: committed, now: now).map(\.reply)
     }
 
-    func recalled(_ key: WriteKey) -> RecalledWrite? {
-        keys[key].map { token in
-            RecalledWrite(
-                token: token, localID: writes[token]?.localID,
-                isLost: lost.contains(token))
-        }
+    func recalled(_ key: WriteKey) -> WriteRecall {
+        guard let token = keys[key] else { return .new(key) }
+        return .known(
+            RecalledWrite(token: token, localID: writes[token]?.localID, isLost: lost.contains(token)))
     }
 
     func enqueue(_ write: QueuedWrite) -> WriteToken {
@@ -109,7 +107,7 @@ final class JSONWorld {
         nextToken += 1
         if let key = write.key { keys[key] = token }
         environment.waitingWrites.begin(
-            write.account.text, in: write.lane, write.creates(marked: write.key?.common ?? ""))
+            write.account.text, in: write.lane, write.creates(marked: write.key?.name ?? ""))
         writes[token] = write
         waiting.append(token)
         if queueIsOpen { flushQueue() }
@@ -124,7 +122,7 @@ final class JSONWorld {
             guard let (answer, body) = backend.answer(head, write.body) else { return }
             waiting.removeFirst()
             environment.waitingWrites.end(
-                write.account.text, in: write.lane, write.creates(marked: write.key?.common ?? ""))
+                write.account.text, in: write.lane, write.creates(marked: write.key?.name ?? ""))
             outcomes[token] = .answered(answer, body)
         }
     }
