@@ -18,37 +18,69 @@ package enum Base64 {
 
     /// Appends the text of some bytes.
     package static func encode(_ bytes: ArraySlice<UInt8>, into output: inout [UInt8]) {
-        var pending: UInt32 = 0
-        var bits = 0
-        for byte in bytes {
-            pending = pending << 8 | UInt32(byte)
-            bits += 8
-            while bits >= 6 {
-                bits -= 6
-                output.append(alphabet[Int(pending >> UInt32(bits)) & 0x3F])
+        let alphabet = alphabet
+        let bytes = bytes.span
+        output += [UInt8](unsafeUninitializedCapacity: encodedLength(bytes.count)) { text, count in
+            var place = 0
+            while place + 3 <= bytes.count {
+                let group = UInt32(bytes[place]) << 16 | UInt32(bytes[place + 1]) << 8 | UInt32(bytes[place + 2])
+                text[count] = alphabet[Int(group >> 18)]
+                text[count + 1] = alphabet[Int(group >> 12) & 0x3F]
+                text[count + 2] = alphabet[Int(group >> 6) & 0x3F]
+                text[count + 3] = alphabet[Int(group) & 0x3F]
+                (place, count) = (place + 3, count + 4)
+            }
+            // Of one or two bytes more: two or three characters, the last with spare bits of zero.
+            var rest: UInt32 = 0
+            var bits: UInt32 = 0
+            while place < bytes.count {
+                rest = rest << 8 | UInt32(bytes[place])
+                (place, bits) = (place + 1, bits + 8)
+            }
+            while bits > 0 {
+                text[count] = alphabet[Int(bits < 6 ? rest << (6 - bits) : rest >> (bits - 6)) & 0x3F]
+                (count, bits) = (count + 1, bits < 6 ? 0 : bits - 6)
             }
         }
-        if bits > 0 { output.append(alphabet[Int(pending << UInt32(6 - bits)) & 0x3F]) }
     }
 
     /// The bytes of a text, or nothing where a character is foreign, the length impossible or a spare bit set.
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
+        // What is not an array is asked for each character, by whoever knows no more of it than this.
+        decode(Array(text))
+    }
+
+    private static func decode(_ text: [UInt8]) -> [UInt8]? {
         guard text.count % 4 != 1 else { return nil }
-        var output: [UInt8] = []
-        output.reserveCapacity(text.count * 3 / 4)
-        var pending: UInt32 = 0
-        var bits = 0
-        for character in text {
-            let value = values[Int(character)]
-            guard value != 0xFF else { return nil }
-            pending = (pending << 6 | UInt32(value)) & 0xFFFF
-            bits += 6
-            if bits >= 8 {
-                bits -= 8
-                output.append(UInt8(truncatingIfNeeded: pending >> UInt32(bits)))
+        let values = values
+        var isGood = true
+        let output = [UInt8](unsafeUninitializedCapacity: decodedCapacity(text.count)) { bytes, count in
+            var place = 0
+            // A foreign character has bits that no value has.
+            var foreign: UInt8 = 0
+            while place + 4 <= text.count {
+                let (first, second) = (values[Int(text[place])], values[Int(text[place + 1])])
+                let (third, fourth) = (values[Int(text[place + 2])], values[Int(text[place + 3])])
+                foreign |= first | second | third | fourth
+                bytes[count] = first << 2 | second >> 4
+                bytes[count + 1] = second << 4 | third >> 2
+                bytes[count + 2] = third << 6 | fourth
+                (place, count) = (place + 4, count + 3)
             }
+            var rest: UInt32 = 0
+            var bits: UInt32 = 0
+            while place < text.count {
+                let value = values[Int(text[place])]
+                foreign |= value
+                rest = rest << 6 | UInt32(value & 0x3F)
+                (place, bits) = (place + 1, bits + 6)
+                guard bits >= 8 else { continue }
+                bits -= 8
+                bytes[count] = UInt8(truncatingIfNeeded: rest >> bits)
+                count += 1
+            }
+            isGood = foreign & 0xC0 == 0 && rest & ((1 << bits) - 1) == 0
         }
-        guard pending & ((1 << UInt32(bits)) - 1) == 0 else { return nil }
-        return output
+        return isGood ? output : nil
     }
 }

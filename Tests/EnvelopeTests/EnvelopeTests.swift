@@ -1,4 +1,5 @@
 import Envelope
+import Foundation
 import Testing
 
 @Suite struct EnvelopeTests {
@@ -78,6 +79,38 @@ import Testing
         // A spare bit, padding, a foreign character, an impossible length.
         for text in ["Zh", "Zm9", "Zg==", "Z g", "A", "Zm9vA"] where text != "Zm9" {
             #expect(Base64.decode(Array(text.utf8)) == nil, "\(text)")
+        }
+    }
+
+    /// Beside Foundation's, which pads.
+    @Test func everyLengthIsTheSameElsewhere() {
+        for length in 0...200 {
+            let bytes = (0..<length).map { UInt8(truncatingIfNeeded: $0 &* 151 &+ length &* 7) }
+            let padded = Array(Data(bytes).base64EncodedString().utf8)
+            let text = Array(padded.prefix { $0 != UInt8(ascii: "=") })
+            var encoded = Array("before".utf8)
+            Base64.encode(([1, 2] + bytes)[2...], into: &encoded)
+            #expect(encoded == Array("before".utf8) + text)
+            #expect(Base64.decode(text) == bytes)
+            #expect(Base64.decode(ArraySlice([1] + text).dropFirst()) == bytes)
+        }
+    }
+
+    /// One text for one sequence of bytes: whatever is read is written in the same way again.
+    @Test func whatIsAlteredIsRefusedOrOtherBytes() throws {
+        for text in ["Zm9vYmFy", "Zm9vYmE", "Zm9vYg", "+/+/"] {
+            let good = Array(text.utf8)
+            let bytes = try #require(Base64.decode(good))
+            for place in good.indices {
+                for character in UInt8.min...UInt8.max where character != good[place] {
+                    var altered = good
+                    altered[place] = character
+                    guard let read = Base64.decode(altered) else { continue }
+                    var again: [UInt8] = []
+                    Base64.encode(read[...], into: &again)
+                    #expect(read != bytes && again == altered)
+                }
+            }
         }
     }
 

@@ -11,9 +11,8 @@ package struct HTTPServices: Sendable {
     package var register: @Sendable (any VaultClient, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
-    package var recall:
-        @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
-            { $3(.new($1)) }
+    package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
+        { $3(.new($1)) }
     package var enqueue:
         @Sendable (QueuedWrite, @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) -> Void =
             { $1(.failure(.unavailable)) }

@@ -8,6 +8,8 @@ public enum QueueEvent: Sendable {
     case sent(RequestToken)
     /// An attempt has ended, well or not.
     case answered(RequestToken, AttemptReply)
+    /// It has ended, and that is stored. Told only by a queue that keeps outcomes.
+    case ended(RequestToken, RequestOutcome)
     /// The backend does not accept the session key of a tenant any more. These wait for the next login.
     case refused(tenant: String, AttemptReply, [QueuedRequest])
 }

@@ -124,11 +124,17 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
+    /// A name for a request that is to be offered.
+    public func makeToken() -> RequestToken { tokens.next() }
+
     /// The same, and says whether it is new.
     ///
+    /// - Parameter token: what it is called if it is, of ``makeToken()``, for who wants to know before.
     /// - Throws: ``QueueError``; then it will never be sent.
-    public func offer(_ request: NewRequest) async throws(QueueError) -> QueueMachine.Appended {
-        let token = tokens.next()
+    public func offer(
+        _ request: NewRequest, token: RequestToken? = nil
+    ) async throws(QueueError) -> QueueMachine.Appended {
+        let token = token ?? tokens.next()
         let (outcome, others) = await withCheckedContinuation {
             (continuation: CheckedContinuation<(Result<QueueMachine.Appended, QueueError>, QueueAnswers?), Never>) in
             let isPosted = post { machine, now in
@@ -283,7 +289,10 @@ public final class APIClientQueue: APIClientQueuing {
         // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
         for task in withdrawn { task.cancel() }
         for (waiter, outcome) in waiters { waiter.end(.success(outcome)) }
-        for result in batch.results { results.yield(result) }
+        for result in batch.results {
+            watch(.ended(result.request.token, result.outcome))
+            results.yield(result)
+        }
         if isBehind {
             post { machine, _ in
                 machine.isPaused = true

@@ -53,6 +53,9 @@ final class WriteQueue: Sendable {
             case .answered(let token, let reply):
                 writeTraces.answered(token, reply)
                 waiters.withLock { $0.note(reply, to: token) }
+            case .ended(let token, let outcome):
+                guard let (told, outcome) = waiters.withLock({ $0.end(token, outcome) }) else { return }
+                for waiter in told { waiter.end(outcome) }
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
                 // Who has shown another one, on another device, goes on with that.
@@ -133,6 +136,7 @@ final class WriteQueue: Sendable {
     /// Sends a dead one again.
     func revive(_ request: QueuedRequest) async throws {
         waiting.begin(request)
+        waiters.withLock { $0.forget(request.token) }
         do {
             try await queue.retry(request.token)
         } catch {
@@ -154,16 +158,20 @@ final class WriteQueue: Sendable {
             return .failure(.unavailable)
         }
         waiting.begin(write.account.text, in: write.lane, creates)
+        let token = queue.makeToken()
+        waiters.withLock { $0.expect(token) }
         do throws(QueueError) {
-            switch try await queue.offer(request) {
+            switch try await queue.offer(request, token: token) {
             case .accepted(let token):
                 traces.stored(token, write.message)
                 return .success(WriteToken(token))
-            case .existing(let token):
+            case .existing(let first):
+                waiters.withLock { $0.forget(token) }
                 waiting.end(write.account.text, in: write.lane, creates)
-                return .success(WriteToken(token))
+                return .success(WriteToken(first))
             }
         } catch {
+            waiters.withLock { $0.forget(token) }
             waiting.end(write.account.text, in: write.lane, creates)
             switch error {
             case .keyReused:
@@ -184,8 +192,16 @@ final class WriteQueue: Sendable {
     func await(_ token: WriteToken, _ done: @escaping @Sendable (WriteOutcome) -> Void) {
         let waiter = WriteWaiter(done)
         let token = RequestToken(high: token.high, low: token.low)
-        let (isWaiting, mayBeRefused) = waiters.withLock { ($0.add(waiter, for: token), $0.hasRefusals) }
-        guard isWaiting else { return done(.waits) }
+        switch waiters.withLock({ $0.add(waiter, for: token) }) {
+        case .tells(let outcome): waiter.end(outcome)
+        case .waits: break
+        case .asks: ask(token, waiter)
+        }
+    }
+
+    /// Looks what has become of a write that this process may hear nothing more of.
+    private func ask(_ token: RequestToken, _ waiter: WriteWaiter) {
+        let mayBeRefused = waiters.withLock { $0.hasRefusals }
         Task {
             if mayBeRefused, let request = await queue.waitingForSession(token),
                 let refusal = waiters.withLock({ $0.refusal(of: request.tenant) })

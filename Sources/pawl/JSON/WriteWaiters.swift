@@ -21,10 +21,27 @@ final class WriteWaiter: Sendable {
     }
 }
 
+/// What becomes of one who begins to wait.
+enum WriteWait {
+    /// There is nothing to wait for.
+    case tells(WriteOutcome)
+    /// They are told when the write ends.
+    case waits
+    /// Whether it has ended already has to be asked.
+    case asks
+}
+
 /// Those who wait, with the credentials that the backend has stopped to accept.
 struct WriteWaiters: Sendable {
     private var waiters: [RequestToken: [WriteWaiter]] = [:]
     private var isStopping = false
+    /// Writes that have been offered to the queue by this process and have not ended.
+    private var expected: Set<RequestToken> = []
+    /// Of these, how those ended that nobody waited for yet; mostly for as long as it takes to begin.
+    private var ends: [RequestToken: WriteOutcome] = [:]
+    private var endings = CircularBuffer<RequestToken>()
+    /// Ours: how many such ends are kept, and the bytes of an answer that is. The store has all of them.
+    private static let (keptEnds, keptBytes) = (1024, 16 << 10)
     /// What the backend said to the last credential of an account, until it shows another one.
     private var refusals: [ExactText: WriteOutcome] = [:]
     /// The credential that an account showed last.
@@ -38,11 +55,36 @@ struct WriteWaiters: Sendable {
     /// Tenants whose credential is refused; mostly none.
     var hasRefusals: Bool { !refusals.isEmpty }
 
-    /// - Returns: whether it may wait; not where the process ends.
-    mutating func add(_ waiter: WriteWaiter, for token: RequestToken) -> Bool {
-        guard !isStopping else { return false }
+    /// A write is offered to the queue under this name: its end will be heard of.
+    mutating func expect(_ token: RequestToken) { expected.insert(token) }
+
+    /// It was not taken, or is to be done once more.
+    mutating func forget(_ token: RequestToken) {
+        expected.remove(token)
+        ends[token] = nil
+    }
+
+    mutating func add(_ waiter: WriteWaiter, for token: RequestToken) -> WriteWait {
+        guard !isStopping else { return .tells(.waits) }
+        if let outcome = ends.removeValue(forKey: token) { return .tells(outcome) }
         waiters[token, default: []].append(waiter)
-        return true
+        return expected.contains(token) && refusals.isEmpty ? .waits : .asks
+    }
+
+    /// A write has ended.
+    ///
+    /// - Returns: those who are to be told, and what.
+    mutating func end(_ token: RequestToken, _ outcome: RequestOutcome) -> ([WriteWaiter], WriteOutcome)? {
+        let isExpected = expected.remove(token) != nil
+        let waiting = waiters.removeValue(forKey: token) ?? []
+        guard !waiting.isEmpty || isExpected && outcome.body.count <= Self.keptBytes else { return nil }
+        let told = WriteOutcome(outcome, cookies: cookies(of: token))
+        forgetCookies(of: token)
+        guard waiting.isEmpty else { return (waiting, told) }
+        ends[token] = told
+        endings.append(token)
+        if endings.count > Self.keptEnds { ends[endings.removeFirst()] = nil }
+        return nil
     }
 
     /// Nobody waits any more.
@@ -58,6 +100,10 @@ struct WriteWaiters: Sendable {
         waiters[token]?.removeAll { $0 === waiter }
         guard waiters[token]?.isEmpty != false else { return }
         waiters[token] = nil
+        forgetCookies(of: token)
+    }
+
+    private mutating func forgetCookies(of token: RequestToken) {
         if cookies.removeValue(forKey: token) != nil { order.removeAll { $0 == token } }
     }
 
