@@ -45,6 +45,7 @@ struct ProxyTable {
             unit: "frames",
             "8 frames under way in each connection, texts of \(WebLoad.textSize) bytes. Under `hosted` each is sealed on its way "
                 + "there and opened on its way back.")
+        try self.printShares()
         try self.printHTTP2()
     }
 

@@ -37,6 +37,12 @@ struct WebLoad {
         var isMeasuring = false
         var isStopping = false
         var faults = 0
+
+        /// Nothing is asked for any more.
+        func stop() -> (latencies: Histogram, faults: Int) {
+            (self.isMeasuring, self.isStopping) = (false, true)
+            return (self.latencies, self.faults)
+        }
     }
 
     let group: MultiThreadedEventLoopGroup
@@ -46,35 +52,66 @@ struct WebLoad {
         let loop = self.group.next()
         let record = try loop.submit { NIOLoopBound(Record(), eventLoop: loop) }.wait()
         let channels = try (0..<Self.people).map { number in
-            try ClientBootstrap(group: loop)
-                .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-                .channelInitializer { channel in
-                    channel.eventLoop.makeCompletedFuture {
-                        try channel.pipeline.syncOperations.addHandler(
-                            WebLoadConnection(number, plan, record.value))
-                    }
-                }
-                .connect(host: "127.0.0.1", port: port).wait()
+            try self.connect(loop, port) { WebLoadConnection(number, plan, record.value) }
         }
         pause(plan.warmUp)
         try interval()
         let begin = NIODeadline.now()
         try loop.submit { record.value.isMeasuring = true }.wait()
         pause(plan.duration)
-        let (latencies, faults) = try loop.submit {
-            record.value.isMeasuring = false
-            record.value.isStopping = true
-            return (record.value.latencies, record.value.faults)
-        }.wait()
+        let stopped = try loop.submit { record.value.stop() }.wait()
         let elapsed = Double((NIODeadline.now() - begin).nanoseconds) / 1e9
         try interval()
         for channel in channels { try? channel.close().wait() }
-        var measurement = Measurement()
-        measurement.messagesPerSecond = Double(latencies.count) / elapsed
-        measurement.medianLatency = latencies.microseconds(atShare: 0.5)
-        measurement.tailLatency = latencies.microseconds(atShare: 0.99)
-        if faults > 0 { measurement.complaint = "\(faults) faults" }
-        return measurement
+        return Measurement(stopped.latencies, stopped.faults, elapsed)
+    }
+
+    /// One person writes now and then, and another one over many connections as fast as they are answered.
+    ///
+    /// - Returns: what the first has measured, and how many messages of the other one were answered, a second.
+    func measure(_ port: Int, _ plan: Plan, beside flood: Int) throws -> (own: Measurement, flood: Double) {
+        let loop = self.group.next()
+        let own = try loop.submit { NIOLoopBound(Record(), eventLoop: loop) }.wait()
+        let others = try loop.submit { NIOLoopBound(Record(), eventLoop: loop) }.wait()
+        var channels = try (0..<flood).map { number in
+            try self.connect(loop, port) {
+                WebLoadConnection(1, plan, others.value, conversation: 1 + number * Self.people)
+            }
+        }
+        channels.append(
+            try self.connect(loop, port) { WebLoadConnection(0, plan, own.value, pause: .milliseconds(10)) })
+        pause(plan.warmUp)
+        let begin = NIODeadline.now()
+        try loop.submit { for record in [own, others] { record.value.isMeasuring = true } }.wait()
+        pause(plan.duration)
+        let stopped = try loop.submit { [own, others].map { $0.value.stop() } }.wait()
+        let elapsed = Double((NIODeadline.now() - begin).nanoseconds) / 1e9
+        for channel in channels { try? channel.close().wait() }
+        let faults = stopped[0].faults + stopped[1].faults
+        return (Measurement(stopped[0].latencies, faults, elapsed), Double(stopped[1].latencies.count) / elapsed)
+    }
+
+    private func connect(
+        _ loop: any EventLoop, _ port: Int, _ connection: @escaping @Sendable () -> WebLoadConnection
+    ) throws -> any Channel {
+        try ClientBootstrap(group: loop)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(connection())
+                }
+            }
+            .connect(host: "127.0.0.1", port: port).wait()
+    }
+}
+
+extension Measurement {
+    fileprivate init(_ latencies: Histogram, _ faults: Int, _ elapsed: Double) {
+        self.init()
+        self.messagesPerSecond = Double(latencies.count) / elapsed
+        self.medianLatency = latencies.microseconds(atShare: 0.5)
+        self.tailLatency = latencies.microseconds(atShare: 0.99)
+        if faults > 0 { self.complaint = "\(faults) faults" }
     }
 }
 
@@ -87,14 +124,21 @@ private final class WebLoadConnection: ChannelInboundHandler {
     private let number: Int
     private let plan: WebLoad.Plan
     private let record: WebLoad.Record
+    private let conversation: Int
+    /// Between an answer and the next request.
+    private let pause: TimeAmount?
     private var unread = ByteBuffer()
     private var outbound = ByteBuffer()
     private var sentAt = CircularBuffer<UInt64>()
     private var isUpgraded = false
     private var sent = 0
 
-    init(_ number: Int, _ plan: WebLoad.Plan, _ record: WebLoad.Record) {
+    init(
+        _ number: Int, _ plan: WebLoad.Plan, _ record: WebLoad.Record, conversation: Int? = nil,
+        pause: TimeAmount? = nil
+    ) {
         (self.number, self.plan, self.record) = (number, plan, record)
+        (self.conversation, self.pause) = (conversation ?? number, pause)
     }
 
     func channelActive(context: ChannelHandlerContext) {
@@ -113,7 +157,7 @@ private final class WebLoadConnection: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = Self.unwrapInboundIn(data)
         self.unread.writeBuffer(&bytes)
-        while self.takeAnswer() { self.answered() }
+        while self.takeAnswer() { self.answered(context) }
         self.unread.discardReadBytes()
     }
 
@@ -135,31 +179,38 @@ private final class WebLoadConnection: ChannelInboundHandler {
     /// Messages that are written before their history is read.
     private static let written = 21
 
-    private func answered() {
+    private func answered(_ context: ChannelHandlerContext) {
         let now = NIODeadline.now().uptimeNanoseconds
         if let sent = self.sentAt.popFirst(), self.record.isMeasuring {
             self.record.latencies.record(nanoseconds: now - sent)
         }
         guard !self.record.isStopping else { return }
+        if let pause = self.pause {
+            context.eventLoop.assumeIsolated().scheduleTask(in: pause) {
+                self.ask()
+                self.flush(context)
+            }
+            return
+        }
         let count = self.plan.kind == .frame && !self.isUpgraded ? self.plan.window : 1
         self.isUpgraded = self.plan.kind == .frame
         for _ in 0..<count { self.ask() }
     }
 
     private func ask() {
-        let message = "\"id\":\"\(self.number)-\(self.sent)\",\"text\":\"\(Self.text)\"}"
+        let message = "\"id\":\"\(self.conversation)-\(self.sent)\",\"text\":\"\(Self.text)\"}"
         switch self.plan.kind {
         case .profile: self.write("GET /users/a\(self.number)")
-        case .history where self.sent >= Self.written: self.write("GET /conversations/c\(self.number)/messages")
+        case .history where self.sent >= Self.written: self.write("GET /conversations/c\(self.conversation)/messages")
         case .post, .history:
             self.write(
-                "POST /conversations/c\(self.number)/messages",
+                "POST /conversations/c\(self.conversation)/messages",
                 "Content-Type: application/json\r\nContent-Length: \(message.utf8.count + 1)\r\n", "{" + message)
         case .frame:
             self.sentAt.append(NIODeadline.now().uptimeNanoseconds)
             self.sent += 1
             WebFrame.write(
-                "{\"type\":\"send\",\"conversation\":\"c\(self.number)\"," + message, isMasked: true,
+                "{\"type\":\"send\",\"conversation\":\"c\(self.conversation)\"," + message, isMasked: true,
                 to: &self.outbound)
         }
     }

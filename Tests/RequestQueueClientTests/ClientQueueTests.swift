@@ -195,6 +195,32 @@ import Testing
         try await stage.stop()
     }
 
+    /// Who has named a request before it is offered hears under that name how it ended, when the store has it.
+    @Test func anEndIsToldUnderTheNameThatWasMadeBefore() async throws {
+        let stage = try await Stage { _ in .status(201, body: "done") }
+        let ends = Mutex<[(token: RequestToken, outcome: RequestOutcome, isStored: Bool)]>([])
+        var settings = QueueMachine.Settings()
+        settings.keepsOutcomes = true
+        let queue = try APIClientQueue(
+            client: ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url),
+            store: stage.store, settings: settings, sessions: ["": SessionKey(bearer: "t")]
+        ) { event in
+            guard case .ended(let token, let outcome) = event else { return }
+            let stored = try? stage.store.outcome(token)
+            ends.withLock { $0.append((token, outcome, stored == outcome)) }
+        }
+        let token = queue.makeToken()
+        let request = NewRequest(post("/a"), idempotencyKey: "k")
+        #expect(try await queue.offer(request, token: token) == .accepted(token))
+        #expect(try await queue.offer(request, token: queue.makeToken()) == .existing(token))
+        try await eventually("it is told") { ends.withLock { !$0.isEmpty } }
+        let told = ends.withLock { $0 }
+        #expect(told.map(\.token) == [token] && told.map(\.isStored) == [true])
+        #expect(told.first?.outcome.result == .success(status: 201) && told.first?.outcome.body == Array("done".utf8))
+        await queue.close()
+        try await stage.stop()
+    }
+
     /// Seals with AES-GCM under a key that the application would have in a key chain.
     struct Sealer: SessionSealing {
         let key = SymmetricKey(size: .bits256)
