@@ -34,6 +34,36 @@ import Testing
         #expect(try lab.bob.texts(Self.c) == ["warm", "again"])
     }
 
+    /// Nobody says when a client has left, so of many who wait for one write the first is told to ask again.
+    @Test func manyWaitForOneWrite() throws {
+        let lab = try warm()
+        try lab.backend.set(.away)
+        let body: JSONValue = ["id": "own-1", "text": "one"]
+        var clients = [try lab.begin("POST", Self.messages, body)]
+        try lab.wait(for: 1)
+        for _ in 0..<16 { clients.append(try lab.begin("POST", Self.messages, body)) }
+        #expect(try clients.removeFirst().answer(to: "POST").status == 504)
+        try lab.backend.behave()
+        for client in clients { #expect(try client.answer(to: "POST").status == 201) }
+        #expect(try lab.bob.texts(Self.c) == ["warm", "one"])
+        // Who asks again, and who asks for what ended with nobody waiting, hears the same.
+        #expect(try lab.alice.trySaying("one", in: Self.c, id: "own-1").status == 201)
+        #expect(try JSONLab.waiting(lab.gateway) == 0)
+    }
+
+    /// What ends while its client is away is told when it comes back.
+    @Test func whoLeavesIsToldLater() throws {
+        let lab = try warm()
+        try lab.backend.set(.away)
+        let gone = try lab.begin("POST", Self.messages, ["id": "own-1", "text": "one"])
+        try lab.wait(for: 1)
+        gone.hangUp()
+        try lab.backend.behave()
+        try lab.wait(for: 0)
+        #expect(try lab.alice.trySaying("one", in: Self.c, id: "own-1").status == 201)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "one"])
+    }
+
     /// Also an edit, which has no id of its own but the one that its client gives it.
     @Test func anEditIsTriedAgainAsWell() throws {
         let lab = try warm()

@@ -194,8 +194,10 @@ final class WriteQueue: Sendable {
         let token = RequestToken(high: token.high, low: token.low)
         switch waiters.withLock({ $0.add(waiter, for: token) }) {
         case .tells(let outcome): waiter.end(outcome)
-        case .waits: break
-        case .asks: ask(token, waiter)
+        case .waits(let other): other?.end(.waits)
+        case .asks(let other):
+            other?.end(.waits)
+            ask(token, waiter)
         }
     }
 

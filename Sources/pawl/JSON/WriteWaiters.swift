@@ -25,15 +25,17 @@ final class WriteWaiter: Sendable {
 enum WriteWait {
     /// There is nothing to wait for.
     case tells(WriteOutcome)
-    /// They are told when the write ends.
-    case waits
-    /// Whether it has ended already has to be asked.
-    case asks
+    /// They are told when the write ends. Another one, perhaps of a connection that is gone, makes room for them.
+    case waits(insteadOf: WriteWaiter?)
+    /// The same, and whether it has ended already has to be asked.
+    case asks(insteadOf: WriteWaiter?)
 }
 
 /// Those who wait, with the credentials that the backend has stopped to accept.
 struct WriteWaiters: Sendable {
     private var waiters: [RequestToken: [WriteWaiter]] = [:]
+    /// Ours: who waits for one write at a time. Nobody says when a client has left.
+    private static let widest = 16
     private var isStopping = false
     /// Writes that have been offered to the queue by this process and have not ended.
     private var expected: Set<RequestToken> = []
@@ -67,8 +69,11 @@ struct WriteWaiters: Sendable {
     mutating func add(_ waiter: WriteWaiter, for token: RequestToken) -> WriteWait {
         guard !isStopping else { return .tells(.waits) }
         if let outcome = ends.removeValue(forKey: token) { return .tells(outcome) }
-        waiters[token, default: []].append(waiter)
-        return expected.contains(token) && refusals.isEmpty ? .waits : .asks
+        var waiting = waiters[token] ?? []
+        waiting.append(waiter)
+        let first = waiting.count > Self.widest ? waiting.removeFirst() : nil
+        waiters[token] = waiting
+        return expected.contains(token) && refusals.isEmpty ? .waits(insteadOf: first) : .asks(insteadOf: first)
     }
 
     /// A write has ended.
