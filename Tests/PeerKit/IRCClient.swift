@@ -124,11 +124,11 @@ package final class IRCClient {
     }
 
     /// Sends PING and answers all that came before its PONG: what the server had to say to the lines before.
-    package func synchronize(timeout: Duration = Deadline.usual) throws -> [IRCLine] {
+    package func synchronize() throws -> [IRCLine] {
         lastToken += 1
         let token = "sync\(lastToken)"
         send("PING \(token)")
-        try expect("PONG \(token)", timeout: timeout) { $0.command == "PONG" && $0.body == token }
+        try expect("PONG \(token)") { $0.command == "PONG" && $0.body == token }
         return takePending()
     }
 

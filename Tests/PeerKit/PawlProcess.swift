@@ -100,8 +100,8 @@ package final class PawlProcess: Sendable {
 
     /// SIGTERM; answers how it ended.
     @discardableResult
-    package func stop(within bound: Duration = Deadline.usual) -> ChildProcess.ExitStatus? {
-        take()?.stop(within: bound)
+    package func stop() -> ChildProcess.ExitStatus? {
+        take()?.stop(within: Deadline.usual)
     }
 
     /// SIGKILL: what a crash or a power cut leaves behind.

@@ -75,7 +75,7 @@ extension IRCClient {
 
     /// The next line of a verb by somebody.
     @discardableResult
-    func expect(_ verb: String, of nick: String, timeout: Duration = Deadline.usual) throws -> IRCLine {
-        try expect("\(verb) of \(nick)", timeout: timeout) { $0.command == verb && $0.nick == nick }
+    func expect(_ verb: String, of nick: String) throws -> IRCLine {
+        try expect("\(verb) of \(nick)") { $0.command == verb && $0.nick == nick }
     }
 }

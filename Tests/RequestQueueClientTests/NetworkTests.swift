@@ -1,8 +1,8 @@
 import AsyncHTTPClient
 import Foundation
-import Glibc
 import NIOCore
 import NIOPosix
+import PeerKit
 import RequestQueue
 import RequestQueueClient
 import Testing
@@ -74,8 +74,9 @@ import Testing
         try await with { _ in
             .status(200)
         } _: { backend, client in
-            let nobody = try DeafPort()
-            defer { nobody.close() }
+            // Reserved, so that no other test listens there meanwhile.
+            let nobody = try FreePort()
+            defer { withExtendedLifetime(nobody) {} }
             let port = nobody.number
             await #expect(throws: NetworkFailure.cannotConnectToHost) {
                 try await client.send(request("http://127.0.0.1:\(port)/"))
@@ -102,28 +103,4 @@ import Testing
             await #expect(throws: NetworkFailure.cancelled) { try await task.value }
         }
     }
-}
-
-/// A port that is taken and at which nobody listens, so that no other test can listen there meanwhile.
-private struct DeafPort {
-    let number: Int
-    private let descriptor: Int32
-
-    init() throws {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        self.descriptor = descriptor
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let isBound = withUnsafeMutablePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                bind(descriptor, address, length) == 0 && getsockname(descriptor, address, &length) == 0
-            }
-        }
-        try #require(isBound)
-        number = Int(UInt16(bigEndian: address.sin_port))
-    }
-
-    func close() { _ = Glibc.close(descriptor) }
 }

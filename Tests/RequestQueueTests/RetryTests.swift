@@ -163,6 +163,13 @@ import Testing
         #expect(world.machine.depth == 0)
     }
 
+    @Test func whatIsOfOneAgeEndsInItsOrder() throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let tokens = try (0..<20).map { try world.append(post("/\($0)"), lane: "\($0 % 3)") }
+        world.run(120_000)
+        #expect(world.expired == tokens)
+    }
+
     /// What comes to be given up first is not the first that was accepted.
     @Test func aRequestThatIsTriedAgainDelaysNoOthersEnd() throws {
         let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }

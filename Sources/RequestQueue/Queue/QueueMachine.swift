@@ -258,12 +258,12 @@ struct Timer: Comparable, Sendable {
     static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane === other.lane }
 }
 
-/// A time at which a request is given up.
+/// A time at which a request is given up; of those with the same, the first that was accepted comes first.
 struct Deadline: Comparable, Sendable {
     let at: Int64
     let id: UInt64
 
-    static func < (one: Deadline, other: Deadline) -> Bool { one.at < other.at }
+    static func < (one: Deadline, other: Deadline) -> Bool { (one.at, one.id) < (other.at, other.id) }
 }
 
 struct KeyRecord: Sendable {

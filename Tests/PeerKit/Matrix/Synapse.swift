@@ -62,8 +62,7 @@ package final class Synapse: Sendable {
     package func register(_ user: String) throws -> String {
         let answer = try WebClient(port: port).request(
             "POST", "/_matrix/client/v3/register",
-            ["username": .string(user), "password": .string(Self.password), "auth": ["type": "m.login.dummy"]],
-            timeout: .seconds(60))
+            ["username": .string(user), "password": .string(Self.password), "auth": ["type": "m.login.dummy"]])
         guard answer.status == 200, let token = answer.json["access_token"].string else {
             throw PeerError("\(user) is not registered: \(answer.status) \(answer.text)")
         }
@@ -82,8 +81,7 @@ package final class Synapse: Sendable {
         let client = WebClient(port: port)
         client.headers = [("Authorization", "Bearer \(token)")]
         let answer = try client.request(
-            "GET", "/_matrix/client/v3/rooms/\(MatrixPrograms.escaped(room))/messages?dir=f&limit=1000",
-            timeout: .seconds(60))
+            "GET", "/_matrix/client/v3/rooms/\(MatrixPrograms.escaped(room))/messages?dir=f&limit=1000")
         guard answer.status == 200 else { throw PeerError("no events: \(answer.status) \(answer.text)") }
         return answer.json["chunk"].array.filter { $0["type"].string == type }
     }
