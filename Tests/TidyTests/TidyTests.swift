@@ -123,13 +123,6 @@ import Testing
         }
     }
 
-    @Test func filesStaySmall() {
-        for file in Self.files("Sources") {
-            let count = file.text.split(separator: "\n", omittingEmptySubsequences: false).count
-            #expect(count <= 400, "\(file.name) has \(count) lines; split it along its meaning")
-        }
-    }
-
     /// A test that talks to real servers blocks its thread; in Swift's own pool it would starve the others.
     @Test func testsWithPeersRunOnThreadsOfTheirOwn() {
         for file in Self.files("Tests/PeerTests") where file.text.contains("@Test") {
