@@ -8,7 +8,7 @@ import Testing
     private static let c = GenericLab.conversation
 
     /// The generic mapping with two more lines, as an operator would write them.
-    private static func mapping(in directory: ScratchDirectory) throws -> String {
+    static func mapping(in directory: ScratchDirectory) throws -> String {
         let text = try String(contentsOfFile: JSONLab.mapping("generic"), encoding: .utf8)
         let answer = #"    at_once: {status: 202, body: '{"message_id":"{local_id}","id":"{client_id}"}'}"#
         let changed = text.replacingOccurrences(
