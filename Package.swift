@@ -157,6 +157,13 @@ let package = Package(
             "PeerTests",
             ["PeerKit", "TestThreads", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
             exclude: ["Golden"]),
+        tests(
+            "PawlTests",
+            [
+                "pawl", "Envelope", "GatewayCore", "GatewayNIO", "PawlConfiguration", "PeerKit", "SQLiteStore",
+                "TestThreads",
+                argumentParser, logging,
+            ]),
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",

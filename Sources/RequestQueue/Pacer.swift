@@ -65,7 +65,8 @@ package struct Pacer: Sendable {
         guard !isUnlimited else { return now }
         refill(now: now)
         let seconds = delay(for: 512)
-        return seconds <= 0 ? now : now + Int64(seconds * 1_000_000_000) + 1_000_000
+        // A configured rate may be as small as it likes; the next look is a day away at most.
+        return seconds <= 0 ? now : now + Int64(min(seconds, 86_400) * 1_000_000_000) + 1_000_000
     }
 
     private mutating func take(_ length: Int) {

@@ -107,6 +107,8 @@ package struct SQLColumns {
 
     package func number(_ index: Int32) -> Int64 { sqlite3_column_int64(pointer, index) }
     package func identifier(_ index: Int32) -> UInt64 { UInt64(bitPattern: number(index)) }
+    /// A number of things, from 0 to 2^40, so that the sum of all rows cannot overflow.
+    package func count(_ index: Int32) -> Int { Int(min(max(number(index), 0), 1 << 40)) }
     package func isNull(_ index: Int32) -> Bool { sqlite3_column_type(pointer, index) == SQLITE_NULL }
 
     package func optionalNumber(_ index: Int32) -> Int64? { isNull(index) ? nil : number(index) }

@@ -55,6 +55,9 @@ package struct QueueReader {
     package func load() throws -> QueueContents {
         var contents = QueueContents()
         contents.highest = try SQLStatement(database, Self.highest).rows { $0.identifier(0) }.first ?? 0
+        guard contents.highest < UInt64(Int64.max) / 2 else {
+            throw DatabaseError(resultCode: .SQLITE_CORRUPT, message: "the highest number of a request is out of range")
+        }
         contents.learnt = try learnt()
         for (tenant, sealed) in try SQLStatement(database, Self.sessions).rows({ ($0.text(0), $0.bytes(1)) }) {
             contents.sessions[ExactText(tenant)] = sealed

@@ -22,7 +22,7 @@ extension ChangeWriter {
     }
 
     /// Removes keys, and their bytes with them: what has expired is not to be found in the pages that they leave.
-    private mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) throws {
+    mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) throws {
         try database.execute(sql: "PRAGMA secure_delete = ON")
         // Everything else that goes is sealed under keys that go as well, or is replaced in its place.
         defer { try? database.execute(sql: "PRAGMA secure_delete = OFF") }
@@ -35,51 +35,50 @@ extension ChangeWriter {
         }
     }
 
-    mutating func applyRare(_ change: StoreChange) throws {
-        switch change {
-        case .putConversation(let row): try put(row)
-        case .removeConversation(let id): try run(.removeConversation, id.first.text, id.second.text)
-        case .setPolicy(let account, let policy):
-            guard let policy else { return try run(.removePolicy, account?.text ?? "") }
-            let statement = try statement(.setPolicy)
-            statement.bind(account?.text ?? "", at: 1)
-            statement.bind(Int64(policy.rawValue), at: 2)
-            try statement.run()
-        case .addEvidence(let row):
-            try add(row)
-            addedEvidence += 1
-        case .addObservation(let row):
-            try add(row)
-            addedObservations += 1
-        case .addTally(let row):
-            let statement = try statement(.addTally)
-            statement.bind(row.hour, at: 1)
-            statement.bind(row.kind, at: 2)
-            statement.bind(Int64(row.count), at: 3)
-            try statement.run()
-        case .audit(let row):
-            let statement = try statement(.audit)
-            statement.bind(row.at, at: 1)
-            statement.bind(row.actor, at: 2)
-            statement.bind(row.action, at: 3)
-            statement.bind(row.detail, at: 4)
-            try statement.run()
-        case .putRecord(let row):
-            let statement = try statement(.putRecord)
-            statement.bind(Int64(row.kind.rawValue), at: 1)
-            statement.bind(row.name, at: 2)
-            try statement.run(bytes: row.value, at: 3)
-        case .removeRecord(let kind, let name):
-            let statement = try statement(.removeRecord)
-            statement.bind(Int64(kind.rawValue), at: 1)
-            statement.bind(name, at: 2)
-            try statement.run()
-        case .pruneContentKeys(let time, let message, let limit): try prune(time, message, limit)
-        default: preconditionFailure("a change of the hot path")
-        }
+    mutating func removeConversation(_ id: ConversationID) throws {
+        try run(.removeConversation, id.first.text, id.second.text)
     }
 
-    private mutating func put(_ row: ConversationRow) throws {
+    mutating func set(_ policy: Policy?, for account: AccountID?) throws {
+        guard let policy else { return try run(.removePolicy, account?.text ?? "") }
+        let statement = try statement(.setPolicy)
+        statement.bind(account?.text ?? "", at: 1)
+        statement.bind(Int64(policy.rawValue), at: 2)
+        try statement.run()
+    }
+
+    mutating func add(_ row: TallyRow) throws {
+        let statement = try statement(.addTally)
+        statement.bind(row.hour, at: 1)
+        statement.bind(row.kind, at: 2)
+        statement.bind(Int64(row.count), at: 3)
+        try statement.run()
+    }
+
+    mutating func audit(_ row: AuditRow) throws {
+        let statement = try statement(.audit)
+        statement.bind(row.at, at: 1)
+        statement.bind(row.actor, at: 2)
+        statement.bind(row.action, at: 3)
+        statement.bind(row.detail, at: 4)
+        try statement.run()
+    }
+
+    mutating func put(_ row: RecordRow) throws {
+        let statement = try statement(.putRecord)
+        statement.bind(Int64(row.kind.rawValue), at: 1)
+        statement.bind(row.name, at: 2)
+        try statement.run(bytes: row.value, at: 3)
+    }
+
+    mutating func removeRecord(_ kind: RecordKind, _ name: String) throws {
+        let statement = try statement(.removeRecord)
+        statement.bind(Int64(kind.rawValue), at: 1)
+        statement.bind(name, at: 2)
+        try statement.run()
+    }
+
+    mutating func put(_ row: ConversationRow) throws {
         let statement = try statement(.putConversation)
         statement.bind(row.id.first.text, at: 1)
         statement.bind(row.id.second.text, at: 2)
@@ -90,7 +89,8 @@ extension ChangeWriter {
         try statement.run()
     }
 
-    private mutating func add(_ row: EvidenceRow) throws {
+    mutating func add(_ row: EvidenceRow) throws {
+        addedEvidence += 1
         let statement = try statement(.addEvidence)
         statement.bind(Int64(row.verified ? 1 : 0), at: 1)
         statement.bind(row.name, at: 2)
@@ -102,7 +102,8 @@ extension ChangeWriter {
         try statement.run()
     }
 
-    private mutating func add(_ row: ObservationRow) throws {
+    mutating func add(_ row: ObservationRow) throws {
+        addedObservations += 1
         let statement = try statement(.addObservation)
         statement.bind(row.sender, at: 1)
         statement.bind(row.target, at: 2)

@@ -72,9 +72,16 @@ struct ChangeWriter {
             statement.bind(row.expiresAt, at: 3)
             try statement.run(bytes: row.sealedKey, at: 4)
         case .spendMessageID(let id): highestMessage = max(highestMessage, id)
-        case .putConversation, .removeConversation, .setPolicy, .addEvidence, .addObservation, .addTally, .audit,
-            .putRecord, .removeRecord, .pruneContentKeys:
-            try applyRare(change)
+        case .putConversation(let row): try put(row)
+        case .removeConversation(let id): try removeConversation(id)
+        case .setPolicy(let account, let policy): try set(policy, for: account)
+        case .addEvidence(let row): try add(row)
+        case .addObservation(let row): try add(row)
+        case .addTally(let row): try add(row)
+        case .audit(let row): try audit(row)
+        case .putRecord(let row): try put(row)
+        case .removeRecord(let kind, let name): try removeRecord(kind, name)
+        case .pruneContentKeys(let time, let message, let limit): try prune(time, message, limit)
         }
         return nil
     }

@@ -15,7 +15,7 @@ enum Generation {
         let bytes = try file.read(upTo: 32)
         let line = bytes.prefix { $0 != UInt8(ascii: "\n") }
         guard line.count < bytes.count, let number = UInt64(String(decoding: line, as: UTF8.self)),
-            number < UInt64(Int64.max)
+            number < StoreLimits.highestNumber
         else {
             throw .corrupt(
                 """

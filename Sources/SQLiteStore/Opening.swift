@@ -85,6 +85,9 @@ struct StoreExamination {
         guard let meta, meta.check.count == 32 else {
             throw .corrupt(StoreError.damaged(path, "its key-check value is missing"))
         }
+        guard meta.generation < StoreLimits.highestNumber else {
+            throw .corrupt(StoreError.damaged(path, "the number of its openings is out of range"))
+        }
         (self.schema, keyCheck, generation) = (schema, meta.check, meta.generation)
     }
 

@@ -32,6 +32,9 @@ extension SQLiteStore {
                     database, "SELECT highest_request, highest_delivery FROM meta WHERE id = 1"
                 ).rows { ($0.identifier(0), $0.identifier(1)) }.first
                 (contents.highestMessage, contents.highestDelivery) = highest ?? (0, 0)
+                guard max(contents.highestMessage, contents.highestDelivery) < StoreLimits.highestNumber else {
+                    throw unreadable("meta")
+                }
                 return contents
             }
         }

@@ -46,7 +46,7 @@ extension SQLiteStore {
         return try report(sql, Int64(limit)) { row in
             EvidenceRow(
                 name: row.text(0), verified: row.number(1) != 0, software: row.text(2), asked: row.number(3) != 0,
-                firstSeen: row.number(4), lastSeen: row.number(5), registrations: Int(row.number(6)))
+                firstSeen: row.number(4), lastSeen: row.number(5), registrations: row.count(6))
         }
     }
 
@@ -56,14 +56,14 @@ extension SQLiteStore {
             """
         return try report(sql, Int64(limit)) { row in
             ObservationRow(
-                sender: row.text(0), target: row.text(1), recipient: row.text(2), messages: Int(row.number(3)),
+                sender: row.text(0), target: row.text(1), recipient: row.text(2), messages: row.count(3),
                 lastSeen: row.number(4))
         }
     }
 
     package func tallies(sinceHour hour: Int64) throws(StoreError) -> [TallyRow] {
         try report("SELECT hour, kind, count FROM tally WHERE hour >= ?1 ORDER BY hour, kind", hour) { row in
-            TallyRow(hour: row.number(0), kind: row.text(1), count: Int(row.number(2)))
+            TallyRow(hour: row.number(0), kind: row.text(1), count: row.count(2))
         }
     }
 

@@ -24,6 +24,9 @@ package struct StoreLimits: Equatable, Sendable {
     /// Ours: ids that are skipped when an older state of the store comes back, because the ids after it may be in use
     /// out there.
     static let idGap: UInt64 = 1 << 32
+    /// Ours: what ids and the count of openings stay below, so that adding to them cannot overflow. A larger one in a file is
+    /// damage.
+    static let highestNumber = UInt64(Int64.max) / 2
 
     package init(
         evidence: Int = 20_000, observations: Int = 20_000, writerCache: Int = 16 << 20, readerCache: Int = 2 << 20,

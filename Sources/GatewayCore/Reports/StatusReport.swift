@@ -199,7 +199,7 @@ package struct Reporter: Sendable {
         return StatusReport.Requests(
             accepted: counts.accepted, done: counts.done, dead: counts.dead, waiting: counts.waiting,
             held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
-            oldestSeconds: oldest.map { max(now.wall - $0.acceptedAt, 0) / 1000 })
+            oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
     }
 
     /// Whom people write to that a stricter policy could not serve.

@@ -21,7 +21,14 @@ extension QueueMachine {
             steps.append(
                 .change(.quarantine(id: row.id, cause: "It cannot be read: \(row.reason).", at: now.wall), nil))
         }
-        for request in contents.requests.sorted(by: { $0.id < $1.id }) { recover(request, now: now) }
+        for request in contents.requests.sorted(by: { $0.id < $1.id }) {
+            if request.isPlausible {
+                recover(request, now: now)
+            } else {
+                let cause = "It cannot be read: a number of it is out of range."
+                steps.append(.change(.quarantine(id: request.id, cause: cause, at: now.wall), nil))
+            }
+        }
         failOrphans(now: now)
         for undelivered in contents.undelivered { deliverAgain(undelivered) }
     }
@@ -81,7 +88,7 @@ extension QueueMachine {
     }
 
     private mutating func deliverAgain(_ undelivered: QueueContents.Undelivered) {
-        let times = undelivered.times + 1
+        let times = min(max(undelivered.times, 0), Self.deliveries) + 1
         guard times <= Self.deliveries else {
             steps.append(.change(.handled(id: undelivered.request.id), nil))
             return
@@ -90,5 +97,15 @@ extension QueueMachine {
             .change(
                 .redeliver(id: undelivered.request.id, times: times),
                 QueueBatch.Result(request: undelivered.request, outcome: undelivered.outcome)))
+    }
+}
+
+extension QueuedRequest {
+    /// Whether its times and counts are such as this program writes, so that sums of them cannot overflow.
+    fileprivate var isPlausible: Bool {
+        let time = -(Int64(1) << 53)...(Int64(1) << 53)
+        let count = 0...(1 << 40)
+        return time.contains(timestamp) && time.contains(notBefore) && count.contains(size)
+            && [attempts, crashes, doubts].allSatisfy { count.contains($0) }
     }
 }

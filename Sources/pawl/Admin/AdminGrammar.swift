@@ -50,7 +50,15 @@ enum AdminGrammar {
     /// The root for words that come over the socket.
     struct Root: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "pawl", subcommands: AdminGrammar.commands + [Config.self, BackupCommand.self, Version.self])
+            commandName: "pawl",
+            subcommands: AdminGrammar.commands + [RunningConfig.self, BackupCommand.self, Version.self])
+    }
+
+    /// What of `pawl config` a gateway carries out; the rest reads files where it is typed.
+    struct RunningConfig: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "config", abstract: "Have the gateway read its configuration again.",
+            subcommands: [Config.Reload.self])
     }
 
     /// Carries out words for a gateway.
@@ -70,6 +78,23 @@ enum AdminGrammar {
             return code.isSuccess ? .text(text) : .failure(text, exit: code.rawValue)
         }
     }
+}
+
+/// How many rows a listing shows at most.
+struct RowLimit: ExpressibleByArgument {
+    /// Ours: more than any table of the store holds.
+    static let highest = 1_000_000
+
+    let rows: Int
+
+    init(_ rows: Int) { self.rows = rows }
+
+    init?(argument: String) {
+        guard let rows = Int(argument), (0...Self.highest).contains(rows) else { return nil }
+        self.rows = rows
+    }
+
+    var defaultValueDescription: String { "\(rows)" }
 }
 
 /// A failure with words for the operator.

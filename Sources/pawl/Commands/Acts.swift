@@ -27,18 +27,31 @@ struct PolicyCommand: AsyncParsableCommand {
 
         struct Report: Codable {
             var everyone: String
+            /// By name; if two entries are shown under one name, the stricter policy.
             var accounts: [String: String]
+            var rooms: [String: String]
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let snapshot = gateway.environment.policies.snapshot
-            let accounts = Dictionary(
-                uniqueKeysWithValues: snapshot.accounts.map { (gateway.displayName($0.key), $0.value.name) })
-            let report = Report(everyone: snapshot.everyone.name, accounts: accounts)
-            if common.json { return try .json(report) }
+            let entries = snapshot.accounts.sorted { $0.key < $1.key }.map {
+                (name: gateway.displayName($0.key), isRoom: $0.key.roomName != nil, policy: $0.value)
+            }
+            if common.json {
+                func named(rooms: Bool) -> [String: String] {
+                    Dictionary(
+                        entries.filter { $0.isRoom == rooms }.map { ($0.name, $0.policy) }, uniquingKeysWith: max
+                    )
+                    .mapValues(\.name)
+                }
+                return try .json(
+                    Report(
+                        everyone: snapshot.everyone.name, accounts: named(rooms: false), rooms: named(rooms: true)))
+            }
             let rows =
-                [["everyone", report.everyone]] + accounts.sorted { $0.key < $1.key }.map { [$0.key, $0.value] }
-            return .text(Table.text(["SCOPE", "POLICY"], rows))
+                [["everyone", "", snapshot.everyone.name]]
+                + entries.map { [$0.name, $0.isRoom ? "room" : "account", $0.policy.name] }
+            return .text(Table.text(["SCOPE", "KIND", "POLICY"], rows))
         }
     }
 
@@ -56,14 +69,17 @@ struct PolicyCommand: AsyncParsableCommand {
 
         func validate() throws {
             if account != nil, room != nil { throw ValidationError("Name an account or a room, not both.") }
-            if let room, room.isEmpty {
-                throw ValidationError("A room has a name.")
+            if account?.isEmpty == true || room?.isEmpty == true {
+                throw ValidationError("The name is empty. For everyone, leave --account and --room out.")
             }
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             if let room, gateway.json == nil, room.first.map({ $0.isLetter || $0.isNumber }) != false {
                 throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            }
+            if let account, gateway.json == nil, let first = account.first, "#&+!".contains(first) {
+                throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
             }
             let id = room.map(gateway.room) ?? account.map(gateway.services)
             if policy == "default" {
@@ -118,7 +134,7 @@ struct ConversationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List conversations that never slip back by themselves.")
         @OptionGroup var common: CommonOptions
-        @Option(help: "At most this many.") var limit = 1000
+        @Option(help: "At most this many.") var limit = RowLimit(1000)
 
         struct Row: Codable {
             var first: String
@@ -128,7 +144,7 @@ struct ConversationsCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let rows = try gateway.store.conversations(limit: limit).map {
+            let rows = try gateway.store.conversations(limit: limit.rows).map {
                 Row(
                     first: gateway.displayName($0.id.first), second: gateway.displayName($0.id.second),
                     protection: $0.latch.name,

@@ -24,8 +24,18 @@ struct Version: AdminCommand {
 struct Watch: AsyncParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Show the status again and again, in place.")
     @OptionGroup var common: CommonOptions
-    @Option(help: "Seconds between two looks.") var every = 2.0
+    /// Ours: a day. Longer pauses are no watching, and clocks do not take all numbers.
+    private static let longestPause = 86_400.0
+
+    @Option(help: "Seconds between two looks, from 0.1 to 86400.") var every = 2.0
     @Option(help: "Stop after this many looks; 0 never stops.") var count = 0
+
+    func validate() throws {
+        guard (0.1...Self.longestPause).contains(every) else {
+            throw ValidationError("--every takes seconds from 0.1 to 86400.")
+        }
+        guard count >= 0 else { throw ValidationError("--count takes no number below zero.") }
+    }
 
     func run() async throws {
         let client = AdminClient(common)
@@ -37,7 +47,7 @@ struct Watch: AsyncParsableCommand {
             print(answer.out)
             fflush(nil)
             looks += 1
-            if count == 0 || looks < count { try await Task.sleep(for: .seconds(max(every, 0.1))) }
+            if count == 0 || looks < count { try await Task.sleep(for: .seconds(every)) }
         }
     }
 }

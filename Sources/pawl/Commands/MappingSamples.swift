@@ -64,7 +64,7 @@ struct MappingSamples: ParsableArguments {
         if json {
             print(try AdminAnswer.json(trials).out)
         } else {
-            print(([mapping.summary] + trials.map(\.description)).joined(separator: "\n\n"))
+            print(Printable.text(([mapping.summary] + trials.map(\.description)).joined(separator: "\n\n")))
         }
         guard trials.allSatisfy(\.isGood) else { throw ExitCode(ExitStatus.failed) }
     }

@@ -20,7 +20,7 @@ struct QueueCommand: AsyncParsableCommand {
 
         @OptionGroup var common: CommonOptions
         @Option(help: "pending, done or dead.") var state: String?
-        @Option(help: "At most this many.") var limit = 100
+        @Option(help: "At most this many.") var limit = RowLimit(100)
 
         struct Row: Codable {
             var id: String
@@ -34,10 +34,6 @@ struct QueueCommand: AsyncParsableCommand {
             var reason: String?
         }
 
-        func validate() throws {
-            guard limit >= 0 else { throw ValidationError("--limit takes no number below zero.") }
-        }
-
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let states = [RequestState.pending, .done, .dead].filter { state == nil || $0.name == state }
             guard !states.isEmpty else {
@@ -45,9 +41,9 @@ struct QueueCommand: AsyncParsableCommand {
             }
             let gate = gateway.environment.requests.gate
             if let writes = gateway.json?.writes {
-                return try answer(try writes.rows(states: states, limit: limit, isHeld: gateway.holdsAll))
+                return try answer(try writes.rows(states: states, limit: limit.rows, isHeld: gateway.holdsAll))
             }
-            let rows = try gateway.store.requests(states: states, limit: limit).map {
+            let rows = try gateway.store.requests(states: states, limit: limit.rows).map {
                 Row(
                     id: "\($0.id)", state: $0.state.name, held: $0.state == .pending && gate.isHeld($0),
                     account: gateway.displayName(AccountID(text: $0.account)), target: $0.target,
@@ -132,7 +128,7 @@ struct QueueCommand: AsyncParsableCommand {
             if let reason = report.reason { lines.append("because     \(reason)") }
             if let remoteID = report.remoteID { lines.append("remote id   \(remoteID)") }
             lines.append("attempts    \(report.attempts) since this gateway started; times: pawl trace \(report.id)")
-            return lines.joined(separator: "\n")
+            return lines.map(Printable.line).joined(separator: "\n")
         }
     }
 }

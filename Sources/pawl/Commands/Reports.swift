@@ -23,7 +23,7 @@ struct Users: AdminCommand {
     static let configuration = CommandConfiguration(abstract: "List the people seen, and what their clients can do.")
 
     @OptionGroup var common: CommonOptions
-    @Option(help: "At most this many.") var limit = 1000
+    @Option(help: "At most this many.") var limit = RowLimit(1000)
 
     struct Row: Codable {
         var name: String
@@ -61,7 +61,7 @@ struct Users: AdminCommand {
                 firstSeen: Table.time(rows.map(\.firstSeen).min() ?? 0),
                 lastSeen: Table.time(rows.map(\.lastSeen).max() ?? 0),
                 software: Set(rows.map(\.software)).subtracting([""]).sorted())
-        }.sorted { $0.name < $1.name }.prefix(limit)
+        }.sorted { $0.name < $1.name }.prefix(limit.rows)
         if common.json { return try .json(Array(rows)) }
         return .text(
             Table.text(
@@ -115,7 +115,7 @@ struct Audit: AdminCommand {
     static let configuration = CommandConfiguration(abstract: "Show what operators have done. The log only grows.")
 
     @OptionGroup var common: CommonOptions
-    @Option(help: "At most this many, the newest.") var limit = 100
+    @Option(help: "At most this many, the newest.") var limit = RowLimit(100)
 
     struct Row: Codable {
         var at: String
@@ -125,7 +125,7 @@ struct Audit: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        let rows = try gateway.store.auditLog(limit: limit).map {
+        let rows = try gateway.store.auditLog(limit: limit.rows).map {
             Row(at: Table.time($0.at), actor: $0.actor, action: $0.action, detail: $0.detail)
         }
         if common.json { return try .json(rows) }

@@ -129,7 +129,7 @@ struct SidecarVerify: AdminCommand {
         lines += ["", "If \(nick) sees the same digits: pawl sidecar verify \(nick) --matches"]
         if offered != nil { lines += ["These keys are not used before you accept them: pawl sidecar accept \(nick)"] }
         if peer.isVerified { lines += ["You have compared it before."] }
-        return .text(lines.joined(separator: "\n"))
+        return .picture(lines.joined(separator: "\n"))
     }
 
     /// Four groups of five digits a row.

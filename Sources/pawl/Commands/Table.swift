@@ -7,16 +7,27 @@ import GatewayCore
 enum Table {
     static func text(_ head: [String], _ rows: [[String]]) -> String {
         guard !rows.isEmpty else { return "None." }
-        let widths = head.indices.map { column in ([head] + rows).map { $0[column].count }.max() ?? 0 }
-        return ([head] + rows).map { row in
-            zip(row, widths).map { $0.padding(toLength: $1, withPad: " ", startingAt: 0) }
+        let lines = [head] + rows.map { $0.enumerated().map { cell($1, isLast: $0 == head.count - 1) } }
+        let widths = head.indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
+        return lines.map { row in
+            zip(row, widths).map { $0 + String(repeating: " ", count: max($1 - $0.count, 0)) }
                 .joined(separator: "  ").trimmedEnd
         }.joined(separator: "\n")
     }
 
+    /// A cell on one line. Only the last column holds sentences; long names in others would widen the whole table.
+    private static func cell(_ text: String, isLast: Bool) -> String {
+        let line = Printable.line(text)
+        guard !isLast, line.count > Printable.nameLimit else { return line }
+        return line.prefix(Printable.nameLimit - 1) + "…"
+    }
+
     /// A time as people and scripts read it (ISO 8601, UTC).
-    static func time(_ milliseconds: Int64) -> String {
-        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+    static func time(_ milliseconds: Int64) -> String { date(milliseconds).formatted(.iso8601) }
+
+    /// A stored time as a date of this millennium or the next seven: calendars do not take all numbers.
+    static func date(_ milliseconds: Int64) -> Date {
+        Date(timeIntervalSince1970: Double(min(max(milliseconds, 0), 253_402_300_799_000)) / 1000)
     }
 }
 
@@ -49,7 +60,8 @@ enum StatusText {
                 + (report.requests.oldestSeconds.map { "; the oldest waits for \($0) s" } ?? "")
                 + (report.requests.withoutLogin.map { $0 > 0 ? "; \($0) for a login" : "" } ?? "")
                 + (report.requests.heldAccounts.isEmpty
-                    ? "" : "; held is all of \(report.requests.heldAccounts.joined(separator: ", "))"),
+                    ? ""
+                    : "; held is all of \(report.requests.heldAccounts.map(Printable.line).joined(separator: ", "))"),
             "",
             Table.text(
                 ["MESSAGES", "PLAINTEXT", "END-TO-GATEWAY", "END-TO-END", "SERVICES", "REFUSED"],
@@ -65,7 +77,7 @@ enum StatusText {
             lines.append(
                 Table.text(["WHAT", "NAME", "MESSAGES"], report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }))
         }
-        for warning in report.warnings { lines.append("\nNote: " + warning) }
+        for warning in report.warnings { lines.append("\nNote: " + Printable.line(warning)) }
         return lines.joined(separator: "\n")
     }
 

@@ -54,14 +54,16 @@ struct Trace: AdminCommand {
 
     private func answer(_ report: Report) throws -> AdminAnswer {
         if common.json { return try .json(report) }
-        var lines = ["message \(id) of \(report.account) to \(report.target): \(report.state)"]
+        var lines = [
+            "message \(id) of \(Printable.line(report.account)) to \(Printable.line(report.target)): \(report.state)"
+        ]
         let width = report.events.map(\.event.count).max() ?? 0
         lines += report.events.map { event in
-            let name = event.event.padding(toLength: width, withPad: " ", startingAt: 0)
-            return event.detail.map { "\(event.at)  \(name)  \($0)" } ?? "\(event.at)  \(event.event)"
+            let name = event.event + String(repeating: " ", count: max(width - event.event.count, 0))
+            return event.detail.map { "\(event.at)  \(name)  \(Printable.line($0))" } ?? "\(event.at)  \(event.event)"
         }
         if let waitsFor = report.waitsFor { lines.append("It waits for \(waitsFor).") }
-        return .text((lines + report.notes).joined(separator: "\n"))
+        return .text((lines + report.notes.map(Printable.line)).joined(separator: "\n"))
     }
 
     /// What has happened, in the order of time.
@@ -116,7 +118,6 @@ struct Trace: AdminCommand {
     }
 
     private static func time(_ milliseconds: Int64) -> String {
-        Date(timeIntervalSince1970: Double(milliseconds) / 1000)
-            .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
+        Table.date(milliseconds).formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
     }
 }

@@ -54,7 +54,7 @@ struct WriteReport: Codable {
             )
         }
         lines.append("attempts    \(attempts); times: pawl trace \(id)")
-        return lines.joined(separator: "\n")
+        return lines.map(Printable.line).joined(separator: "\n")
     }
 }
 

@@ -204,6 +204,9 @@ final class Gateway: Sendable {
 
 /// Tokens for acts that a person has to confirm. Random, short-lived, for one use.
 final class Confirmations: Sendable {
+    /// Ours: questions that wait for an answer at a time; a new one then takes the place of the oldest.
+    private static let limit = 1000
+
     private let pending = Mutex<[String: (words: String, until: Int64)]>([:])
 
     /// Whether a token confirms these words; it is used up.
@@ -220,6 +223,9 @@ final class Confirmations: Sendable {
         let now = SystemClock.now().monotonic
         pending.withLock { pending in
             pending = pending.filter { $0.value.until > now }
+            if pending.count >= Self.limit, let oldest = pending.min(by: { $0.value.until < $1.value.until }) {
+                pending[oldest.key] = nil
+            }
             pending[token] = (words, now + 120_000_000_000)
         }
         return token
