@@ -37,6 +37,9 @@ package struct JSONError: Error, Equatable, Sendable {
     package let offset: Int
 
     init(_ code: Code, at offset: Int) { (self.code, self.offset) = (code, offset) }
+
+    /// Whether the whole document holds more than ``JSONLimits`` allow.
+    package var isTooMuch: Bool { code == .tooLarge || code == .tooManyValues || code == .tooManyMembers }
 }
 
 extension JSONError: CustomStringConvertible {

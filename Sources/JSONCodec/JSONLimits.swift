@@ -24,4 +24,10 @@ package struct JSONLimits: Equatable, Sendable {
     static let largestCount = 1 << 24 - 1
 
     package init() {}
+
+    /// Limits for documents of at most `size` bytes. The number of values grows with it: a synchronisation has one in 24 bytes.
+    package init(size: Int) {
+        self.size = size
+        values = max(values, size / 16)
+    }
 }

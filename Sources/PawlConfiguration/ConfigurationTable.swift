@@ -334,11 +334,18 @@ extension ConfigurationKey {
             + "tags; then reading stops."
     ) { one($0.limits.heldLines) }
 
+    static let limitAnswer = ConfigurationKey(
+        "limits.answer_bytes", .whole(65_536...1_073_741_824), standard: .one("67108864"),
+        reason: "For a backend that speaks HTTP: bytes of one answer whose messages are opened. A longer one is refused, but to "
+            + "readers for whom nothing is sealed. An answer takes three times its size in memory while it is opened; the first "
+            + "synchronisation of a Matrix account with many rooms has some tens of megabytes."
+    ) { one($0.limits.answerBytes) }
+
     private static let records = [
         data, storageKeyFile, storageKeyEnvironment, historyRetention, limitConnections, limitFragments,
         limitFragmentTimeout,
         limitPending,
-        limitRequestAge, limitEvidence, limitHeld,
+        limitRequestAge, limitEvidence, limitHeld, limitAnswer,
     ]
 }
 

@@ -15,5 +15,7 @@ extension PawlConfiguration {
         package var evidenceRows: Int
         /// Lines of one connection that are held while a bundle is fetched or a commit is under way.
         package var heldLines: Int
+        /// Bytes of an HTTP backend's answer whose messages are opened.
+        package var answerBytes: Int
     }
 }

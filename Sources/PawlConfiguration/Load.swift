@@ -103,6 +103,7 @@ extension PawlConfiguration.Limits {
         self.requestAge = reading.seconds(.limitRequestAge)
         self.evidenceRows = reading.whole(.limitEvidence)
         self.heldLines = reading.whole(.limitHeld)
+        self.answerBytes = reading.whole(.limitAnswer)
     }
 }
 

@@ -90,7 +90,9 @@ package enum ExchangeRefusal: Sendable, Equatable {
             "Your message is kept and waits for the chat server. Sent again under the same id it is not sent twice."
         case .dropped: Remarks.dropped(target: target)
         case .failed(let reason): "Not sent: \(reason)"
-        case .answerTooLong: "The chat server's answer is too long to be opened. Ask for less at a time."
+        case .answerTooLong:
+            "The chat server's answer is too long to be opened. Ask for less at a time, or ask your operator to allow longer "
+                + "ones (limits.answer_bytes)."
         case .answerUnreadable: "The gateway cannot read what the chat server says, so it is not shown."
         }
     }

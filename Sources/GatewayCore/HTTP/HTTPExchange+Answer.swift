@@ -5,9 +5,6 @@ import JSONCodec
 import NIOCore
 
 extension HTTPExchange {
-    /// Ours: bytes of an answer whose messages are opened. JSONLimits takes no more either.
-    static var answerLimit: Int { 16 << 20 }
-
     mutating func answered(_ head: ResponseHead, _ actions: inout [ExchangeAction]) {
         responseHead = head
         forgetConversation()
@@ -18,14 +15,27 @@ extension HTTPExchange {
         }
         if head.status == 401, let credential { environment.credentials.forget(credential.digest) }
         switch readsAnswer ? content(of: head) : .nothing {
-        case .nothing:
-            stage = .done
-            actions.append(.passResponse(head))
+        case .nothing: passAnswer(&actions)
+        // The head of a long poll may come before a conversation is protected, so live messages are looked at all the same.
+        case .document where match?.route.label == .history && hasNothingSealed: passAnswer(&actions)
         case .document:
             stage = .responseBody
-            actions.append(.collectResponse(limit: Self.answerLimit))
+            actions.append(.collectResponse(limit: settings.answerLimit))
         case .unreadable: withhold(&actions)
         }
+    }
+
+    /// The answer goes through as it comes, what has been collected of it first.
+    private mutating func passAnswer(_ actions: inout [ExchangeAction]) {
+        stage = .done
+        actions.append(.passResponse(responseHead))
+    }
+
+    private var hasNothingSealed: Bool { account.map(environment.hasNothingSealed) ?? false }
+
+    /// The answer is longer than what is opened.
+    mutating func answerIsTooLong(_ actions: inout [ExchangeAction]) {
+        if hasNothingSealed { passAnswer(&actions) } else { refuse(.answerTooLong, &actions) }
     }
 
     /// What carries no text may have changed who is in the conversation.
@@ -68,7 +78,11 @@ extension HTTPExchange {
     mutating func answered(_ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
-        guard let document = try? JSONDocument(body) else {
+        let document: JSONDocument
+        do throws(JSONError) {
+            document = try JSONDocument(body, limits: JSONLimits(size: settings.answerLimit))
+        } catch {
+            if error.isTooMuch, !passesUnread { return refuse(.answerTooLong, &actions) }
             guard body.readableBytes == 0 || passesUnread else { return withhold(&actions) }
             environment.tally.add(.badLines)
             return respond(responseHead, body, &actions)

@@ -110,7 +110,7 @@ package struct HTTPExchange: Sendable {
         case (.outcome, .woken): refuse(.stillWaiting, &actions)
         case (.response, .response(let head)): answered(head, &actions)
         case (.responseBody, .responseBody(let body)): answered(body, &actions)
-        case (.responseBody, .responseTooLong): refuse(.answerTooLong, &actions)
+        case (.responseBody, .responseTooLong): answerIsTooLong(&actions)
         case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
         case (.call, .vault(let reply)):
             if let answer = call?.take(reply, now) { answerCall(answer, &actions) }

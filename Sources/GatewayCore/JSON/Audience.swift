@@ -33,6 +33,11 @@ extension JSONEnvironment {
 
     /// Whether nothing that an account reads can have to be marked or withheld, so that it may be anything.
     func passesUnread(to reader: AccountID) -> Bool { inbound(to: reader, in: nil, policies.snapshot) == .deliver }
+
+    /// Whether there is nothing to open either: no conversation is protected, and nobody has published a device.
+    func hasNothingSealed(for reader: AccountID) -> Bool {
+        latches.isEmpty && directory.isEmpty && passesUnread(to: reader)
+    }
 }
 
 /// What is known of the readers of one conversation.

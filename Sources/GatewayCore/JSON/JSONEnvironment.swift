@@ -11,9 +11,17 @@ package final class JSONEnvironment: Sendable {
     final class Settings: Sendable {
         let mapping: Mapping
         let texts: RemarkTexts
+        /// Bytes of an answer whose messages are opened.
+        let answerLimit: Int
 
-        init(mapping: Mapping, texts: RemarkTexts) { (self.mapping, self.texts) = (mapping, texts) }
+        init(mapping: Mapping, texts: RemarkTexts, answerLimit: Int) {
+            (self.mapping, self.texts, self.answerLimit) = (mapping, texts, answerLimit)
+        }
     }
+
+    /// Bytes of an answer whose messages are opened, where the configuration does not say. Some first synchronisations of
+    /// Matrix accounts with many rooms are longer than 16 MiB.
+    package static let answerLimit = 64 << 20
 
     package let policies: PolicyTable
     package let latches: LatchTable
@@ -35,10 +43,11 @@ package final class JSONEnvironment: Sendable {
 
     package init(
         mapping: Mapping, texts: RemarkTexts = RemarkTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable(), writeKeys: WriteKeys
+        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable(), writeKeys: WriteKeys,
+        answerLimit: Int = answerLimit
     ) {
         self.writeKeys = writeKeys
-        current = Mutex(Settings(mapping: mapping, texts: texts))
+        current = Mutex(Settings(mapping: mapping, texts: texts, answerLimit: answerLimit))
         self.policies = policies
         self.latches = latches
         self.tally = tally
@@ -50,8 +59,8 @@ package final class JSONEnvironment: Sendable {
     package var texts: RemarkTexts { settings.texts }
     var settings: Settings { current.withLock { $0 } }
 
-    package func replace(_ mapping: Mapping, texts: RemarkTexts) {
-        current.withLock { $0 = Settings(mapping: mapping, texts: texts) }
+    package func replace(_ mapping: Mapping, texts: RemarkTexts, answerLimit: Int = answerLimit) {
+        current.withLock { $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit) }
         conversations.forgetAll()
     }
 

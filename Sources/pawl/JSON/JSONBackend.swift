@@ -34,7 +34,8 @@ struct JSONBackend: Sendable {
         environment = JSONEnvironment(
             mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
             latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryTable(),
-            writeKeys: WriteKeys(secret: sealer.secret(for: "names of writes")))
+            writeKeys: WriteKeys(secret: sealer.secret(for: "names of writes")),
+            answerLimit: configuration.limits.answerBytes)
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
         var settings = QueueMachine.Settings()
         settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount
@@ -80,7 +81,8 @@ struct JSONBackend: Sendable {
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let mapping = try Self.mapping(configuration)
         let texts = Assembly.ircSettings(configuration, as: .front).texts
-        return { [environment] in environment.replace(mapping, texts: texts) }
+        let limit = configuration.limits.answerBytes
+        return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }
 
     /// What connections need.
