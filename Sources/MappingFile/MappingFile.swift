@@ -9,6 +9,7 @@
 //     frames: {from client: {CONDITION: LABEL [SHAPES], ...}, from backend: {...}}
 //     refusal: {status: NUMBER, content_type: TYPE, body: JSON, frame: JSON}
 //     merged: JSON
+//     cors: {origins: "*" | [ORIGIN, ...], credentials: true | false}
 
 package import GatewayCore
 package import PawlConfiguration
@@ -66,7 +67,7 @@ struct MappingReader {
     init(path: String) { self.path = path }
 
     /// Keys at the top, in the order in which they are written in examples.
-    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged"]
+    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged", "cors"]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
         guard let keys = map(tree, "the mapping", Self.keys, needs: ["name", "account", "routes"]) else { return nil }
@@ -87,6 +88,7 @@ struct MappingReader {
         mapping.merged = keys["merged"].flatMap {
             json($0, "merged", #"{"local_id":"{local_id}","id":"{message_id}"}"#)
         }
+        mapping.crossOrigin = keys["cors"].flatMap { crossOrigin($0) }
         return mapping
     }
 

@@ -98,6 +98,46 @@ extension MappingReader {
         return body
     }
 
+    static let corsKeys = ["origins", "credentials"]
+
+    /// Which pages in browsers may read the gateway's own answers.
+    mutating func crossOrigin(_ tree: ConfigurationTree) -> CrossOrigin? {
+        guard let keys = map(tree, "`cors`", Self.corsKeys, needs: ["origins"]), let origins = keys["origins"] else {
+            return nil
+        }
+        let expected = "`\"*\"`, or origins as browsers send them, for example `[https://chat.example.org]`"
+        var listed: Set<String> = []
+        for (text, line) in texts(origins, "cors.origins", expected) where text != "*" {
+            guard Self.isOrigin(text) else {
+                wrong("`cors.origins`", line, "is \(quoted(text)); expected \(expected)")
+                continue
+            }
+            listed.insert(text)
+        }
+        var credentials = false
+        if let tree = keys["credentials"], let text = text(tree, "cors.credentials", "true or false") {
+            if text != "true", text != "false" {
+                wrong("`cors.credentials`", tree.line, "is \(quoted(text)); expected true or false")
+            }
+            credentials = text == "true"
+        }
+        let isAny = texts(origins, "cors.origins", expected).contains { $0.text == "*" }
+        if isAny, !listed.isEmpty { wrong("`cors.origins`", origins.line, "has `*` beside others; write one or the other") }
+        if isAny, credentials {
+            wrong("`cors.credentials`", tree.line, "is true; browsers take that for listed origins only, not for `*`")
+        }
+        guard isAny || !listed.isEmpty else { return nil }
+        return CrossOrigin(origins: isAny ? .any : .listed(listed), allowsCredentials: credentials)
+    }
+
+    /// `SCHEME://HOST` or `SCHEME://HOST:PORT`, without a path, in lower case. RFC 6454 section 6.2.
+    private static func isOrigin(_ text: String) -> Bool {
+        guard let mark = text.firstRange(of: "://"), mark.lowerBound > text.startIndex else { return false }
+        let host = text[mark.upperBound...]
+        return !host.isEmpty && text.utf8.allSatisfy { 0x21...0x7E ~= $0 && !(0x41...0x5A ~= $0) }
+            && !host.contains { "/?#@*".contains($0) }
+    }
+
     mutating func number(_ tree: ConfigurationTree, _ place: String, _ range: ClosedRange<Int>, _ example: String)
         -> Int?
     {

@@ -36,6 +36,8 @@ package enum ControlRoute: Equatable, Sendable {
 
     package static let prefix = "/_pawl/"
     private static let version = "v1"
+    /// All methods that calls have.
+    static let methods = ["GET", "POST", "PUT", "DELETE"]
 
     /// Whether a path is the gateway's own: as it stands, or as a backend could read it that decodes it, takes backslashes for
     /// slashes, leaves out empty segments and parameters (RFC 3986 section 3.3), and follows dots.

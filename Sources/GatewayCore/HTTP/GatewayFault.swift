@@ -51,12 +51,15 @@ package enum GatewayFault: Equatable, Sendable {
     }
 
     /// The answer, in the backend's own form.
-    package func answer(_ form: RefusalForm) -> (ResponseHead, ByteBuffer) {
+    ///
+    /// - Parameter request: the fields of the request; nil if no request could be read.
+    package func answer(_ mapping: Mapping, to request: HeaderFields?) -> (ResponseHead, ByteBuffer) {
+        let form = mapping.refusal
         let body = form.body.replacing("{code}", with: code).replacing("{reason}", with: reason)
         var head = ResponseHead(status, reason: Self.words[status] ?? "")
         head.headers.add("Content-Type", form.contentType)
         if status == 503 { head.headers.add("Retry-After", "5") }
-        return (head, ByteBuffer(string: body))
+        return (mapping.readable(head, for: request), ByteBuffer(string: body))
     }
 
     private static let words = [

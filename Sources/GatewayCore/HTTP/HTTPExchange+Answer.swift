@@ -119,6 +119,11 @@ extension HTTPExchange {
         actions.append(.respond(head, body))
     }
 
+    /// An answer of the gateway's own, which pages in browsers can read if the mapping lets them.
+    mutating func respondItself(_ head: ResponseHead, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
+        respond(mapping.readable(head, for: self.head.headers), body, &actions)
+    }
+
     // MARK: No
 
     mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
@@ -126,7 +131,7 @@ extension HTTPExchange {
         let target = conversation
         let (head, body) = mapping.refusal.answer(
             to: no, words: no.words(target: target.isEmpty ? "this conversation" : target, environment.texts))
-        respond(head, body, &actions)
+        respondItself(head, body, &actions)
     }
 }
 

@@ -34,6 +34,12 @@ extension HTTPExchange {
     mutating func beginCall(_ now: Moment, _ actions: inout [ExchangeAction]) {
         isCall = true
         isUpgrade = false
+        if let crossOrigin = mapping.crossOrigin, head.isPreflight,
+            head.headers.first("Access-Control-Request-Method") != nil
+        {
+            let answer = crossOrigin.preflight(for: head.headers, credentials: mapping.account.credentials)
+            return respond(answer, ByteBuffer(), &actions)
+        }
         identify(now, &actions)
     }
 
@@ -57,7 +63,7 @@ extension HTTPExchange {
 
     mutating func answerCall(_ answer: ControlAnswer, _ actions: inout [ExchangeAction]) {
         let (head, body) = answer.response
-        respond(head, body, &actions)
+        respondItself(head, body, &actions)
     }
 }
 

@@ -224,7 +224,7 @@ extension HTTPExchange {
             let text = RefusalForm.filled(
                 body, ["local_id": localID, "client_id": clientID ?? ""])
             let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
-            return respond(head, ByteBuffer(string: text), &actions)
+            return respondItself(head, ByteBuffer(string: text), &actions)
         }
         stage = .outcome
         actions.append(.await(token))

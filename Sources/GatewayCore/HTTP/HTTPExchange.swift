@@ -252,7 +252,7 @@ package struct HTTPExchange: Sendable {
         default: return pass(&actions)
         }
         guard let refusal else { return refuse(.notLoggedIn, &actions) }
-        respond(refusal.0, refusal.1, &actions)
+        respondItself(refusal.0, refusal.1, &actions)
     }
 
     private mutating func proceed(_ now: Moment, _ actions: inout [ExchangeAction]) {

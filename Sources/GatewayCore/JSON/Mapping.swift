@@ -19,6 +19,8 @@ package struct Mapping: Sendable, Equatable {
     /// What a WebSocket client is told when the backend has named a message that was answered at once: JSON, with `{local_id}` and
     /// `{message_id}` in it; nothing where clients find out themselves.
     package var merged: String?
+    /// Which pages in browsers may read the gateway's own answers; none if nil.
+    package var crossOrigin: CrossOrigin?
 
     package init(
         name: String, account: AccountSource, members: MembersSource? = nil, routes: [Mapping.Route] = [],

@@ -98,7 +98,8 @@ extension ExchangeRunner {
     /// The gateway's own answer.
     func fail(_ fault: GatewayFault) {
         guard !hasBegunAnswer else { return connection.abort() }
-        let (head, body) = fault.answer(connection.services.environment.mapping.refusal)
+        let (head, body) = fault.answer(
+            connection.services.environment.mapping, to: received.head.headers)
         connection.respond(head, body)
         finish()
     }

@@ -199,7 +199,7 @@ final class HTTPConnection: @unchecked Sendable {
     /// An answer to what never became an exchange.
     func refuse(_ fault: GatewayFault) {
         isLast = true
-        let (head, bytes) = fault.answer(services.environment.mapping.refusal)
+        let (head, bytes) = fault.answer(services.environment.mapping, to: nil)
         respond(head, bytes)
         endConnection(lingers: isInputOpen)
         settle()

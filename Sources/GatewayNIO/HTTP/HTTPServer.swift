@@ -106,7 +106,7 @@ package final class HTTPServer: ChatServer {
     private func refuse(_ channel: any Channel, _ reason: String, _ tls: NIOSSLContext?) throws {
         services.environment.tally.add(.connectionsRefused)
         if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
-        let (head, body) = GatewayFault.unavailable(reason).answer(services.environment.mapping.refusal)
+        let (head, body) = GatewayFault.unavailable(reason).answer(services.environment.mapping, to: nil)
         try channel.pipeline.syncOperations.addHandler(
             HTTPRefusal(head, body, waitsForTLS: tls != nil, limit: services.limits.headTime))
     }

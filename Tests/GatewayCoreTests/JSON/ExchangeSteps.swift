@@ -19,8 +19,9 @@ struct ExchangeSteps {
     }
 
     /// Begins a request, its account known.
-    mutating func begin(_ method: String, _ target: String) -> [ExchangeAction] {
-        let head = RequestHead(method, target, headers: ["Authorization": "Bearer t-alice"])
+    mutating func begin(_ method: String, _ target: String, fields: HeaderFields = [:]) -> [ExchangeAction] {
+        var head = RequestHead(method, target, headers: fields)
+        head.headers.add("Authorization", "Bearer t-alice")
         let actions = take(.request(head))
         guard case .look(let lookup) = actions.first,
             let (head, body) = world.backend.answer(lookup.head, ByteBuffer())

@@ -12,6 +12,7 @@ final class JSONWorld {
     struct Answer {
         var status: Int
         var text: String
+        var headers = HeaderFields()
 
         /// A value in it, by a path.
         subscript(_ path: String) -> String? {
@@ -163,7 +164,7 @@ private final class RunningExchange {
                     let body = passed?.1 ?? ByteBuffer()
                     events.append(body.readableBytes > limit ? .responseTooLong : .responseBody(body))
                 case .respond(let head, let body):
-                    return JSONWorld.Answer(status: head.status, text: String(buffer: body))
+                    return JSONWorld.Answer(status: head.status, text: String(buffer: body), headers: head.headers)
                 case .look(let lookup):
                     if let (head, body) = world.backend.answer(lookup.head, ByteBuffer()) {
                         events.append(.found(lookup.id, head, body))
@@ -203,6 +204,8 @@ final class JSONBackend {
     var people: Set<String> = ["alice", "bob", "carol", "eve"]
     /// Whose other tokens are.
     var tokens: [String: String] = [:]
+    /// Who may act in the name of others, by `user_id` in the query.
+    var actors: Set<String> = []
     var messages: [String: [Message]] = [:]
     /// Everything that it has ever read.
     var heard: [String] = []
@@ -217,8 +220,9 @@ final class JSONBackend {
         guard isUp else { return nil }
         heard.append("\(head.method) \(head.target) \(String(buffer: body))")
         let token = head.headers.first("Authorization") ?? ""
-        let name = tokens[String(token.dropFirst("Bearer ".count))] ?? String(token.dropFirst("Bearer t-".count))
+        var name = tokens[String(token.dropFirst("Bearer ".count))] ?? String(token.dropFirst("Bearer t-".count))
         guard token.hasPrefix("Bearer t-"), people.contains(name) else { return said(401, #"{"error":"who"}"#) }
+        if actors.contains(name), case .says(let other) = RequestQuery(head.query)["user_id"] { name = other }
         let parts = head.path.split(separator: "/").map(String.init)
         switch (head.method, parts.first, parts.count) {
         case ("GET", "me", 1): return said(200, #"{"id":"\#(name)"}"#)
