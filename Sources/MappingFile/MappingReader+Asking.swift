@@ -114,13 +114,7 @@ extension MappingReader {
             }
             listed.insert(text)
         }
-        var credentials = false
-        if let tree = keys["credentials"], let text = text(tree, "cors.credentials", "true or false") {
-            if text != "true", text != "false" {
-                wrong("`cors.credentials`", tree.line, "is \(quoted(text)); expected true or false")
-            }
-            credentials = text == "true"
-        }
+        let credentials = keys["credentials"].map { flag($0, "cors.credentials") } ?? false
         let isAny = texts(origins, "cors.origins", expected).contains { $0.text == "*" }
         if isAny, !listed.isEmpty { wrong("`cors.origins`", origins.line, "has `*` beside others; write one or the other") }
         if isAny, credentials {
@@ -136,6 +130,14 @@ extension MappingReader {
         let host = text[mark.upperBound...]
         return !host.isEmpty && text.utf8.allSatisfy { 0x21...0x7E ~= $0 && !(0x41...0x5A ~= $0) }
             && !host.contains { "/?#@*".contains($0) }
+    }
+
+    mutating func flag(_ tree: ConfigurationTree, _ place: String) -> Bool {
+        guard let text = text(tree, place, "true or false") else { return false }
+        if text != "true", text != "false" {
+            wrong("`\(place)`", tree.line, "is \(quoted(text)); expected true or false")
+        }
+        return text == "true"
     }
 
     mutating func number(_ tree: ConfigurationTree, _ place: String, _ range: ClosedRange<Int>, _ example: String)

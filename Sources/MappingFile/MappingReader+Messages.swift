@@ -66,7 +66,7 @@ extension MappingReader {
 
     static let shapeKeys = [
         "like", "containers", "messages", "within", "when", "conversation", "content", "sender", "recipients",
-        "remote_id", "local_id",
+        "remote_id", "local_id", "history",
     ]
 
     mutating func messages(_ tree: ConfigurationTree) {
@@ -136,6 +136,7 @@ extension MappingReader {
         let recipients = keys["recipients"].flatMap { path($0, place + ".recipients") }
         let remote = keys["remote_id"].flatMap { single($0, place + ".remote_id") }
         let local = keys["local_id"].flatMap { single($0, place + ".local_id") }
+        let isHistory = keys["history"].map { flag($0, place + ".history") } ?? false
         guard let conversation else { return [] }
         var kept = content.kept
         if object == nil {
@@ -152,12 +153,13 @@ extension MappingReader {
         for (text, line) in containers {
             guard let container = path(text, place + ".containers", line) else { continue }
             for path in paths {
-                shapes.append(
-                    MessageShape(
-                        containers: container, messages: path, conversation: conversation, text: content.text,
-                        also: content.also, flag: content.flag, envelope: content.envelope,
-                        fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
-                        localID: local, content: object, kept: kept))
+                var shape = MessageShape(
+                    containers: container, messages: path, conversation: conversation, text: content.text,
+                    also: content.also, flag: content.flag, envelope: content.envelope,
+                    fallback: content.fallback, sender: sender, recipients: recipients, remoteID: remote,
+                    localID: local, content: object, kept: kept)
+                shape.isHistory = isHistory
+                shapes.append(shape)
             }
         }
         return shapes

@@ -285,7 +285,7 @@ enum Outcomes {
         case (.content, .required): "refused, unless the client has sealed it itself"
         case (.history, .observe), (.sync, .observe): "passes as it is, and is counted"
         case (.history, _), (.sync, _): "what is sealed in it is opened for clients that cannot do so themselves"
-        case (.media, .hosted), (.media, .required): "refused: files are not protected"
+        case (.media, .hosted), (.media, .required): "refused, because files are not protected; reading them passes"
         case (.refused, .hosted), (.refused, .required): "refused"
         case (.control, _): "passes, in the order of its conversation"
         case (.media, _), (.refused, _): "passes as it is, and is counted"

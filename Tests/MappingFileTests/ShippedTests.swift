@@ -110,6 +110,21 @@ import Testing
         }
     }
 
+    /// Rooms that come into view bring older messages, the others what is live.
+    @Test(arguments: ["simplified_msc3575/sync", "simplified_msc3575/sync?pos=1", "msc3575/sync?pos=1"])
+    func slidingSyncIsFound(_ path: String) throws {
+        let text =
+            #"{"pos":"2","rooms":{"!r":{"timeline":[\#(Self.other),\#(Self.event("$1"))]},"!s":{"initial":true,"timeline":"#
+            + #"[\#(Self.event("$2"))]},"!t":{"unstable_expanded_timeline":true,"timeline":[\#(Self.event("$3"))]},"#
+            + #""!u":{"invite_state":[\#(Self.other)]}}}"#
+        let reading = try Self.reading(
+            try shipped("matrix"), "POST", "/_matrix/client/unstable/org.matrix." + path, text)
+        #expect(reading.faults.isEmpty)
+        let found = reading.messages.map { ($0.remoteID, $0.conversation, $0.shape.isHistory) }.sorted { $0.1 < $1.1 }
+        #expect(found.map(\.0) == ["$1", "$2", "$3"] && found.map(\.1) == ["!r", "!s", "!t"])
+        #expect(found.map(\.2) == [false, true, true])
+    }
+
     @Test func whatMatrixFindsIsFound() throws {
         let text =
             #"{"search_categories":{"room_events":{"results":[{"result":\#(Self.event("$1")),"context":"#

@@ -58,8 +58,8 @@ final class MatrixLab {
     /// Somebody whom only the server knows: reads rooms past the gateway.
     private(set) var tokens: [String: String] = [:]
 
-    init(policy: String, environment: [String: String] = [:]) throws {
-        synapse = try Synapse()
+    init(policy: String, environment: [String: String] = [:], hasService: Bool = false) throws {
+        synapse = try Synapse(hasService: hasService)
         tap = try WireTap(backend: synapse.port)
         gateway = try JSONLab.gateway(
             JSONLab.mapping("matrix"), upstream: tap.port, policy: policy, environment: environment)

@@ -244,8 +244,10 @@ package struct HTTPExchange: Sendable {
         guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
         let demands = policies.strictest >= .hosted
         switch match?.route.label {
+        // The policy of a few people does not decide about pages that everybody opens before a login.
+        case nil where policies.everyone < .hosted && head.isAnonymousRead(mapping.account.credentials): return pass(&actions)
         case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
-        case .media where demands: return refuse(.refused(.media), &actions)
+        case .media where demands && !head.isRead: return refuse(.refused(.media), &actions)
         case .content where environment.isProtecting: break
         // What is said over it could not be looked into.
         case _ where isUpgrade && environment.isProtecting: break
@@ -261,7 +263,8 @@ package struct HTTPExchange: Sendable {
         if isCall { return collectCall(&actions) }
         let demands = policies.policy(of: account) >= .hosted
         switch match?.route.label {
-        case .media where demands: refuse(.refused(.media), &actions)
+        // Refusing to read a file that the backend has would protect nothing.
+        case .media where demands && !head.isRead: refuse(.refused(.media), &actions)
         case .refused where demands, nil where demands: refuse(.refused(.verb), &actions)
         case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
         case .content: write(now, &actions)
@@ -307,6 +310,20 @@ extension RequestHead {
     /// Whether a body comes behind it, however long. RFC 9112 section 6.3.
     var announcesBody: Bool {
         headers.first("Transfer-Encoding") != nil || headers["Content-Length"].contains { $0 != "0" }
+    }
+
+    /// Whether it only asks for something. RFC 9110 section 9.2.1.
+    var isRead: Bool { (method == "GET" || method == "HEAD") && !announcesBody && !Mapping.isRewritten(headers) }
+
+    /// Whether it only asks for a page, without a login and without a query, which could hold words or a login.
+    ///
+    /// - Parameter places: where a mapping finds credentials.
+    func isAnonymousRead(_ places: [AccountSource.Credential]) -> Bool {
+        guard isRead, query == nil, !isWebSocketUpgrade, RequestPath(path) != nil else { return false }
+        return !headers.fields.contains { field in
+            HeaderFields.areOneBehindCGI(field.name, "authorization")
+                || places.contains { if case .header(let name) = $0 { HeaderFields.areOneBehindCGI(field.name, name) } else { false } }
+        } && !places.contains { if case .cookie = $0 { Credential(of: self, at: [$0]) != nil } else { false } }
     }
 
     /// What browsers ask first, without a credential. It carries nothing.

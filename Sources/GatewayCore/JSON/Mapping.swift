@@ -224,6 +224,8 @@ package struct MessageShape: Sendable, Equatable {
     package var recipients: JSONPath?
     package var remoteID: JSONPath?
     package var localID: JSONPath?
+    /// Whether they may be older than what protects their conversation, although the answer is one of ``Mapping/Label/sync``.
+    package var isHistory = false
 
     package init(
         containers: JSONPath, messages: JSONPath, conversation: ValueSource, text: JSONPath, also: [JSONPath] = [],

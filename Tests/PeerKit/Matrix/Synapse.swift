@@ -4,6 +4,8 @@ import Foundation
 package final class Synapse: Sendable {
     package static let serverName = "pawl.test"
     package static let password = "correct-horse-battery"
+    /// What the application service logs in with.
+    package static let serviceToken = "as-token-of-a-test"
 
     private let scratch: ScratchDirectory
     private let reservation: FreePort
@@ -13,7 +15,9 @@ package final class Synapse: Sendable {
     package var port: UInt16 { reservation.number }
 
     /// Starts it; ready when this returns.
-    package init() throws {
+    ///
+    /// - Parameter hasService: whether it knows an application service with ``serviceToken``, whose users begin with `br_`.
+    package init(hasService: Bool = false) throws {
         scratch = try ScratchDirectory()
         reservation = try FreePort()
         try scratch.directory("data")
@@ -21,6 +25,11 @@ package final class Synapse: Sendable {
         let seed = Data((0..<32).map { _ in UInt8.random(in: 0...255) }).base64EncodedString()
         try scratch.write("signing.key", "ed25519 a_pawl \(seed.prefix { $0 != "=" })\n")
         try scratch.write("log.yaml", Self.logging)
+        var configuration = configuration
+        if hasService {
+            try scratch.write("service.yaml", Self.service)
+            configuration += "app_service_config_files: [\(scratch.file("service.yaml"))]\n"
+        }
         try scratch.write("homeserver.yaml", configuration)
         try start()
     }
@@ -139,6 +148,21 @@ package final class Synapse: Sendable {
             group("rc_invites", ["per_room", "per_user", "per_issuer"]), group("rc_presence", ["per_user"]),
         ]
     }()
+
+    /// It is told of nothing.
+    private static let service = """
+        id: bridge
+        url: null
+        as_token: \(serviceToken)
+        hs_token: hs-token-of-a-test
+        sender_localpart: br_bot
+        rate_limited: false
+        namespaces:
+          users: [{exclusive: true, regex: '@br_.*'}]
+          aliases: []
+          rooms: []
+
+        """
 
     private static let logging = """
         version: 1
