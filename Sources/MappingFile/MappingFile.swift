@@ -1,7 +1,7 @@
 // A mapping as an operator writes it. The grammar is told in config/mappings/README.md; in short:
 //
 //     name: NAME
-//     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH}
+//     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH, acting_as: query NAME}
 //     members: {ask: GET TARGET, accounts: [names of] PATH}
 //     content: {text: PATH, also: [PATH, ...] | everything but [NAME, ...], flag: PATH, envelope: PATH, fallback: WORDS}
 //     messages: {SHAPE: {...}, ...}

@@ -5,10 +5,12 @@ import PawlConfiguration
 
 /// What the gateway asks the backend itself, and how it says no.
 extension MappingReader {
-    static let accountKeys = ["credential", "ask", "name"]
+    static let accountKeys = ["credential", "ask", "name", "acting_as"]
 
     mutating func account(_ tree: ConfigurationTree) -> AccountSource? {
-        guard let keys = map(tree, "`account`", Self.accountKeys, needs: Self.accountKeys) else { return nil }
+        guard let keys = map(tree, "`account`", Self.accountKeys, needs: ["credential", "ask", "name"]) else {
+            return nil
+        }
         let credentials = keys["credential"].map { self.credentials($0) } ?? []
         let target = keys["ask"].flatMap { self.target($0, "account.ask", "GET /me") }
         let name = keys["name"].flatMap { single($0, "account.name") }
@@ -16,7 +18,22 @@ extension MappingReader {
             wrong("`account.ask`", line, "holds braces; whose a credential is does not depend on a conversation")
         }
         guard !credentials.isEmpty, let target, let name else { return nil }
-        return AccountSource(credentials: credentials, target: target, name: name)
+        var source = AccountSource(credentials: credentials, target: target, name: name)
+        source.actingAs = keys["acting_as"].flatMap { actingAs($0) }
+        return source
+    }
+
+    private mutating func actingAs(_ tree: ConfigurationTree) -> String? {
+        let expected = "`query NAME`, for example `query user_id`"
+        guard let text = text(tree, "account.acting_as", expected) else { return nil }
+        let words = text.split(separator: " ").map(String.init)
+        guard words.count == 2, words[0] == "query",
+            words[1].utf8.allSatisfy({ 0x21...0x7E ~= $0 && !"&=#;%+".utf8.contains($0) })
+        else {
+            wrong("`account.acting_as`", tree.line, "is \(quoted(text)); expected \(expected)")
+            return nil
+        }
+        return words[1]
     }
 
     private mutating func credentials(_ tree: ConfigurationTree) -> [AccountSource.Credential] {
@@ -107,7 +124,8 @@ extension MappingReader {
         }
         let expected = "`\"*\"`, or origins as browsers send them, for example `[https://chat.example.org]`"
         var listed: Set<String> = []
-        for (text, line) in texts(origins, "cors.origins", expected) where text != "*" {
+        let all = texts(origins, "cors.origins", expected)
+        for (text, line) in all where text != "*" {
             guard Self.isOrigin(text) else {
                 wrong("`cors.origins`", line, "is \(quoted(text)); expected \(expected)")
                 continue
@@ -115,8 +133,10 @@ extension MappingReader {
             listed.insert(text)
         }
         let credentials = keys["credentials"].map { flag($0, "cors.credentials") } ?? false
-        let isAny = texts(origins, "cors.origins", expected).contains { $0.text == "*" }
-        if isAny, !listed.isEmpty { wrong("`cors.origins`", origins.line, "has `*` beside others; write one or the other") }
+        let isAny = all.contains { $0.text == "*" }
+        if isAny, !listed.isEmpty {
+            wrong("`cors.origins`", origins.line, "has `*` beside others; write one or the other")
+        }
         if isAny, credentials {
             wrong("`cors.credentials`", tree.line, "is true; browsers take that for listed origins only, not for `*`")
         }

@@ -229,6 +229,39 @@ import Testing
         #expect(found.contains { $0.contains(words) }, "\(found)")
     }
 
+    private static func small(_ more: String, account: String = "") -> String {
+        "name: small\naccount: {credential: header A, ask: GET /me, name: id\(account)}\nroutes: {GET /me: passthrough}\n\(more)"
+    }
+
+    @Test func pagesInBrowsersAndNamesOfOthers() throws {
+        let any = try mapping(Self.small("cors: {origins: \"*\"}", account: ", acting_as: query user_id"))
+        #expect(any.crossOrigin == CrossOrigin(origins: .any) && any.account.actingAs == "user_id")
+        let listed = try mapping(Self.small("cors: {origins: [https://a.example, app://b], credentials: true}"))
+        #expect(
+            listed.crossOrigin
+                == CrossOrigin(origins: .listed(["https://a.example", "app://b"]), allowsCredentials: true))
+        #expect(try mapping(Self.small("")).crossOrigin == nil)
+    }
+
+    @Test(arguments: [
+        ("cors: {}", "has no `origins`"), ("cors: {origins: https://a.example/}", "expected `\"*\"`, or origins"),
+        ("cors: {origins: a.example}", "is `a.example`; expected"),
+        ("cors: {origins: [\"*\", https://a]}", "beside others"),
+        ("cors: {origins: \"*\", credentials: true}", "for listed origins only"),
+        ("cors: {origins: \"*\", credentials: yes}", "expected true or false"),
+        ("cors: {origin: x}", "did you mean `origins`?"),
+    ]) func mistakesAboutPagesAreSaid(_ text: String, _ words: String) {
+        let found = problems(Self.small(text))
+        #expect(found.contains { $0.contains(words) }, "\(found)")
+    }
+
+    @Test func mistakesAboutNamesOfOthersAreSaid() {
+        for value in ["user_id", "header X", "query a b"] {
+            let found = problems(Self.small("", account: ", acting_as: \(value)"))
+            #expect(found.contains { $0.contains("`account.acting_as`") }, "\(found)")
+        }
+    }
+
     @Test func everythingIsSaidAtOnce() {
         let found = problems("name: a b\naccount: {}\nroutes: {GET x: passthrough, get /: passthrough}\nx: 1\n")
         #expect(found.count == 7, "\(found)")

@@ -21,7 +21,8 @@ extension HTTPExchange {
 
     /// Notes what the account's client has shown.
     func noteEvidence(asked: Bool, _ now: Moment, _ actions: inout [ExchangeAction]) {
-        guard let account else { return }
+        // An application service gets the messages of those in whose name it writes past the gateway, so these are outsiders.
+        guard let account, credential?.acting == nil else { return }
         let software = head.headers.first("User-Agent")
         if let row = environment.accounts.note(account, software: software, asked: asked, now: now) {
             actions.append(.submit(.record([row])))

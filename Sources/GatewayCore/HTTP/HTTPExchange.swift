@@ -186,7 +186,7 @@ package struct HTTPExchange: Sendable {
     // MARK: Whose it is
 
     mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
-        credential = Credential(of: head, at: mapping.account.credentials)
+        credential = Credential(of: head, at: mapping.account.credentials, actingAs: mapping.account.actingAs)
         guard let credential else { return unidentified(nil, now, &actions) }
         switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: credentialMemory) {
         case .account(let known):

@@ -70,17 +70,19 @@ package struct Credential: Sendable, Equatable {
     package private(set) var fields = HeaderFields()
     /// The part of the query that carried it, percent-encoded, as it came: `access_token=...`.
     package private(set) var query: String?
+    /// What names somebody else in whose name the request is, for questions: `user_id=...`. No secret, and left in the target.
+    package private(set) var acting: String?
     /// What stands for it wherever it is remembered. Made once: every request asks for it more than once.
     package let digest: CredentialBook.Digest
     /// The same, where no field can carry it.
     package var neededQuery: String? { fields.fields.isEmpty ? query : nil }
 
     /// None, which every backend refuses.
-    package init() { digest = Self.digest(of: HeaderFields(), nil) }
+    package init() { digest = Self.digest(of: HeaderFields(), nil, nil) }
 
     /// Finds the credential of a request; nothing where it shows none. Two of them are none: nobody could say which one the
     /// backend believes.
-    package init?(of head: RequestHead, at places: [AccountSource.Credential]) {
+    package init?(of head: RequestHead, at places: [AccountSource.Credential], actingAs: String? = nil) {
         var fields = HeaderFields()
         var query: String?
         var count = 0
@@ -110,15 +112,26 @@ package struct Credential: Sendable, Equatable {
         }
         guard count == 1 else { return nil }
         (self.fields, self.query) = (fields, query)
-        digest = Self.digest(of: fields, fields.fields.isEmpty ? query : nil)
+        if let name = actingAs, let query = head.query {
+            switch RequestQuery(query)[name] {
+            case .says(let other): acting = "\(name)=\(PercentCoding.segment(other))"
+            // Nobody could say which one the backend believes.
+            case .ambiguous where PercentCoding.lenient(query.utf8).firstRange(of: Array(name.utf8)) != nil: return nil
+            case .absent, .ambiguous: break
+            }
+        }
+        digest = Self.digest(of: fields, fields.fields.isEmpty ? query : nil, acting)
     }
 
-    private static func digest(of fields: HeaderFields, _ neededQuery: String?) -> CredentialBook.Digest {
+    private static func digest(
+        of fields: HeaderFields, _ neededQuery: String?, _ acting: String?
+    ) -> CredentialBook.Digest {
         var hash = SHA256()
         for field in fields.fields {
             hash.update(data: Array("\(field.name.lowercased())\u{0}\(field.value)\u{0}".utf8))
         }
         hash.update(data: Array((neededQuery ?? "").utf8))
+        if let acting { hash.update(data: Array("\u{0}\(acting)".utf8)) }
         return CredentialBook.Digest(value: hash.finalize())
     }
 
@@ -126,7 +139,7 @@ package struct Credential: Sendable, Equatable {
     /// backend by it: whoever sends it knows the one to use.
     func question(_ target: String) -> RequestHead {
         var target = target
-        if let query = neededQuery { target += (target.contains("?") ? "&" : "?") + query }
+        for part in [neededQuery, acting].compactMap(\.self) { target += (target.contains("?") ? "&" : "?") + part }
         var headers: HeaderFields = ["Accept": "application/json"]
         headers.fields += fields.fields
         return RequestHead("GET", target, headers: headers)

@@ -51,6 +51,9 @@ package struct AccountSource: Sendable, Equatable {
     package var target: String
     /// Where the account's name stands in the answer.
     package var name: JSONPath
+    /// The query by which an application service writes in somebody else's name. It goes into the question; nil if the backend
+    /// has no such thing.
+    package var actingAs: String?
 
     package init(credentials: [Credential], target: String, name: JSONPath) {
         (self.credentials, self.target, self.name) = (credentials, target, name)
