@@ -119,7 +119,8 @@ extension MappingReader {
             switch label {
             case .content where request.isEmpty:
                 "names no messages; write which of `messages` it carries: `content written`"
-            case .history where response.isEmpty || !request.isEmpty, .sync where response.isEmpty || !request.isEmpty:
+            case .history where response.isEmpty || !request.isEmpty, .search where response.isEmpty || !request.isEmpty,
+                .sync where response.isEmpty || !request.isEmpty:
                 "names no messages; write which of `messages` its answer holds: `\(label.rawValue) -> page`"
             case .control, .media, .passthrough, .refused:
                 request + response == [] ? nil : "carries no messages; write the label alone"
@@ -213,7 +214,8 @@ extension MappingReader {
         guard let label = label(ConfigurationTree(.text(full), line: tree.line), place) else { return nil }
         let names = direction == .fromClient ? label.request : label.response
         switch (label.label, direction) {
-        case (.content, .fromBackend), (.sync, .fromClient), (.history, .fromClient):
+        case (.content, .fromBackend), (.sync, .fromClient), (.history, .fromClient),
+            (.search, _):
             let right = direction == .fromClient ? "content" : "sync"
             wrong(place, tree.line, "has the label `\(label.label.rawValue)`; what comes from there is `\(right)`")
             return nil

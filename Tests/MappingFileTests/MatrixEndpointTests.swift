@@ -192,7 +192,7 @@ import Testing
         ("GET", "/rooms/%21a/messages?dir=b", .history),
         ("GET", "/rooms/%21a/context/%24e", .history),
         ("GET", "/rooms/%21a/event/%24e", .history),
-        ("POST", "/search", .history),
+        ("POST", "/search", .search),
         ("GET", "/notifications", .history),
         ("POST", "/createRoom", .passthrough),
         ("POST", "/keys/upload", .passthrough),
@@ -208,7 +208,16 @@ import Testing
 
     @Test(arguments: [
         ("POST", "/_matrix/media/v3/upload", Mapping.Label.media), ("POST", "/_matrix/media/r0/upload", .media),
-        ("GET", "/_matrix/client/v1/media/download/example.org/abc", .media),
+        ("GET", "/_matrix/client/v1/media/download/example.org/abc", .passthrough),
+        ("GET", "/_matrix/media/v3/thumbnail/example.org/abc", .passthrough),
+        ("POST", "/_matrix/client/unstable/org.matrix.simplified_msc3575/sync?pos=1", .sync),
+        ("POST", "/_matrix/client/v4/sync", .sync),
+        ("GET", "/", .passthrough), ("GET", "/_synapse/client/pick_idp", .passthrough),
+        ("POST", "/_synapse/client/pick_username/account_details", .passthrough),
+        ("GET", "/_matrix/static/client/login/style.css", .passthrough),
+        ("GET", "/_synapse/admin/v1/rooms", .passthrough),
+        ("POST", "/_synapse/admin/v1/send_server_notice", .refused),
+        ("PUT", "/_synapse/admin/v1/send_server_notice/t1", .refused),
         ("GET", "/_matrix/media/v3/config", .passthrough),
         ("GET", "/_matrix/client/v1/rooms/%21a/relations/%24e/m.thread", .history),
         ("OPTIONS", "/_matrix/client/v3/login", .passthrough),
@@ -218,7 +227,7 @@ import Testing
 
     /// What is in no specification that we know fits nothing.
     @Test(arguments: [
-        ("POST", "/_matrix/client/unstable/org.matrix.simplified_msc3575/sync"), ("GET", "/_synapse/admin/v1/rooms"),
+        ("POST", "/_matrix/client/unstable/org.example.sync/sync"), ("GET", "/_synapse/other"),
         ("PUT", "/_matrix/client/v4/rooms/%21a/send/m.room.message/1"), ("PUT", "/_matrix/client/v3/rooms/%21a/send"),
         ("PUT", "/_matrix/client/v3/rooms/%21a%2Fsend%2Fx/typing/u"), ("GET", "/_matrix/client/api/v1/sync"),
         ("PUT", "/_matrix/client/v3//rooms/%21a/send/m.room.message/1"), ("POST", "/"),

@@ -17,7 +17,7 @@ extension HTTPExchange {
         switch readsAnswer ? content(of: head) : .nothing {
         case .nothing: passAnswer(&actions)
         // The head of a long poll may come before a conversation is protected, so live messages are looked at all the same.
-        case .document where match?.route.label == .history && hasNothingSealed: passAnswer(&actions)
+        case .document where match?.route.label.isHistory == true && hasNothingSealed: passAnswer(&actions)
         case .document:
             stage = .responseBody
             actions.append(.collectResponse(limit: settings.answerLimit))

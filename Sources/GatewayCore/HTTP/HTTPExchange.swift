@@ -248,6 +248,7 @@ package struct HTTPExchange: Sendable {
         case nil where policies.everyone < .hosted && head.isAnonymousRead(mapping.account.credentials): return pass(&actions)
         case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
         case .media where demands && !head.isRead: return refuse(.refused(.media), &actions)
+        case .search where demands: return refuse(.refused(.search), &actions)
         case .content where environment.isProtecting: break
         // What is said over it could not be looked into.
         case _ where isUpgrade && environment.isProtecting: break
@@ -268,7 +269,8 @@ package struct HTTPExchange: Sendable {
         case .refused where demands, nil where demands: refuse(.refused(.verb), &actions)
         case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
         case .content: write(now, &actions)
-        case .history where protects, .sync where protects: read(&actions)
+        case .search where demands: refuse(.refused(.search), &actions)
+        case .history where protects, .search where protects, .sync where protects: read(&actions)
         case .control: control(&actions)
         default: pass(&actions)
         }

@@ -127,7 +127,7 @@ package struct WebSocketSession: Sendable {
             return
         }
         switch frame.label {
-        case .passthrough, .control, .history, .sync:
+        case .passthrough, .control, .history, .search, .sync:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
         case .media, .refused:
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))

@@ -200,7 +200,7 @@ struct IncomingMessages: Sendable {
         case .mark:
             try edits.mark(message, with: Remarks.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)
-        case .withhold where label == .history || message.shape.isHistory:
+        case .withhold where label.isHistory || message.shape.isHistory:
             // What was said before the conversation was protected is shown as what it is.
             try edits.mark(message, with: Remarks.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)

@@ -83,6 +83,8 @@ extension Mapping {
         case history
         /// Its answer holds what people have just written.
         case sync
+        /// It says what somebody looks for, which the backend would read: refused where protection is due, else ``history``.
+        case search
         /// It changes something that is no text: passes, in the order of the conversation where it names a message.
         case control
         /// It carries files: refused where protection is due.
@@ -91,6 +93,9 @@ extension Mapping {
         case passthrough
         /// It never passes where protection is due.
         case refused
+
+        /// Whether its answer holds what people wrote some time ago.
+        package var isHistory: Bool { self == .history || self == .search }
     }
 
     /// One kind of request.

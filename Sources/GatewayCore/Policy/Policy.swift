@@ -83,6 +83,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case media
     /// The recipient's name is not UTF-8.
     case name
+    /// Words that somebody looks for would reach the backend as they are.
+    case search
 
     /// A stable word for counters and scripts.
     package var name: String {
@@ -98,6 +100,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .changedKeys: "changed_keys"
         case .media: "media"
         case .name: "name"
+        case .search: "search"
         }
     }
 }

@@ -45,6 +45,8 @@ package enum Remarks {
                 + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
         case .name:
             "Not sent: this name is not written in UTF-8, and a message to it cannot be protected. Set your client to UTF-8."
+        case .search:
+            "Not searched: the server would read the words that you look for, and it cannot find them in protected messages."
         case .media: "Not sent: this file would be readable by the server, and messages are protected here."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message could not be. "

@@ -78,7 +78,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .required: .refusedRequired
             case .room, .notInRoom: .refusedRoom
             case .directConnection: .refusedDirectConnection
-            case .verb: .refusedVerb
+            case .verb, .search: .refusedVerb
             case .latched: .refusedLatched
             case .changedKeys: .refusedChangedKeys
             case .unsealed: .refusedUnsealed
