@@ -6,7 +6,8 @@
 /// order and case of fields, their values byte by byte, the body. What does not:
 /// - fields for one hop only, and those that `Connection` names, end here; `Transfer-Encoding` stays in its place where
 ///   the next hop is chunked as well,
-/// - `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host` are added at the end,
+/// - `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host` are added at the end; what a stranger says in these, and in
+///   other fields by which proxies name a client, is taken out,
 /// - white space around a value, the borders of chunks and their extensions, and trailer fields that would frame, route or
 ///   authenticate a message,
 /// - the version is HTTP/1.1, to the backend always, and a target in absolute form becomes one in origin form,
@@ -40,7 +41,11 @@ package struct Forwarding: Sendable {
     /// - Parameter isChunked: whether the body goes on chunked; else `Transfer-Encoding` ends here.
     package mutating func request(_ head: RequestHead, isChunked: Bool) -> RequestHead {
         let upgrades = Self.upgradesToWebSocket(head)
-        var fields = Self.endToEnd(head.headers, isChunked: isChunked, besides: trustsPeer ? [] : Self.aboutTheClient)
+        var fields = Self.endToEnd(head.headers, isChunked: isChunked) { name in
+            // Behind a proxy of the operator's these fields are the proxy's own, but not under another spelling.
+            guard Self.isAboutTheClient(name) else { return false }
+            return !trustsPeer || name.utf8.contains(UInt8(ascii: "_"))
+        }
         if upgrades {
             fields.add("Connection", "Upgrade")
             fields.add("Upgrade", "websocket")
@@ -68,7 +73,7 @@ package struct Forwarding: Sendable {
     ///   - isChunked: whether the body goes on chunked.
     ///   - upgrades: whether this is the 101 that begins a WebSocket.
     package static func response(_ head: ResponseHead, isChunked: Bool, upgrades: Bool = false) -> ResponseHead {
-        var fields = endToEnd(head.headers, isChunked: isChunked, besides: [])
+        var fields = endToEnd(head.headers, isChunked: isChunked) { _ in false }
         if isChunked, fields.first("transfer-encoding") == nil { fields.add("Transfer-Encoding", "chunked") }
         if upgrades {
             fields.add("Connection", "Upgrade")
@@ -94,11 +99,19 @@ package struct Forwarding: Sendable {
 
     // MARK: Hops
 
-    /// What a client must not say about itself.
-    private static let aboutTheClient = ["forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
+    /// By what proxies name a client besides fields that begin with `X-Forwarded-`. A client must not say it about itself.
+    private static let aboutTheClient = [
+        "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip", "x-cluster-client-ip",
+        "x-remote-user", "x-remote-addr", "x-original-forwarded-for",
+    ]
+
+    private static func isAboutTheClient(_ name: String) -> Bool {
+        if HeaderFields.areOneBehindCGI(String(name.prefix(12)), "x-forwarded-") { return true }
+        return aboutTheClient.contains { HeaderFields.areOneBehindCGI(name, $0) }
+    }
 
     private static func endToEnd(
-        _ headers: HeaderFields, isChunked: Bool, besides others: [String]
+        _ headers: HeaderFields, isChunked: Bool, besides isDropped: (String) -> Bool
     ) -> HeaderFields {
         let named = headers.tokens("connection")
         var result: [HeaderFields.Field] = []
@@ -112,7 +125,7 @@ package struct Forwarding: Sendable {
             {
                 continue
             }
-            if others.contains(where: { HeaderFields.areOneBehindCGI(field.name, $0) }) { continue }
+            if isDropped(field.name) { continue }
             result.append(field)
         }
         return HeaderFields(result)

@@ -191,10 +191,23 @@ struct IncomingMessages: Sendable {
         return true
     }
 
+    /// Whether only the words are left that the gateway has put in the place of a sealed text: clients may ask a backend for parts of
+    /// messages.
+    private func isWithoutItsEnvelope(_ message: FoundMessage) -> Bool {
+        guard message.shape.envelope != nil, message.envelopePlace == nil, !message.shape.fallback.isEmpty,
+            let text = message.text.flatMap({ try? document.text($0) })
+        else { return false }
+        return text == message.shape.fallback
+    }
+
     /// Plain text from whomever.
     private func plaintext(
         _ message: FoundMessage, _ policies: PolicySnapshot, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
+        if isWithoutItsEnvelope(message) {
+            environment.tally.add(.withheld)
+            return try edits.replace(message, with: Remarks.withoutEnvelope(from: message.sender ?? "somebody"))
+        }
         switch environment.inbound(to: reader, in: message.conversation, policies) {
         case .deliver: environment.tally.add(.deliveredPlaintext)
         case .mark:

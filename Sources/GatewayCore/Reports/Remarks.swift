@@ -110,6 +110,12 @@ package enum Remarks {
         "A message under the name \(source) was withheld: it was not encrypted, and this conversation is protected."
     }
 
+    /// In the place of a sealed message of which the client has asked for parts only.
+    static func withoutEnvelope(from source: String) -> String {
+        "[A message from \(source) cannot be shown: your app asks the server for parts of messages only (a filter), and what opens "
+            + "this one is not among them.]"
+    }
+
     /// In the place of a message of which not even the sender can be believed.
     static let withheldUnread = "A message was withheld: the gateway cannot tell what it says."
 

@@ -57,6 +57,31 @@ import Testing
         #expect(observe.backend.hasHeard("canary"))
     }
 
+    /// A client asks for the text of messages only, so what opens them is missing. That is no forgery.
+    @Test func aMessageWithoutItsEnvelopeIsNamedAsSuch() throws {
+        var mapping = Mapping.lab
+        let lab = try #require(mapping.routes.first { $0.label == .history }?.response.first)
+        var shape = lab
+        shape.envelope = try path("sealed")
+        shape.fallback = "This message is encrypted."
+        mapping.routes = mapping.routes.map { route in
+            guard route.label == .history || route.label == .sync else { return route }
+            return Mapping.Route(
+                methods: route.methods, path: route.path, query: route.query, label: route.label, response: [shape])
+        }
+        let world = try JSONWorld(.hosted, mapping: mapping)
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"x"}"#)
+        world.backend.messages["all"] = [
+            .init(id: "m1", sender: "alice", body: #"{"text":"This message is encrypted."}"#),
+            .init(id: "m2", sender: "alice", body: #"{"text":"This message is encrypted. Or is it?"}"#),
+        ]
+        for target in ["/c/all", "/c/all?since=1"] {
+            let read = try #require(world.send("GET", target, as: "t-alice"))
+            #expect(read["messages[0].data.text"]?.contains("parts of messages only") == true, "\(read.text)")
+            #expect(read["messages[1].data.text"]?.contains("not encrypted") == true, "\(read.text)")
+        }
+    }
+
     // MARK: What is read comes as it is
 
     @Test func anAnswerThatIsReadComesUncompressed() throws {
