@@ -129,8 +129,6 @@ package struct HTTPExchange: Sendable {
         let isOn = policies.strictest > .off || !environment.latches.isEmpty
         if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
         guard isOn, !head.isPreflight else { return pass(&actions) }
-        // Nobody could look into what another protocol says.
-        if !isUpgrade, head.headers.first("Upgrade") != nil { self.head.headers.remove("Upgrade") }
         match = mapping.route(for: head)
         if match == nil {
             environment.tally.add(.unlabelled)
@@ -245,7 +243,8 @@ package struct HTTPExchange: Sendable {
         let demands = policies.strictest >= .hosted
         switch match?.route.label {
         // The policy of a few people does not decide about pages that everybody opens before a login.
-        case nil where policies.everyone < .hosted && head.isAnonymousRead(mapping.account.credentials): return pass(&actions)
+        case nil where policies.everyone < .hosted && head.isAnonymousRead(mapping.account.credentials):
+            return pass(&actions)
         case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
         case .media where demands && !head.isRead: return refuse(.refused(.media), &actions)
         case .search where demands: return refuse(.refused(.search), &actions)
@@ -324,7 +323,9 @@ extension RequestHead {
         guard isRead, query == nil, !isWebSocketUpgrade, RequestPath(path) != nil else { return false }
         return !headers.fields.contains { field in
             HeaderFields.areOneBehindCGI(field.name, "authorization")
-                || places.contains { if case .header(let name) = $0 { HeaderFields.areOneBehindCGI(field.name, name) } else { false } }
+                || places.contains {
+                    if case .header(let name) = $0 { HeaderFields.areOneBehindCGI(field.name, name) } else { false }
+                }
         } && !places.contains { if case .cookie = $0 { Credential(of: self, at: [$0]) != nil } else { false } }
     }
 

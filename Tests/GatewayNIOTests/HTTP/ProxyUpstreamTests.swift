@@ -204,6 +204,61 @@ import Testing
         await proxy.stop()
     }
 
+    /// What is left of an upload would be taken for the next person's request, or that one for the rest of the upload.
+    @Test func aConnectionWithAHalfSentRequestIsNotUsedAgain() async throws {
+        let sent = Mutex("")
+        let backend = try RawServer { socket, number in
+            _ = try socket.head()
+            guard number == 0 else { return try socket.send(Self.ok) }
+            // The answer is whole, and says nothing about the connection.
+            try socket.send("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
+            let rest = socket.restText
+            sent.withLock { $0 = rest }
+        }
+        let proxy = try await Proxy(to: backend.port)
+        try await blocking {
+            let uploader = try proxy.client()
+            try uploader.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+            #expect(try uploader.message().head.hasPrefix("HTTP/1.1 413 "))
+            let other = try proxy.client()
+            try other.send("GET /other HTTP/1.1\r\nHost: x\r\n\r\n")
+            #expect(try other.message().body == "ok")
+            try eventually("the first connection has ended") { backend.connections == 2 }
+        }
+        await proxy.stop()
+        #expect(!sent.withLock { $0.contains("/other") })
+    }
+
+    /// A backend that says something on a connection where nothing was asked loses it at once, and nobody gets what it said.
+    @Test func bytesThatNobodyAskedForEndTheirConnection() async throws {
+        let isRead = Mutex(false)
+        let hasEnded = Mutex(false)
+        let backend = try RawServer { socket, number in
+            _ = try socket.head()
+            try socket.send(Self.ok)
+            guard number == 0 else {
+                _ = socket.rest()
+                return
+            }
+            try eventually("the answer is read") { isRead.withLock { $0 } }
+            try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+            _ = socket.rest()
+            hasEnded.withLock { $0 = true }
+        }
+        let proxy = try await Proxy(to: backend.port) { $0.limits.idleUpstreamTime = .hours(10) }
+        try await blocking {
+            let client = try proxy.client()
+            try client.send(Self.get)
+            #expect(try client.message().body == "ok")
+            isRead.withLock { $0 = true }
+            try eventually("the connection has ended") { hasEnded.withLock { $0 } }
+            try client.send(Self.get)
+            #expect(try client.message().body == "ok")
+        }
+        #expect(backend.connections == 2)
+        await proxy.stop()
+    }
+
     @Test func aClientThatLeavesTakesItsRequestAlong() async throws {
         let hasEnded = Mutex(false)
         let backend = try RawServer { socket, _ in
