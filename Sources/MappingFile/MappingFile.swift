@@ -67,7 +67,9 @@ struct MappingReader {
     init(path: String) { self.path = path }
 
     /// Keys at the top, in the order in which they are written in examples.
-    static let keys = ["name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged", "cors"]
+    static let keys = [
+        "name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged", "cors",
+    ]
 
     mutating func mapping(_ tree: ConfigurationTree) -> Mapping? {
         guard let keys = map(tree, "the mapping", Self.keys, needs: ["name", "account", "routes"]) else { return nil }

@@ -119,7 +119,8 @@ extension MappingReader {
             switch label {
             case .content where request.isEmpty:
                 "names no messages; write which of `messages` it carries: `content written`"
-            case .history where response.isEmpty || !request.isEmpty, .search where response.isEmpty || !request.isEmpty,
+            case .history where response.isEmpty || !request.isEmpty,
+                .search where response.isEmpty || !request.isEmpty,
                 .sync where response.isEmpty || !request.isEmpty:
                 "names no messages; write which of `messages` its answer holds: `\(label.rawValue) -> page`"
             case .control, .media, .passthrough, .refused:

@@ -285,7 +285,8 @@ enum Outcomes {
         case (.content, .required): "refused, unless the client has sealed it itself"
         case (.search, .hosted), (.search, .required): "refused, because the backend would read what is looked for"
         case (.history, .observe), (.search, .observe), (.sync, .observe): "passes as it is, and is counted"
-        case (.history, _), (.search, _), (.sync, _): "what is sealed in it is opened for clients that cannot do so themselves"
+        case (.history, _), (.search, _), (.sync, _):
+            "what is sealed in it is opened for clients that cannot do so themselves"
         case (.media, .hosted), (.media, .required): "refused, because files are not protected; reading them passes"
         case (.refused, .hosted), (.refused, .required): "refused"
         case (.control, _): "passes, in the order of its conversation"

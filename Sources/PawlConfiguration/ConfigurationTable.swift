@@ -336,7 +336,8 @@ extension ConfigurationKey {
 
     static let limitAnswer = ConfigurationKey(
         "limits.answer_bytes", .whole(65_536...1_073_741_824), standard: .one("67108864"),
-        reason: "For a backend that speaks HTTP: bytes of one answer whose messages are opened. A longer one is refused, but to "
+        reason:
+            "For a backend that speaks HTTP: bytes of one answer whose messages are opened. A longer one is refused, but to "
             + "readers for whom nothing is sealed. An answer takes three times its size in memory while it is opened; the first "
             + "synchronisation of a Matrix account with many rooms has some tens of megabytes."
     ) { one($0.limits.answerBytes) }

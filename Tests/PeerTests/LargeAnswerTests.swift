@@ -40,6 +40,7 @@ import Testing
         #expect(sealed.status == 201, "\(sealed.text)")
         let refused = try lab.bob.client.request("GET", "/updates")
         #expect(refused.status == 502 && refused.json["error"] == "pawl_answer_too_long", "\(refused.text.prefix(200))")
-        #expect(try lab.bob.client.request("GET", "/conversations/\(Self.c)/messages?limit=1").text.contains("sealed now"))
+        #expect(
+            try lab.bob.client.request("GET", "/conversations/\(Self.c)/messages?limit=1").text.contains("sealed now"))
     }
 }

@@ -101,7 +101,8 @@ package struct Forwarding: Sendable {
 
     /// By what proxies name a client besides fields that begin with `X-Forwarded-`. A client must not say it about itself.
     private static let aboutTheClient = [
-        "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip", "x-cluster-client-ip",
+        "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip",
+        "x-cluster-client-ip",
         "x-remote-user", "x-remote-addr", "x-original-forwarded-for",
     ]
 

@@ -26,7 +26,8 @@ import Testing
 
     /// Backends go by fields of many names, depending on the proxy that they are used to.
     @Test(arguments: [
-        "X-Real-IP", "x_real_ip", "True-Client-IP", "X-Client-IP", "CF-Connecting-IP", "X-Forwarded-Port", "X-Forwarded-Prefix",
+        "X-Real-IP", "x_real_ip", "True-Client-IP", "X-Client-IP", "CF-Connecting-IP", "X-Forwarded-Port",
+        "X-Forwarded-Prefix",
         "X-Forwarded-Scheme", "X-Forwarded-Ssl", "X-Forwarded-User", "X_Forwarded_User", "X-Remote-User",
     ]) func noOtherNameOfTheClientGoesBy(_ name: String) {
         #expect(forwarded(["Host": "x", name: "1.2.3.4", "X-Realm": "a"])[name] == [])

@@ -45,7 +45,8 @@ import Testing
         var mapping = Mapping.lab
         let list = try #require(mapping.routes.first { $0.label == .history }).response
         mapping.routes.append(
-            Mapping.Route(methods: ["GET"], path: try PathPattern("/c/{conversation}/find"), label: .search, response: list))
+            Mapping.Route(
+                methods: ["GET"], path: try PathPattern("/c/{conversation}/find"), label: .search, response: list))
         let hosted = try JSONWorld(.hosted, mapping: mapping)
         for token in ["t-alice", nil] as [String?] {
             let answer = hosted.send("GET", "/c/all/find?words=canary", as: token)
@@ -86,7 +87,8 @@ import Testing
 
     @Test func anAnswerThatIsReadComesUncompressed() throws {
         var steps = ExchangeSteps(try JSONWorld(.hosted))
-        guard case .passRequest(let head)? = steps.begin("GET", "/c/all", fields: ["Accept-Encoding": "gzip, br"]).last else {
+        guard case .passRequest(let head)? = steps.begin("GET", "/c/all", fields: ["Accept-Encoding": "gzip, br"]).last
+        else {
             Issue.record("history is not looked at")
             return
         }
