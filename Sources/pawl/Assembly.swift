@@ -55,6 +55,7 @@ enum Assembly {
             changes: &changes)
         vault.historyRetention = configuration.history.retention.milliseconds
         if !changes.isEmpty { _ = try store.commit([changes]) }
+        for warning in vault.warnings { logger.warning("\(warning)") }
         let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,

@@ -28,6 +28,25 @@ final class Forger: Sendable {
     /// A version of the list with one more device.
     func listing(_ other: ListedDevice) -> DeviceChain? { chain.adding(other, by: device, identity) }
 
+    /// What the directory has of the device.
+    var published: PublishedDevice {
+        let keys = PreKeyBundle(
+            identity: bundle.identity, signedPreKey: bundle.signedPreKey, kemPreKey: bundle.kemPreKey, oneTimePreKey: nil)
+        return PublishedDevice(id: device, bundle: keys, oneTime: [])
+    }
+
+    /// A proof of the device for an account that the backend has let in, with a challenge that was given.
+    func publication(as account: AccountID, by connection: ConnectionID) -> VaultJob {
+        let nonce = [UInt8](repeating: 1, count: 32)
+        let message = DirectoryMessage.proof(
+            nonce: nonce, account: account.text, chain, published, signedBy: identity)
+        guard case .publish(let chain, let device, let signature) = message else { return .tick }
+        return .directory(
+            DirectoryJob(
+                connection: connection, id: 1, account: account,
+                request: .publish(chain, device, signature: signature, nonce: nonce)))
+    }
+
     func introduction(time: Int64) -> Envelope { introduction(time: time, form: nil) }
 
     /// An introduction as a program of another version would sign it.

@@ -95,6 +95,31 @@ import Testing
         }
     }
 
+    /// The id of a hosted device stands in the clear in each of its envelopes. Publishing it takes nobody's messages away.
+    @Test func theIDOfAHostedDeviceCannotBePublished() throws {
+        let lab = try GenericLab(policy: "hosted")
+        defer { lab.stop() }
+        try lab.alice.say("\(Self.secret) one", in: Self.c)
+        let envelope = try bytes(try #require(lab.backend.messages().last)["text"])
+        let id = envelope[1..<9].reduce(0) { $0 << 8 | UInt64($1) }
+        let mallory = try ChatPerson("mallory", port: lab.gateway.port)
+        for number in [id, id | 1] {
+            let device = AppDevice("mallory", id: number)
+            let challenge = try mallory.ask("POST", "/_pawl/v1/challenge")
+            let proof = message(device.publication(over: try bytes(challenge["challenge"])))
+            let refusal = #expect(throws: PeerError.self) { try mallory.ask("PUT", "/_pawl/v1/device", proof) }
+            #expect(refusal?.description.contains("409") == true, "\(String(describing: refusal))")
+        }
+        try lab.alice.say("\(Self.secret) two", in: Self.c)
+        for person in [lab.alice, lab.bob] {
+            #expect(try person.texts(Self.c) == ["\(Self.secret) one", "\(Self.secret) two"])
+        }
+        try lab.gateway.restart()
+        for person in [lab.alice, lab.bob] {
+            #expect(try person.texts(Self.c) == ["\(Self.secret) one", "\(Self.secret) two"])
+        }
+    }
+
     @Test func lettersReceiptsAndBlobs() throws {
         let lab = try GenericLab(policy: "observe")
         defer { lab.stop() }

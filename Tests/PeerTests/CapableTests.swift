@@ -1,3 +1,4 @@
+import CapableApp
 import Foundation
 import PeerKit
 import TestThreads
@@ -98,6 +99,39 @@ import Testing
         carol.send("PRIVMSG #mixed :canary from carol")
         try alice.expectMessage("[gateway] canary from carol")
         try bob.expectMessage("[gateway] canary from carol")
+        #expect(!lab.tap.shows("canary"))
+    }
+
+    /// Bytes of the control plane or of an envelope, whose Base64 has no padding.
+    private static func bytes(_ text: some StringProtocol) throws -> [UInt8] {
+        let padding = String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
+        return Array(try #require(Data(base64Encoded: text + padding)))
+    }
+
+    /// The id of a hosted device stands in the clear in each of its envelopes. Publishing it takes nobody's messages away.
+    @Test func theIDOfAHostedDeviceCannotBePublished() throws {
+        let lab = try Lab(NgIRCd(), policy: "hosted")
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        alice.send("PRIVMSG bob :canary one")
+        try bob.expectMessage("canary one")
+        let sealed = try #require(lab.tap.lines(.fromClient).last { $0.body.hasPrefix("?PAWL:") }).body
+        let envelope = try Self.bytes(sealed.dropLast().split(separator: ":").last ?? "")
+        let mallory = try lab.person("mallory", caps: ["pawl/e2ee"])
+        let isFrame = { (line: IRCLine, id: String) in line.command == "PAWL" && line.parameters.first == id }
+        let challenge = try Self.bytes(mallory.expect("the challenge") { isFrame($0, "*") }.body)
+        let account = String(decoding: challenge.dropFirst(33), as: UTF8.self)
+        let device = AppDevice("mallory", id: envelope[1..<9].reduce(0) { $0 << 8 | UInt64($1) })
+        let proof = device.publication(over: Array(challenge[1..<33]), for: account)
+        let frames = stride(from: 0, to: proof.count, by: 270).map { proof[$0..<min($0 + 270, proof.count)] }
+        for (index, frame) in frames.enumerated() {
+            let text = Data(frame).base64EncodedString().filter { $0 != "=" }
+            mallory.send("PAWL 1 \(index) \(frames.count) :\(text)")
+        }
+        #expect(try Self.bytes(mallory.expect("the refusal") { isFrame($0, "1") }.body).first == 33)
+        alice.send("PRIVMSG bob :canary two")
+        try bob.expectMessage("canary two")
+        #expect(try !lab.gateway.admin(["devices", "list"]).stdout.contains("mallory"))
         #expect(!lab.tap.shows("canary"))
     }
 

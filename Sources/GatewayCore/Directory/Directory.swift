@@ -21,6 +21,8 @@ struct Directory {
     static let accountLimit = 50_000
 
     private(set) var accounts: [AccountID: DirectoryAccount] = [:]
+    /// The account of each published device, of blocked accounts as well.
+    private var owners: [DeviceID: AccountID] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)``.
     init(store: any Store) throws(StoreError) {
@@ -36,7 +38,9 @@ struct Directory {
                 var cursor = ByteCursor(row.value)
                 let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
                 let device = try PublishedDevice(&cursor)
+                guard accounts[account] != nil else { continue }
                 accounts[account]?.devices[device.id] = device
+                owners[device.id] = account
             }
         } catch let error as StoreError {
             throw error
@@ -51,7 +55,7 @@ struct Directory {
         init(_ reason: String) { self.reason = reason }
     }
 
-    /// Takes what a connection has proven.
+    /// Takes what a connection has proven. The caller has checked that the id is not the one of a hosted device.
     ///
     /// - Returns: whether the account's devices are not those of before: the person has started again.
     mutating func publish(
@@ -78,9 +82,11 @@ struct Directory {
             throw Refusal("this device has been removed from the list of its account")
         }
         if let owner = owner(of: device.id), owner != account {
-            guard !owner.isVerified else { throw Refusal("this device belongs to another account") }
-            // The same connection, before it logged in.
-            remove(nil, of: owner, &changes)
+            guard !owner.isVerified || accounts[owner]?.isBlocked == true else {
+                throw Refusal("this device belongs to another account")
+            }
+            // A connection without a login is the same one, before it logged in. A blocked account keeps no id from others.
+            remove(owner.isVerified ? device.id : nil, of: owner, &changes)
         }
         for id in new.devices.keys where new.chain.identity(of: id) == nil {
             new.devices[id] = nil
@@ -93,7 +99,11 @@ struct Directory {
         return startsAgain
     }
 
-    func owner(of id: DeviceID) -> AccountID? { accounts.first { $0.value.devices[id] != nil }?.key }
+    /// The account that has published a device, also if it is blocked.
+    func owner(of id: DeviceID) -> AccountID? { owners[id] }
+
+    /// Whether an account that is not blocked has published a device.
+    func isInUse(_ id: DeviceID) -> Bool { owners[id].map { accounts[$0]?.isBlocked == false } ?? false }
 
     /// Adds one-time prekeys.
     ///
@@ -161,14 +171,20 @@ struct Directory {
             changes.append(.removeRecord(.directoryDevice, name: Self.name(device)))
         }
         guard entry.devices.isEmpty, !entry.isBlocked else { return put(entry, account, &changes) }
-        accounts[account] = nil
+        replace(account, by: nil)
         changes.append(.removeRecord(.directoryAccount, name: account.text))
     }
 
     // MARK: Rows
 
-    private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {
+    private mutating func replace(_ account: AccountID, by entry: DirectoryAccount?) {
+        for id in accounts[account]?.devices.keys ?? [:].keys where owners[id] == account { owners[id] = nil }
         accounts[account] = entry
+        for id in entry?.devices.keys ?? [:].keys { owners[id] = account }
+    }
+
+    private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {
+        replace(account, by: entry)
         var value: [UInt8] = [entry.isBlocked ? 1 : 0]
         value.append(bigEndian: UInt64(bitPattern: entry.provenAt))
         value += entry.chain.bytes
@@ -182,7 +198,7 @@ struct Directory {
         return .putRecord(RecordRow(kind: .directoryDevice, name: Self.name(device.id), value: value))
     }
 
-    private static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
+    static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
 }
 
 /// What connections see of the directory.
@@ -209,10 +225,18 @@ package final class DirectoryTable: Sendable {
     /// Whether nobody has published a device; costs one load.
     package var isEmpty: Bool { counter.load(ordering: .relaxed) == 0 }
 
-    /// Whose a published device is.
-    package func owner(of device: DeviceID) -> AccountID? {
-        guard !isEmpty else { return nil }
-        return state.withLock { $0.owners[device] }
+    /// Whether an account has published a device, also if it was blocked since: its history stays readable.
+    ///
+    /// An envelope names its device in the clear, and anybody can copy that id. So the question is never who owns a device,
+    /// but whether the account does under whose name the envelope came. All other envelopes are for the vault.
+    ///
+    /// - Parameter account: nil if the backend does not name the sender; then any account counts.
+    package func publishes(_ device: DeviceID, by account: AccountID?) -> Bool {
+        guard !isEmpty else { return false }
+        return state.withLock { state in
+            guard let account else { return state.owners[device] != nil }
+            return state.accounts[account]?.published.contains(device) == true
+        }
     }
 
     package subscript(account: AccountID) -> Entry? { state.withLock { $0.accounts[account] } }

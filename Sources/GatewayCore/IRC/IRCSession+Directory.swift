@@ -160,7 +160,7 @@ extension IRCSession {
         out.jobs.append(.protect(conversation, names: isFirst ? (own, folded) : (folded, own)))
     }
 
-    /// What the backend delivers in an envelope that a person's own device has sealed.
+    /// What the backend delivers in an envelope that a device of its sender's own has sealed.
     ///
     /// - Returns: whether it has been dealt with; else the vault is to open it.
     func deliversToDevice(
@@ -169,13 +169,11 @@ extension IRCSession {
         -> Bool
     {
         guard let directory = environment.directory, !directory.isEmpty,
-            let (_, sender) = Envelope.claim(of: envelope), let owner = directory.owner(of: sender)
+            let (_, sender) = Envelope.claim(of: envelope)
         else { return false }
         let source = line.folded(line.sourceNick, support.caseMapping)
-        guard environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic).contains(owner) else {
-            report(.wrongSource, from: line.string(line.sourceNick), out)
-            return true
-        }
+        let accounts = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
+        guard accounts.contains(where: { directory.publishes(sender, by: $0) }) else { return false }
         guard clientDevice.id != nil else {
             if clientDevice.told.insert(source), clientDevice.told.count < 1000 {
                 notify(Remarks.forOtherDevice(from: line.string(line.sourceNick)), out)

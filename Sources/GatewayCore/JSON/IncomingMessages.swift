@@ -12,10 +12,8 @@ struct IncomingMessages: Sendable {
         case words
         /// For the vault, under this number in ``items``.
         case item(Int)
-        /// Sealed by a person's own device: it is for the readers' own devices to open.
+        /// Sealed by a device of the named sender's own: it is for the readers' own devices to open.
         case sealedByDevice
-        /// It names a device of somebody else than who is said to have sent it.
-        case wrongSource
     }
 
     /// Whether the reader's client opens envelopes itself.
@@ -54,9 +52,10 @@ struct IncomingMessages: Sendable {
                 handlings.append(.words)
                 continue
             }
-            if let claim = Envelope.claim(of: envelope), let owner = directory.owner(of: claim.sender) {
-                let isRight = message.sender.map { AccountID.services($0) == owner } ?? true
-                handlings.append(isRight ? .sealedByDevice : .wrongSource)
+            if let claim = Envelope.claim(of: envelope),
+                directory.publishes(claim.sender, by: message.sender.map { .services($0) })
+            {
+                handlings.append(.sealedByDevice)
                 continue
             }
             handlings.append(.item(items.count))
@@ -132,9 +131,6 @@ struct IncomingMessages: Sendable {
         switch handling {
         case .sealedByDevice:
             try putSealed(message, &edits, environment)
-            return false
-        case .wrongSource:
-            _ = try put(.failed(.wrongSource), message, &edits, environment)
             return false
         case .item(let number) where outcomes.indices.contains(number):
             if isRepeated(outcomes[number], message, environment) {

@@ -26,7 +26,7 @@ extension JSONEnvironment {
         guard message.isFlagged, let bytes = message.envelope, let envelope = try? Envelope(bytes, in: .json),
             envelope.isWellFormed
         else { return .none }
-        guard directory.owner(of: envelope.sender) == account, isCapable(account) else { return .foreign }
+        guard directory.publishes(envelope.sender, by: account), isCapable(account) else { return .foreign }
         return .own(envelope.sender)
     }
 

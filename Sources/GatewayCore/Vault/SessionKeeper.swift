@@ -67,13 +67,22 @@ package struct SessionKeeper<Random: RandomSource> {
 
     func owner(of device: DeviceID) -> AccountID? { owners[device] }
 
+    /// Whether an id is the one of a device in this vault, or of the second end of its conversation with itself.
+    func holds(_ device: DeviceID) -> Bool { owners[DeviceID(device.value & ~1)] != nil }
+
     func device(of account: AccountID) -> HostedDevice? { devices[account] }
 
     /// The device of an account, made if there is none; then the change that stores it is appended.
-    mutating func device(for account: AccountID, now: Moment, _ changes: inout [StoreChange]) throws -> HostedDevice {
+    ///
+    /// - Parameter isTaken: whether an id belongs to a device elsewhere; a new device never gets such an id.
+    mutating func device(
+        for account: AccountID, now: Moment, avoiding isTaken: (DeviceID) -> Bool, _ changes: inout [StoreChange]
+    ) throws -> HostedDevice {
         if let device = devices[account] { return device }
         var number: UInt64 = 0
-        while number == 0 || owners[DeviceID(number)] != nil {
+        while number == 0 || owners[DeviceID(number)] != nil || isTaken(DeviceID(number))
+            || isTaken(DeviceID(number | 1))
+        {
             withUnsafeMutableBytes(of: &number) { random.fill($0) }
             // The lowest bit tells the two ends of a conversation with oneself apart.
             number &= ~1

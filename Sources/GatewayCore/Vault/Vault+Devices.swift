@@ -12,7 +12,7 @@ extension Vault {
         _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
     ) throws(StoreError) {
         do {
-            let device = try keeper.device(for: .own, now: now, &changes)
+            let device = try keeper.device(for: .own, now: now, avoiding: { _ in false }, &changes)
             devices = try DeviceKeeper(device: device, sealer: sealer, store: store, &changes)
         } catch let error as StoreError {
             throw error

@@ -4,13 +4,27 @@ import DoubleRatchet
 import Envelope
 
 extension Vault {
-    mutating func openDirectory(_ changes: inout [StoreChange]) throws(StoreError) {
+    /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them goes, and
+    /// the hosted one stays with its sessions.
+    mutating func openDirectory(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
         var opened = try Directory(store: store)
+        for (account, entry) in opened.accounts.sorted(by: { $0.key < $1.key }) {
+            for id in entry.devices.keys.sorted() where keeper.holds(id) {
+                opened.remove(id, of: account, &changes)
+                let detail = "removed \(Directory.name(id)) of \(account.text): it has the id of a hosted device"
+                changes.append(
+                    .audit(AuditRow(at: now.wall, actor: "gateway", action: "devices", detail: detail)))
+                warnings.append("Directory: \(detail). Its owner has to publish under a new id.")
+            }
+        }
         // Connections without a login have ended with the process before.
         for account in opened.accounts.keys where !account.isVerified { opened.remove(nil, of: account, &changes) }
         directory = opened
         for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
     }
+
+    /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
+    func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
 
     /// Something that nobody can have signed before.
     mutating func challenge(_ connection: ConnectionID, _ step: inout VaultBatch.Step) {
@@ -43,6 +57,10 @@ extension Vault {
             guard
                 DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.text, chain, device)
             else { throw .init("the proof does not hold for \(job.account.text)") }
+            // The id of a hosted device stands in the clear in each of its envelopes.
+            guard !keeper.holds(device.id) else {
+                throw .init("a device of this gateway has this id already; make a device with a new id")
+            }
             step.published.insert(job.account)
             if let owner = directory?.owner(of: device.id) { step.published.insert(owner) }
             let startsAgain =

@@ -84,8 +84,8 @@ extension Vault {
         guard mailroom != nil, now.monotonic >= prunesMailAt else { return }
         prunesMailAt = now.monotonic + Self.pruneInterval
         step.touchesMail = true
-        let table = directoryTable
-        mailroom?.prune(now: now.wall, &changes) { table.owner(of: $0) != nil }
+        let directory = directory
+        mailroom?.prune(now: now.wall, &changes) { directory?.owner(of: $0) != nil }
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {

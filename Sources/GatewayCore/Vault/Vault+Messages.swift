@@ -155,7 +155,8 @@ extension Vault {
     ) throws -> HostedDevice {
         if let device = keeper.device(of: account) { return device }
         step.madeDevices.append(account)
-        return try keeper.device(for: account, now: now, &changes)
+        let published = directory
+        return try keeper.device(for: account, now: now, avoiding: { published?.owner(of: $0) != nil }, &changes)
     }
 
     private mutating func session(
@@ -218,7 +219,9 @@ extension Vault {
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
         if let outcome = known(job, envelope, now, &changes, &step) { return outcome }
-        guard let sender = keeper.owner(of: envelope.sender) else { return .failure(.init(reason: .unknownSender)) }
+        guard let sender = keeper.owner(of: envelope.sender) else {
+            return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
+        }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
         for recipient in job.recipients {

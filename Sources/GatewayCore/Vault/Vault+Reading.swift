@@ -47,6 +47,7 @@ extension Vault {
         } catch {
             throw OpenError(reason: OpenFailure(error))
         }
+        if isElsewhere(envelope.sender) { throw OpenError(reason: .wrongSource) }
         guard envelope.kind == .several else { throw OpenError(reason: .malformed) }
         guard let owner = keeper.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
         guard item.sender == nil || item.sender == owner else { throw OpenError(reason: .wrongSource) }

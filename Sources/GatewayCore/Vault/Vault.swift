@@ -147,6 +147,8 @@ package struct Vault<Random: RandomSource> {
     var roomDeliveries = RoomDeliveries()
     var unheard = UnheardCounts()
     var said = SaidTimes()
+    /// What an operator has to know of the store, found when it was opened.
+    package internal(set) var warnings: [String] = []
 
     /// Takes over a store.
     ///
@@ -182,7 +184,7 @@ package struct Vault<Random: RandomSource> {
         lastDelivery = contents.highestDelivery
         lastOldDelivery = contents.highestDelivery
         try keeper.adopt(contents.devices.filter { $0.account.isVerified })
-        if directory != nil { try openDirectory(&changes) }
+        if directory != nil { try openDirectory(now, &changes) }
         if directory != nil { mailroom = try Mailroom(store: store) }
         if peers != nil { try holdOwnDevice(sealer, now, &changes) }
         for room in contents.devices.map(\.account) where room.roomName != nil {
