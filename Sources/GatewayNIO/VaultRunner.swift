@@ -39,15 +39,18 @@ package final class VaultRunner<Random: RandomSource & Sendable>: Sendable {
     private let pool = NIOThreadPool(numberOfThreads: 1)
     private let clock: @Sendable () -> Moment
     private let onFailure: @Sendable (StoreError) -> Void
+    private let onUnreadable: @Sendable (SessionID) -> Void
 
     package init(
         vault: Vault<Random>, store: any Store, clock: @escaping @Sendable () -> Moment,
-        onFailure: @escaping @Sendable (StoreError) -> Void
+        onFailure: @escaping @Sendable (StoreError) -> Void,
+        onUnreadable: @escaping @Sendable (SessionID) -> Void = { _ in }
     ) {
         confined = Confined(vault)
         self.store = store
         self.clock = clock
         self.onFailure = onFailure
+        self.onUnreadable = onUnreadable
         pool.start()
     }
 
@@ -119,6 +122,7 @@ package final class VaultRunner<Random: RandomSource & Sendable>: Sendable {
 
     private func perform(_ jobs: [VaultJob], _ vault: inout Vault<Random>) -> [AddressedReply] {
         let batch = vault.perform(jobs, now: clock())
+        for session in batch.unreadable { onUnreadable(session) }
         var committed: [StoreError?]?
         if batch.groups.allSatisfy(\.isEmpty) {
             committed = batch.groups.map { _ in nil }

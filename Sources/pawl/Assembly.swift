@@ -60,9 +60,17 @@ enum Assembly {
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,
             opened: opened, peers: peers, directory: directory, requests: requests)
-        let runner = VaultRunner(vault: vault, store: store, clock: SystemClock.now) { failure in
-            logger.error("the store did not take a batch: \(failure.message)")
-        }
+        let runner = VaultRunner(
+            vault: vault, store: store, clock: SystemClock.now,
+            onFailure: { logger.error("the store did not take a batch: \($0.message)") },
+            onUnreadable: { session in
+                environment.tally.add(.unreadableSessions)
+                logger.error(
+                    """
+                    The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
+                    device are not sealed until keys are exchanged again, which happens by itself.
+                    """)
+            })
         let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
         let endpoints = Shared(try Endpoints(configuration))
         var services = ConnectionServices(

@@ -127,6 +127,70 @@ import Testing
         #expect(bob.messages.last?.hasSuffix(":after the gap") == true)
     }
 
+    /// The envelope in a line, or nil.
+    private func bytes(_ line: String) -> [UInt8]? {
+        let text = Array((line.split(separator: " :", maxSplits: 1).last ?? "").utf8)
+        guard case .whole(let bytes)? = Armour.parse(text[...]) else { return nil }
+        return bytes
+    }
+
+    /// The backend drops a message and delivers the bytes of an older one under its id. The ratchet calls that a copy before it
+    /// has proven the id, so it proves nothing about the message that was dropped.
+    @Test(arguments: ["alice", "carol"]) func anOlderMessageUnderTheIDOfADroppedOneIsNoReceipt(
+        _ older: String
+    ) throws {
+        let world = try World(.hosted)
+        let alice = world.connect("alice")
+        let bob = world.connect("bob")
+        let carol = world.connect("carol")
+        var old: [UInt8] = []
+        world.backend.relay = { [self] line in
+            if let envelope = bytes(line) { old = envelope }
+            return [line]
+        }
+        world.send(older == "alice" ? alice : carol, "PRIVMSG bob :one")
+        world.backend.relay = { [self] line in
+            guard let dropped = bytes(line) else { return [line] }
+            // Kind and device of the old one, the id of the new one.
+            let forged = Envelope(
+                sender: (try? Envelope(old).sender) ?? DeviceID(0),
+                messageID: (try? Envelope(dropped).messageID) ?? MessageID(0),
+                ratchetMessage: Array(old.dropFirst(Envelope.headerLength)))
+            guard let text = Armour.split(forged.bytes, id: 1, capacity: 400)?.first else { return [] }
+            let nick = older == "alice" ? ":alice!" : ":carol!"
+            return [
+                line.replacing(":alice!", with: nick).prefix { $0 != "?" } + String(decoding: text, as: UTF8.self)
+            ]
+        }
+        world.send(alice, "PRIVMSG bob :two")
+        world.advance(seconds: 25)
+        #expect(!bob.messages.contains { $0.hasSuffix(":two") })
+        #expect(alice.read.contains { $0.contains("has not received it") })
+    }
+
+    /// The acknowledgement was lost with the process, and the same bytes go again: the recipient has opened them, and the
+    /// sender is told nothing else.
+    @Test func aRepeatedMessageOfBeforeARestartCountsAsRead() throws {
+        let store = InMemoryStore()
+        let world = try World(.hosted, store: store)
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        world.backend.relay = { line in
+            if line.contains("?PAWL:") { world.backend.isStalled = true }
+            return [line]
+        }
+        world.send(alice, "PRIVMSG bob :once")
+        #expect(bob.messages.contains { $0.hasSuffix(":once") })
+        let again = try World(.hosted, store: store, seed: 2, journal: world.journal)
+        let reader = again.connect("bob", account: "bob")
+        let writer = again.connect("alice", account: "alice")
+        #expect(again.backend.seen.contains { $0.contains("?PAWL:") }, "the same bytes go again")
+        again.advance(seconds: 25)
+        #expect(!reader.messages.contains { $0.hasSuffix(":once") })
+        #expect(!writer.read.contains { $0.contains("has not received it") })
+        #expect(try store.requestCounts()[.done] == 1)
+    }
+
     @Test func cutLinesNeverShowBase64() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")

@@ -1,6 +1,7 @@
 import Envelope
-import GatewayCore
 import Testing
+
+@testable import GatewayCore
 
 /// Rooms of people behind sidecars of their own, on a server without a gateway.
 @Suite struct PeerRoomTests {
@@ -116,6 +117,34 @@ import Testing
         again.send(client, "PRIVMSG #room :secret three")
         #expect(texts(client) == ["[e2e] secret two"])
         #expect(texts(people[2]) == ["[e2e] secret one", "[e2e] secret two", "[e2e] secret three"])
+    }
+
+    /// A member's device has made the record of its session unreadable: the room stays usable, and that member is treated as one
+    /// without keys until a session is begun anew.
+    @Test func anUnreadableRecordOfOneMemberBlocksNobodyElse() throws {
+        say(0, "secret one")
+        let own = try #require(alice.environment.peers?.own?.device)
+        let peer = try #require(alice.environment.peers?[.nick("bob")]?.chain.current.first?.id)
+        let id = SessionID(owner: own, peer: peer)
+        let row = try #require(try alice.store.session(id))
+        let damaged = SessionRow(id: id, fence: row.fence + 1, sealedState: [1, 2, 3])
+        #expect(try alice.store.commit([[.putSession(damaged)]]) == [nil])
+        alice.close(people[0])
+        let again = try World(.opportunistic, store: alice.store, seed: 11, beside: carol, sidecar: true)
+        let client = again.connect("alice")
+        again.send(client, "JOIN #room")
+        again.send(client, "PRIVMSG #room :secret two")
+        #expect(again.vault.unreadable == [id])
+        #expect(!client.read.contains { $0.contains("could not store") })
+        #expect(texts(people[2]).last == "[e2e] secret two")
+        // Both write to each other again as soon as they have exchanged keys.
+        bob.send(people[1], "PRIVMSG alice :secret three")
+        again.send(client, "PRIVMSG bob :secret four")
+        #expect(client.shown(from: "bob").last == "[e2e] secret three")
+        #expect(people[1].shown(from: "alice").last == "[e2e] secret four")
+        again.send(client, "PRIVMSG #room :secret five")
+        #expect(texts(people[1]).last == "[e2e] secret five")
+        #expect(!again.canary.contains("secret"))
     }
 
     @Test func aKeyThatWasLostIsAskedFor() {

@@ -17,6 +17,8 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     case fragmentsLost, gaps
     // Facts about lines.
     case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend, unlabelled
+    // Facts about stored keys.
+    case unreadableSessions
     // Connections.
     case connectionsAccepted, connectionsRefused, upstreamFailures
 
@@ -65,6 +67,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .badLines: "bad_lines"
         case .unknownFromBackend: "unknown_from_backend"
         case .unlabelled: "unlabelled"
+        case .unreadableSessions: "unreadable_sessions"
         case .connectionsAccepted: "connections_accepted"
         case .connectionsRefused: "connections_refused"
         case .upstreamFailures: "upstream_failures"

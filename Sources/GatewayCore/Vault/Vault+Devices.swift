@@ -40,6 +40,20 @@ extension Vault {
         ).bytes
     }
 
+    /// The sessions with a device elsewhere; nil if there are none, or if their record cannot be read. Then the device counts
+    /// as one without keys until it begins a session anew, and everybody else in a room can be written to.
+    ///
+    /// - Throws: ``StoreError`` if the store itself cannot be read: then nobody is taken for a person without keys.
+    mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
+        do {
+            return try keeper.session(id)
+        } catch let error as StoreError {
+            guard case .corrupt = error else { throw error }
+            if unreadable.insert(id).inserted { unreadableFound.append(id) }
+            return nil
+        }
+    }
+
     // MARK: Sealing
 
     /// Seals a message for all devices of its recipient, and for the other ones of the person's own.
@@ -90,7 +104,7 @@ extension Vault {
         let pinned = job.device == nil ? devices.peers[job.recipient]?.chain : nil
         var found: [Recipient] = []
         for id in ids {
-            guard let session = session(with: id), let box = try keeper.session(session) else { continue }
+            guard let session = session(with: id), let box = try peerSession(session) else { continue }
             // A session counts for the key that is pinned, and for no other under the same number.
             if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.sessions.peerIdentity {
                 continue
@@ -100,7 +114,7 @@ extension Vault {
         // The other devices of the person's own read along; alone they are no recipients.
         guard job.device == nil, !found.isEmpty else { return found }
         for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
-            if let session = session(with: listed.id), let box = try keeper.session(session),
+            if let session = session(with: listed.id), let box = try peerSession(session),
                 box.sessions.peerIdentity == listed.identity
             {
                 found.append((listed.id, box))

@@ -309,11 +309,18 @@ extension Vault {
         }
     }
 
+    /// Notes that the recipient's device has opened a message of this vault.
+    ///
+    /// The caller has proof: the body was opened just now, or the very same bytes were before. An id in an envelope is a
+    /// claim: with the header of an older message behind it the backend could drop a message and have it called read.
     private mutating func markOpened(
         _ message: MessageID, from sender: AccountID, _ now: Moment, _ step: inout VaultBatch.Step
     ) {
+        // Messages to devices elsewhere are opened there, and ids of others may equal ours.
+        guard devices == nil else { return }
         let id = message.value
-        if inFlight[id] != nil {
+        if let entry = inFlight[id] {
+            guard entry.account == sender else { return }
             step.opened = id
             inFlight[id]?.isOpened = true
             finishIfDone(id, now)
@@ -336,7 +343,7 @@ extension Vault {
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
-        markOpened(envelope.messageID, from: sender, now, &step)
+        if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &step) }
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
         switch message.copy(for: job.connection, of: job.account, job.standing) {
         case .shown: return .failure(.init(reason: .copy))
@@ -345,6 +352,14 @@ extension Vault {
             step.message = message
             return .success(opened)
         }
+    }
+
+    /// Whether an envelope has the bytes that this vault has sealed under its id. A ratchet that calls these a duplicate has
+    /// opened this message and no other.
+    private func isAsSealed(_ envelope: Envelope) -> Bool {
+        let id = envelope.messageID.value
+        let request = inFlight[id]?.request ?? queue.request(Request.token(id)).flatMap { Request($0) }
+        return request.map { Armour.joined($0.bodies) == envelope.bytes } ?? false
     }
 
     private mutating func remember(

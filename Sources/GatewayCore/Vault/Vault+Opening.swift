@@ -250,7 +250,7 @@ extension Vault {
         _ step: inout VaultBatch.Step, _ changes: inout [StoreChange]
     ) throws -> ([UInt8], Int) {
         var plaintext: [UInt8] = []
-        let box = try keeper.session(id)
+        let box = try peerSession(id)
         if let box {
             do throws(RatchetError) {
                 let received = try box.sessions.decrypt(
@@ -295,7 +295,7 @@ extension Vault {
         switch message {
         case .ready(let chain), .acknowledge(let chain):
             // A list proves nothing about a session whose key it does not hold.
-            guard let id = session(with: envelope.sender), let box = try keeper.session(id),
+            guard let id = session(with: envelope.sender), let box = try peerSession(id),
                 chain.identity(of: envelope.sender) == box.sessions.peerIdentity
             else { throw OpenError(reason: .notAuthentic) }
             var (peer, event) = try meet(chain, envelope.sender, job, now)

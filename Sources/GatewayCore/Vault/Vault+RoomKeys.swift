@@ -42,7 +42,7 @@ extension Vault {
             var found: [DeviceID] = []
             for listed in peer.chain.current {
                 if let id = session(with: listed.id),
-                    try keeper.session(id)?.sessions.peerIdentity == listed.identity
+                    try peerSession(id)?.sessions.peerIdentity == listed.identity
                 {
                     found.append(listed.id)
                 }

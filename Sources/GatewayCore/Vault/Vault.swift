@@ -56,6 +56,8 @@ package struct VaultBatch: Sendable {
     /// What the queue changes, and what it hands out when that is committed.
     fileprivate(set) var queued = QueueBatch()
     var also: [(connection: ConnectionID, reply: VaultReply)] = []
+    /// Sessions whose record was found unreadable in this batch, each once in the life of a process.
+    package fileprivate(set) var unreadable: [SessionID] = []
 }
 
 /// An answer with its address.
@@ -147,6 +149,9 @@ package struct Vault<Random: RandomSource> {
     var roomDeliveries = RoomDeliveries()
     var unheard = UnheardCounts()
     var said = SaidTimes()
+    /// Sessions with devices elsewhere whose record cannot be read, and those of them that nobody has been told about.
+    var unreadable: Set<SessionID> = []
+    var unreadableFound: [SessionID] = []
     /// What an operator has to know of the store, found when it was opened.
     package internal(set) var warnings: [String] = []
 
@@ -272,6 +277,7 @@ package struct Vault<Random: RandomSource> {
             batch.also = []
         }
         batch.queued = turnQueue(now)
+        (batch.unreadable, unreadableFound) = (unreadableFound, [])
         do {
             for (id, change) in try keeper.takeChanges() {
                 batch.sessionGroups.append(id)
