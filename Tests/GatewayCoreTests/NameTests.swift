@@ -47,6 +47,49 @@ import Testing
         #expect(roster.count == 1)
     }
 
+    /// A name that begins with `~` is an account's where the backend vouches for it, and never a connection's.
+    @Test func aTildeIsNoSignOfAConnection() {
+        let connection = AccountID.connection(0x1F)
+        #expect(!connection.isVerified && connection.text == "~1f")
+        #expect(AccountID.connection(0x1F, logouts: 2).text == "~1f.2")
+        for name in ["~1f", "~~1f", "~", "zed", "~z d"] {
+            let account = AccountID.services(name)
+            #expect(account.isVerified && account != connection && account.roomName == nil)
+            #expect(account.name == name.replacing(" ", with: "_"))
+            #expect(AccountID(text: account.text) == account, "what a row holds comes back")
+        }
+        #expect(AccountID(text: connection.text) == connection && connection.name == "~1f")
+        #expect(AccountID.services("zed").text == "zed", "rows of before keep their form")
+        #expect(Set(["~1f", "~~1f", "~~~1f", "1f"].map { AccountID.services($0).text }).count == 4)
+        #expect(AccountID(text: AccountID.room("#den", status: "@").text).isPartOfRoom)
+    }
+
+    /// At a JSON backend such an account keeps its device, and with it what it has written, over a restart.
+    @Test func aTildeAtAJSONBackendKeepsItsHistory() throws {
+        let store = InMemoryStore()
+        let backend = JSONBackend()
+        backend.people.insert("~zed")
+        backend.rooms["pair"] = ["alice", "~zed"]
+        let world = try JSONWorld(.hosted, backend: backend, store: store)
+        for name in ["alice", "~zed"] { world.send("GET", "/me", as: "t-\(name)") }
+        #expect(world.send("POST", "/c/pair", as: "t-~zed", #"{"id":"1","text":"from zed"}"#)?.status == 201)
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"from alice"}"#)?.status == 201)
+        #expect(!backend.hasHeard("from zed") && !backend.hasHeard("from alice"))
+        let again = try JSONWorld(.hosted, backend: backend, store: store)
+        for name in ["alice", "~zed"] {
+            let list = try #require(again.send("GET", "/c/pair", as: "t-\(name)"))
+            #expect(list["messages[0].data.text"] == "from zed")
+            #expect(list["messages[1].data.text"] == "from alice")
+        }
+        #expect(again.environment.accounts.contains(.services("~zed")), "it is behind the gateway as before")
+        #expect(again.send("POST", "/c/pair", as: "t-alice", #"{"id":"3","text":"once more"}"#)?.status == 201)
+        #expect(!backend.hasHeard("once more"))
+        // What a client proves its device for is the name that the backend knows.
+        let answer = again.call("POST", "challenge", as: "t-~zed")
+        #expect(answer["account"] == "~zed")
+        _ = again.device("~zed", id: 9)
+    }
+
     @Test func twoConversationsHaveTheirOwnLatches() {
         let latches = LatchTable()
         let (alice, bob) = (AccountID.services("alice"), AccountID.services("bob"))

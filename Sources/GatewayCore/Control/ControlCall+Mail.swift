@@ -86,7 +86,7 @@ extension ControlAnswer {
     private static func letter(_ sequence: UInt64, _ letter: Letter, _ body: [UInt8]) -> JSONFragment {
         var members: [(name: String, value: JSONFragment)] = [
             ("sequence", .integer(Int(clamping: sequence))), ("kind", .string(letter.kind.name)),
-            ("from", .string(letter.from.text)), ("at", .integer(Int(letter.at))),
+            ("from", .string(letter.from.name)), ("at", .integer(Int(letter.at))),
         ]
         if letter.device.value != 0 { members.append(("device", .string(letter.device.name))) }
         if !letter.id.isEmpty { members.append(("id", .string(letter.id))) }

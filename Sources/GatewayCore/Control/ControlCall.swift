@@ -113,7 +113,7 @@ struct ControlCall: Sendable {
         case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
             environment.devices.challenge(credential, with: nonce, now: now.monotonic)
             return ControlAnswer([
-                ("account", .string(account.text)), ("challenge", .bytes(nonce)),
+                ("account", .string(account.name)), ("challenge", .bytes(nonce)),
             ])
         case (.publish, .proven(id: number, let device, let oneTime)):
             environment.devices.prove(device, of: account, by: credential)
@@ -140,7 +140,7 @@ struct ControlCall: Sendable {
         let entry = environment.directory[account]
         let left = device.flatMap { entry?.oneTime[$0] }
         return ControlAnswer([
-            ("account", .string(account.text)), ("device", device.map { .string($0.name) } ?? .null),
+            ("account", .string(account.name)), ("device", device.map { .string($0.name) } ?? .null),
             ("one_time", left.map(JSONFragment.integer) ?? .null),
             ("policy", .string(environment.policies.snapshot.policy(of: account).name)),
         ])

@@ -123,5 +123,5 @@ extension AccountID {
     package static func nick(_ foldedNick: String) -> AccountID { AccountID(text: "nick " + foldedNick) }
 
     /// What people call it.
-    package var displayName: String { text.hasPrefix("nick ") ? String(text.dropFirst(5)) : text }
+    package var displayName: String { text.hasPrefix("nick ") ? String(text.dropFirst(5)) : name }
 }

@@ -152,7 +152,7 @@ struct Directory {
             if device.oneTime.count < PublishedDevice.lowWatermark { low.append(listed.id) }
             handedOut.append(PublishedDevice(id: listed.id, bundle: device.bundle, oneTime: one))
         }
-        return (.capable(account: account.text, entry.chain, handedOut), low)
+        return (.capable(account: account.name, entry.chain, handedOut), low)
     }
 
     // MARK: What an operator does

@@ -14,7 +14,7 @@ extension IRCSession {
     func loggedOut(_ now: Moment, _ out: SessionOutput) {
         guard account.isVerified else { return }
         logouts += 1
-        change(account: AccountID(text: AccountID.connection(id.value).text + ".\(logouts)"), now, out)
+        change(account: .connection(id.value, logouts: logouts), now, out)
     }
 
     private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
@@ -99,7 +99,7 @@ extension IRCSession {
 
     func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
         guard policy > .off else { return }
-        let name = account.isVerified ? account.text : support.caseMapping.fold(nick ?? "")
+        let name = account.isVerified ? account.name : support.caseMapping.fold(nick ?? "")
         let row = EvidenceRow(
             name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
             firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)

@@ -103,7 +103,7 @@ extension IRCSession {
         }
         guard case .challenge(let nonce, _) = message else { return tell(message, id: number, out) }
         clientDevice.nonce = nonce
-        tell(.challenge(nonce: nonce, account: account.text), id: number, out)
+        tell(.challenge(nonce: nonce, account: account.name), id: number, out)
     }
 
     func proven(_ number: UInt32, _ device: DeviceID, _ oneTime: Int, _ now: Moment, _ out: SessionOutput) {

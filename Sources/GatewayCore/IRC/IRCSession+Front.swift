@@ -148,7 +148,8 @@ extension IRCSession {
         }
         front.lastTicket += 1
         front.meetings[front.lastTicket] = question
-        let known = AccountID.services(account)
+        // On IRC a directory writes a connection without a login with `~`: such a name says nothing beyond the nick.
+        let known: AccountID = account.utf8.first == UInt8(ascii: "~") ? AccountID(text: account) : .services(account)
         nameBook.note(question.nick, account: known)
         out.jobs.append(
             .found(

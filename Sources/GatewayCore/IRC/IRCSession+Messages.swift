@@ -298,7 +298,7 @@ extension IRCSession {
 
     func flushObservations(_ now: Moment, _ out: SessionOutput, force: Bool) {
         guard let deadline = observations.deadline, force || deadline <= now.monotonic else { return }
-        let sender = account.isVerified ? account.text : (nick ?? "*")
+        let sender = account.isVerified ? account.name : (nick ?? "*")
         out.jobs.append(.record(observations.take(sender: sender, wall: now.wall)))
     }
 }

@@ -35,7 +35,7 @@ struct NameBook {
 
     /// Notes what a directory says of a folded nick.
     mutating func note(_ nick: String, account: AccountID) {
-        if account.isVerified { note(nick, account.text) { $0 } }
+        if account.isVerified { note(nick, account.name) { $0 } }
     }
 
     private mutating func note(_ nick: String, _ account: String?, _ fold: (String) -> String) {

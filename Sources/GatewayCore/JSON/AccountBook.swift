@@ -21,7 +21,7 @@ package final class AccountBook: Sendable {
     /// Takes over what a process before this one has written down.
     package func adopt(_ rows: [EvidenceRow]) {
         state.withLock { state in
-            for row in rows where row.verified { state.known.insert(AccountID(text: row.name)) }
+            for row in rows where row.verified { state.known.insert(.services(row.name)) }
         }
     }
 
@@ -50,7 +50,7 @@ package final class AccountBook: Sendable {
         let software = Self.product(agent)
         return .addEvidence(
             EvidenceRow(
-                name: account.text, verified: true, software: software, asked: asked, firstSeen: now.wall,
+                name: account.name, verified: true, software: software, asked: asked, firstSeen: now.wall,
                 lastSeen: now.wall, registrations: 1))
     }
 

@@ -121,7 +121,7 @@ package final class SharedObservations: Sendable {
         return noted.map { key, count in
             .addObservation(
                 ObservationRow(
-                    sender: key.sender.text, target: key.target.text, recipient: key.recipient.rawValue,
+                    sender: key.sender.name, target: key.target.text, recipient: key.recipient.rawValue,
                     messages: count,
                     lastSeen: wall))
         }

@@ -191,7 +191,7 @@ package struct Reporter: Sendable {
         let held =
             gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
         let heldAccounts = gate.holds.compactMap { scope in
-            if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.text }
+            if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.name }
             return nil
         }
         let oldest = try store.requests(states: [.pending], limit: 1).first

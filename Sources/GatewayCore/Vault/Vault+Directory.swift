@@ -11,7 +11,7 @@ extension Vault {
         for (account, entry) in opened.accounts.sorted(by: { $0.key < $1.key }) {
             for id in entry.devices.keys.sorted() where keeper.holds(id) {
                 opened.remove(id, of: account, &changes)
-                let detail = "removed \(Directory.name(id)) of \(account.text): it has the id of a hosted device"
+                let detail = "removed \(Directory.name(id)) of \(account.name): it has the id of a hosted device"
                 changes.append(
                     .audit(AuditRow(at: now.wall, actor: "gateway", action: "devices", detail: detail)))
                 warnings.append("Directory: \(detail). Its owner has to publish under a new id.")
@@ -55,8 +55,8 @@ extension Vault {
         switch job.request {
         case .publish(let chain, let device, let signature, let nonce):
             guard
-                DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.text, chain, device)
-            else { throw .init("the proof does not hold for \(job.account.text)") }
+                DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.name, chain, device)
+            else { throw .init("the proof does not hold for \(job.account.name)") }
             // The id of a hosted device stands in the clear in each of its envelopes.
             guard !keeper.holds(device.id) else {
                 throw .init("a device of this gateway has this id already; make a device with a new id")
@@ -69,7 +69,7 @@ extension Vault {
                 changes.append(
                     .audit(
                         AuditRow(
-                            at: now.wall, actor: job.account.text, action: "devices",
+                            at: now.wall, actor: job.account.name, action: "devices",
                             detail: "started again: the keys are not those of before")))
             }
             return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
@@ -84,7 +84,7 @@ extension Vault {
             guard let entry = directory?.accounts[account], !entry.isBlocked else {
                 return .directory(id: job.id, .found(.legacy))
             }
-            return .directory(id: job.id, .found(.capable(account: account.text, entry.chain, [])))
+            return .directory(id: job.id, .found(.capable(account: account.name, entry.chain, [])))
         case .replenish(let keys, let device):
             step.published.insert(job.account)
             let count = try directory?.replenish(keys, of: device, job.account, &changes) ?? 0

@@ -102,10 +102,8 @@ extension Vault {
         _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) throws {
         let digest = EnvelopeDigest(of: envelope)
-        // Whoever has no login ends with the connection, and what was said ends with its device.
-        let outlives = historyRetention > 0 && job.sender.isVerified && job.conversation.isVerified
         let expiry = historyRetention > 0 ? now.wall + historyRetention : .max
-        if outlives {
+        if historyRetention > 0 {
             let place = Self.place(ofKey: id, digest, job.conversation, expiry)
             let sealed = try sealer.seal(key, place: place, random: &keeper.random)
             changes.append(

@@ -39,12 +39,12 @@ struct Users: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let evidence = try gateway.store.evidence(limit: 100_000)
-        let devices = Set(try gateway.store.load().devices.map(\.account.text))
+        let devices = Set(try gateway.store.load().devices.map(\.account.name))
         let capable = gateway.capableAccounts
         let sealing = gateway.json?.environment.devices.seen.sealing ?? []
         let verified = Set(
             (gateway.environment.directory?.all ?? []).filter { !sealing.isDisjoint(with: $0.entry.published) }
-                .map(\.account.text))
+                .map(\.account.name))
         let present = gateway.environment.roster.entries
         let snapshot = gateway.environment.policies.snapshot
         let rows = Dictionary(grouping: evidence, by: \.name).map { name, rows in
@@ -137,6 +137,6 @@ struct Audit: AdminCommand {
 extension Gateway {
     /// Accounts with published devices.
     fileprivate var capableAccounts: Set<String> {
-        Set((environment.directory?.all ?? []).filter { !$0.entry.published.isEmpty }.map(\.account.text))
+        Set((environment.directory?.all ?? []).filter { !$0.entry.published.isEmpty }.map(\.account.name))
     }
 }

@@ -57,7 +57,7 @@ extension Gateway {
             now: SystemClock.now().monotonic, limit: 20, isBehind: environment.accounts.contains
         ).map {
             StatusReport.Blocker(
-                what: "outsider in a conversation", name: "\($0.account.text) in \($0.conversation)", messages: 0)
+                what: "outsider in a conversation", name: "\($0.account.name) in \($0.conversation)", messages: 0)
         }
         if let doubtful = report.requests.doubtful, doubtful > 0 {
             report.warnings.append(

@@ -97,7 +97,7 @@ final class Gateway: Sendable {
     func reset(_ conversation: ConversationID) throws {
         let isRoom = conversation.first.roomName != nil
         let detail =
-            isRoom ? displayName(conversation.first) : "\(conversation.first.text) and \(conversation.second.text)"
+            isRoom ? displayName(conversation.first) : "\(conversation.first.name) and \(conversation.second.name)"
         try commit([.removeConversation(conversation), audit("reset", detail)])
         environment.latches.reset(conversation)
         vault.submit([.reset(conversation)])
@@ -111,8 +111,8 @@ final class Gateway: Sendable {
 
     /// An account as people know it: a connection without a login by its nick, while it is here.
     func displayName(_ account: AccountID) -> String {
-        guard !account.isVerified else { return account.roomName ?? account.text }
-        return environment.roster.nicks(of: account).first ?? account.text
+        guard !account.isVerified else { return account.roomName ?? account.name }
+        return environment.roster.nicks(of: account).first ?? account.name
     }
 
     /// The account that an operator means: a services account, or the nick of somebody who is here without one.
