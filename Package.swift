@@ -168,8 +168,8 @@ let package = Package(
         tests(
             "GatewayNIOTests",
             [
-                "GatewayNIO", "GatewayCore", "Envelope", "JSONCodec", "PeerKit", "TestThreads", nioCore, nioPosix,
-                nioSSL,
+                "GatewayNIO", "GatewayCore", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue", "PeerKit", "TestThreads",
+                nioCore, nioPosix, nioSSL,
                 nioTLS, nioHPACK,
             ]),
         tests(
@@ -181,8 +181,8 @@ let package = Package(
         tests(
             "SQLiteStoreTests",
             [
-                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "Envelope",
-                "RequestQueue", grdb, grdbSQLite, crypto,
+                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "DoubleRatchet",
+                "Envelope", "RequestQueue", grdb, grdbSQLite, crypto,
             ]),
     ]
 )

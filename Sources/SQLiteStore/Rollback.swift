@@ -1,6 +1,7 @@
 // What becomes of a store whose older state has come back, by a restore or behind our back. Its ratchets have been
 // further than it knows: going on from here would use keys twice. So sessions go and are set up anew inside the vault.
 
+import Foundation
 import GRDB
 package import GatewayCore
 import SQLiteKit
@@ -37,6 +38,26 @@ package enum Rollback {
         try Generation.write(next, files)
     }
 
+    /// One-time prekeys of people's own devices that the directory may have handed out since. Their devices are asked for new
+    /// ones; until then the last-resort prekey is used.
+    private static func removeOneTimeKeys(_ database: Database) throws {
+        let kind = RecordKind.directoryDevice
+        let rows = try Row.fetchAll(
+            database, sql: "SELECT name, value FROM record WHERE kind = ?", arguments: [kind.rawValue])
+        for row in rows {
+            let (name, value): (String, Data) = (row["name"], row["value"])
+            let stored = RecordRow(kind: kind, name: name, value: Array(value))
+            if let kept = stored.withoutOneTimeKeys {
+                try database.execute(
+                    sql: "UPDATE record SET value = ? WHERE kind = ? AND name = ?",
+                    arguments: [Data(kept.value), kind.rawValue, name])
+            } else {
+                try database.execute(
+                    sql: "DELETE FROM record WHERE kind = ? AND name = ?", arguments: [kind.rawValue, name])
+            }
+        }
+    }
+
     /// One transaction: no sessions, no waiting requests, a line in the audit log, ids that were never used, and a new
     /// generation.
     static func settle(
@@ -49,6 +70,7 @@ package enum Rollback {
             try database.execute(
                 sql: "DELETE FROM record WHERE kind IN (?, ?)",
                 arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])
+            try removeOneTimeKeys(database)
             try database.execute(
                 sql: """
                     UPDATE queue_progress SET state = 2, lease = NULL, result = 1, cause = ?, finished_at = ?

@@ -25,7 +25,7 @@ import Testing
                 store, [.putDevice(device), .putSession(Rows.session(1, 2, fence: 1))],
                 [.insert(Rows.request(1)), .insert(Rows.request(2))],
                 [.done(2, at: 1)],
-                [.putConversation(Rows.conversation("alice", "bob")), .setPolicy(nil, .hosted)])
+                [.putConversation(Rows.conversation("alice", "bob")), .setPolicy(nil, .hosted)], KeyRows.all())
             try Backup.write(store, to: file)
             try Rows.commit(store, [.insert(Rows.request(3))])
         }
@@ -66,6 +66,7 @@ import Testing
             #expect(try store.request(3) == nil)
             #expect(contents.conversations.count == 1)
             #expect(contents.policies.first?.policy == .hosted)
+            try KeyRows.expectNoneIsUsedAgain(store)
             #expect(contents.highestMessage > 1 << 32)
             let line = try #require(try store.auditLog(limit: 9).last)
             #expect(line.action == "store.restored" && line.at == 500 && line.detail.contains(file))

@@ -17,7 +17,8 @@ import Testing
                 store, [.insert(Rows.request(1)), .insert(Rows.request(2))],
                 [.done(2, at: 1)],
                 [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
-                [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))])
+                [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))],
+                KeyRows.all())
         }
         run("cp", scratch.store, scratch.path + "/old.sqlite")
         try scratch.with { _ in }
@@ -49,6 +50,7 @@ import Testing
             #expect(contents.devices.count == 1 && contents.conversations.count == 1)
             #expect(contents.highestMessage > 1 << 32 && contents.highestDelivery > 1 << 32)
             #expect(try store.deliveries(of: AccountID(text: "bob")).count == 1)
+            try KeyRows.expectNoneIsUsedAgain(store)
         }
     }
 

@@ -1,8 +1,11 @@
+import DoubleRatchet
+import Envelope
 import GRDBSQLite
-import GatewayCore
 import Glibc
 import SQLiteStore
 import Testing
+
+@testable import GatewayCore
 
 /// A directory that goes when the test ends.
 final class Scratch: Sendable {
@@ -101,4 +104,39 @@ func schema(_ path: String) -> [String] {
         objects.append(even.replacing("( ", with: "(").replacing(" )", with: ")"))
     }
     return objects.filter { !$0.contains("sqlite_stat") }.sorted()
+}
+
+/// Keys that must not come back with an older state: private prekeys and sender keys, and the one-time prekeys of published devices.
+enum KeyRows {
+    static func all() throws -> [StoreChange] {
+        var random = SystemRandomSource()
+        let identity = IdentityKeyPair(random: &random)
+        let signed = SignedPreKey(id: 1, identity: identity, random: &random)
+        let kem = KEMPreKey(id: 2, isLastResort: true, identity: identity, random: &random)
+        let bundle = PreKeyBundle(
+            identity: identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey, oneTimePreKey: nil)
+        let device = PublishedDevice(
+            id: DeviceID(7), bundle: bundle, oneTime: [OneTimePreKey(id: 3, random: &random).publicKey])
+        var value: [UInt8] = []
+        value.append(field: Array("alice".utf8))
+        return [
+            RecordRow(kind: .preKey, name: "o 1", value: [1]), RecordRow(kind: .senderKey, name: "own #den", value: [1]),
+            RecordRow(kind: .peer, name: "bob", value: [1]),
+            RecordRow(kind: .directoryDevice, name: "7", value: value + device.bytes),
+            RecordRow(kind: .directoryDevice, name: "8", value: [1]),
+        ].map { .putRecord($0) }
+    }
+
+    /// What an older state that was accepted has of them: no private key, and of the directory what can be used again.
+    static func expectNoneIsUsedAgain(_ store: SQLiteStore) throws {
+        #expect(try store.records(.preKey).isEmpty && store.records(.senderKey).isEmpty)
+        #expect(try store.records(.peer).count == 1, "whom somebody knows is no key that wears out")
+        let rows = try store.records(.directoryDevice)
+        #expect(rows.map(\.name) == ["7"])
+        var cursor = ByteCursor(try #require(rows.first).value)
+        #expect(try cursor.field() == Array("alice".utf8))
+        let device = try PublishedDevice(&cursor)
+        #expect(device.oneTime.isEmpty && device.id == DeviceID(7))
+        try device.bundle.verify()
+    }
 }

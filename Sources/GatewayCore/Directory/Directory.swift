@@ -201,6 +201,22 @@ struct Directory {
     static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
 }
 
+extension RecordRow {
+    /// The row of a published device without its one-time prekeys, for a store whose older state has come back: some of them
+    /// have been handed out and used since.
+    ///
+    /// - Returns: nil if this is no readable row of a published device.
+    package var withoutOneTimeKeys: RecordRow? {
+        guard kind == .directoryDevice else { return nil }
+        var cursor = ByteCursor(value)
+        guard let account = try? cursor.field(), var device = try? PublishedDevice(&cursor) else { return nil }
+        device.oneTime = []
+        var output: [UInt8] = []
+        output.append(field: account)
+        return RecordRow(kind: kind, name: name, value: output + device.bytes)
+    }
+}
+
 /// What connections see of the directory.
 package final class DirectoryTable: Sendable {
     /// The devices of one account.
