@@ -159,6 +159,45 @@ import Testing
         #expect(left >= PublishedDevice.lowWatermark)
     }
 
+    /// An operator's block stops the handing out of keys, and uses up no prekeys.
+    @Test func keysOfABlockedAccountAreNotHandedOut() throws {
+        let first = alice.connect("alice", account: "alice")
+        bob.connect("bob", account: "bob")
+        let account = AccountID.services("bob")
+        let before = try #require(front.environment.directory?[account]?.oneTime)
+        front.pendingJobs.append(
+            .directory(
+                DirectoryJob(connection: first.session.id, id: 1, account: account, request: .block(account, true))))
+        front.settle()
+        alice.send(first, "PRIVMSG bob :to somebody who is blocked")
+        #expect(front.environment.directory?[account]?.isBlocked == true)
+        #expect(front.environment.directory?[account]?.oneTime == before)
+        #expect(alice.environment.peers?[account] == nil, "nobody was told any keys of theirs")
+    }
+
+    /// Somebody has used up all one-time prekeys of bob's, who is not there to make more.
+    @Test func whoseOneTimeKeysAreUsedUpCanBeReached() throws {
+        let first = alice.connect("alice", account: "alice")
+        let second = bob.connect("bob", account: "bob")
+        let account = AccountID.services("bob")
+        for _ in 0...PublishedDevice.oneTimeLimit {
+            front.pendingJobs.append(
+                .directory(
+                    DirectoryJob(
+                        connection: ConnectionID(9), id: 1, account: .services("mallory"),
+                        request: .find(account, connections: []))))
+        }
+        front.settle()
+        #expect(front.environment.directory?[account]?.oneTime.values.allSatisfy { $0 == 0 } == true)
+        alice.send(first, "PRIVMSG bob :secret one")
+        #expect(texts(second) == ["[e2e] secret one"])
+        bob.send(second, "PRIVMSG alice :secret two")
+        alice.send(first, "PRIVMSG bob :secret three")
+        #expect(texts(first) == ["[e2e] secret two"])
+        #expect(texts(second).last == "[e2e] secret three")
+        #expect(!front.canary.contains("secret"))
+    }
+
     /// The front gateway is not believed: it names other keys than those that are pinned.
     @Test func substitutedKeysAreNoticed() throws {
         let first = alice.connect("alice", account: "alice")

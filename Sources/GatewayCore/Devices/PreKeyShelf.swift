@@ -5,13 +5,9 @@ import Envelope
 
 /// A store of prekeys whose changes become changes of the vault's store.
 struct PreKeyShelf {
-    /// As they are everywhere, and a first message has to use a one-time prekey: no introduction and no directory is
-    /// without one.
-    static let limits: PreKeyLimits = {
-        var limits = PreKeyLimits()
-        limits.needsOneTimePreKey = true
-        return limits
-    }()
+    /// Those of the ratchet. A first message may do without a one-time prekey: anybody can use up the ones that a directory has,
+    /// and must not make a person unreachable. Copies of such a message are told apart by marks that are stored.
+    static let limits = PreKeyLimits()
 
     /// The letters that names of rows begin with.
     private static let letters: [PreKeyRecord.Kind: Character] = [

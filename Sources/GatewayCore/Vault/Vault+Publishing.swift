@@ -59,13 +59,13 @@ extension Vault {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         var answers: [Opened.Answer] = []
         for device in job.devices {
-            guard let identity = peer.chain.identity(of: device.id), let once = device.oneTime.first,
-                device.id != own.id, let id = session(with: device.id)
+            guard let identity = peer.chain.identity(of: device.id), device.id != own.id, let id = session(with: device.id)
             else { continue }
             if let box = try? keeper.session(id), box.sessions.isEstablished { continue }
+            // Once its one-time prekeys are used up, whoever has used them up, the last-resort prekey begins the session alone.
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
-                kemPreKey: device.bundle.kemPreKey, oneTimePreKey: once)
+                kemPreKey: device.bundle.kemPreKey, oneTimePreKey: device.oneTime.first)
             guard
                 let session = try? Session.initiate(
                     identity: own.identity, with: bundle, expecting: identity, random: &keeper.random),
