@@ -83,7 +83,7 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
     }
 
     /// Overwrites `bytes` with zeros in a way that the optimizer may not remove.
-    static func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
+    package static func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
         guard let base = bytes.baseAddress, bytes.count > 0 else { return }
         #if canImport(Darwin)
             memset_s(base, bytes.count, 0, bytes.count)

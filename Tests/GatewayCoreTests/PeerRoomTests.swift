@@ -147,6 +147,32 @@ import Testing
         #expect(!again.canary.contains("secret"))
     }
 
+    /// A message that is authentic and makes no sense has moved its key on: its row as well, so that a copy does not open again
+    /// behind a restart.
+    @Test func aMessageThatMakesNoSenseIsOpenedOnce() throws {
+        say(1, "secret one")
+        let members = ["alice", "carol"].map { SealJob.Member(account: .nick($0), nick: $0, capacity: 380) }
+        var job = SealJob(
+            connection: people[1].session.id, ticket: 1_000_000, sender: .own, recipient: .room("#room"), target: "#room",
+            senderName: "bob", recipientName: "#room", verb: "PRIVMSG", body: Body(kind: .control, text: [1]), capacity: 380)
+        job.members = members
+        let batch = bob.vault.perform([.seal(job)], now: bob.now)
+        var sealed: [[UInt8]] = []
+        for reply in bob.vault.settle(batch, committed: try bob.store.commit(batch.groups), now: bob.now) {
+            if case .sealed(_, let request, _, _) = reply.reply { sealed = request.bodies }
+        }
+        let lines = sealed.map { ":bob!bob@host.test PRIVMSG #room :" + String(decoding: $0, as: UTF8.self) }
+        #expect(!lines.isEmpty)
+        alice.forge(people[0], lines)
+        #expect(alice.environment.tally[.openMalformed] == 1)
+        alice.close(people[0])
+        let again = try World(.opportunistic, store: alice.store, seed: 11, beside: carol, sidecar: true)
+        let client = again.connect("alice")
+        again.send(client, "JOIN #room")
+        again.forge(client, lines)
+        #expect(again.environment.tally[.openMalformed] == 0)
+    }
+
     @Test func aKeyThatWasLostIsAskedFor() {
         alice.backend.relay = { $0.contains("NOTICE bob") ? [] : [$0] }
         say(0, "secret one")

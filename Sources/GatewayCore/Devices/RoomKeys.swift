@@ -33,6 +33,9 @@ struct RoomKeys {
         init(_ receiver: consuming SenderKeyReceiver) { self.receiver = receiver }
     }
 
+    /// Ours: room for a row, so that growing leaves no copies of a key behind.
+    private static let stateCapacity = 4 * 1024
+
     private let sealer: StorageSealer
     private var own: [ExactText: Own] = [:]
     /// Devices that have our own keys, by room.
@@ -48,29 +51,37 @@ struct RoomKeys {
         self.sealer = sealer
         for row in rows {
             do {
-                var cursor = ByteCursor(try sealer.open(row.value, place: Self.place(row.name)))
-                if row.name.hasPrefix("own ") {
-                    let key = try cursor.field()
-                    let room = String(row.name.dropFirst(4))
-                    while !cursor.isAtEnd, case let reader = try cursor.uint64(), reader != Self.endOfReaders {
-                        readers[room, default: []].insert(DeviceID(reader))
-                    }
-                    while !cursor.isAtEnd {
-                        let device = DeviceID(try cursor.uint64())
-                        ended[room, default: [:]][device] = EndedKey(
-                            id: try cursor.uint32(), count: try cursor.uint32())
-                    }
-                    own[room] = Own(try SenderKey(serialized: key.span))
-                } else {
-                    while !cursor.isAtEnd {
-                        let key = try cursor.field()
-                        received[row.name, default: []].append(Received(try SenderKeyReceiver(serialized: key.span)))
-                    }
-                }
+                var bytes = try sealer.open(row.value, place: Self.place(row.name))
+                defer { bytes.wipe() }
+                try read(bytes, of: row)
             } catch {
                 throw .corrupt("A key of a room in the store cannot be unsealed: the row is damaged.")
             }
         }
+    }
+
+    /// Reads an opened row. The cursor ends with this, so that the caller can wipe what it has opened.
+    private mutating func read(_ bytes: [UInt8], of row: RecordRow) throws {
+        var cursor = ByteCursor(bytes)
+        guard row.name.hasPrefix("own ") else {
+            while !cursor.isAtEnd {
+                var key = try cursor.field()
+                defer { key.wipe() }
+                received[row.name, default: []].append(Received(try SenderKeyReceiver(serialized: key.span)))
+            }
+            return
+        }
+        var key = try cursor.field()
+        defer { key.wipe() }
+        let room = String(row.name.dropFirst(4))
+        while !cursor.isAtEnd, case let reader = try cursor.uint64(), reader != Self.endOfReaders {
+            readers[room, default: []].insert(DeviceID(reader))
+        }
+        while !cursor.isAtEnd {
+            let device = DeviceID(try cursor.uint64())
+            ended[room, default: [:]][device] = EndedKey(id: try cursor.uint32(), count: try cursor.uint32())
+        }
+        own[room] = Own(try SenderKey(serialized: key.span))
     }
 
     // MARK: Our own
@@ -113,8 +124,9 @@ struct RoomKeys {
     private static let endOfReaders: UInt64 = 0
 
     func row(own key: Own, room: String, random: inout some RandomSource) throws -> StoreChange {
-        var bytes: [UInt8] = []
-        var state: [UInt8] = []
+        var (bytes, state): ([UInt8], [UInt8]) = ([], [])
+        bytes.reserveCapacity(Self.stateCapacity)
+        state.reserveCapacity(Self.stateCapacity)
         key.key.serialize(into: &state)
         bytes.append(field: state)
         for reader in readers(in: room).sorted() { bytes.append(bigEndian: reader.value) }
@@ -167,9 +179,10 @@ struct RoomKeys {
 
     func row(from sender: DeviceID, in room: String, random: inout some RandomSource) throws -> StoreChange {
         let name = Self.name(sender, room)
-        var bytes: [UInt8] = []
+        var (bytes, state): ([UInt8], [UInt8]) = ([], [])
+        bytes.reserveCapacity(Self.stateCapacity)
+        state.reserveCapacity(Self.stateCapacity)
         for key in received[name] ?? [] {
-            var state: [UInt8] = []
             key.receiver.serialize(into: &state)
             bytes.append(field: state)
             state.wipe()

@@ -34,6 +34,10 @@ package struct SessionKeeper<Random: RandomSource> {
     /// Ours: sessions kept in memory; more are loaded again from the store when they are needed. About 1 KB each.
     static var sessionLimit: Int { 50_000 }
 
+    /// Ours: room for a serialized state, so that growing leaves no copies behind. A session has some 1 KB; one that has missed
+    /// many messages is longer.
+    static var stateCapacity: Int { 16 * 1024 }
+
     private let sealer: StorageSealer
     private let store: any Store
     var random: Random
@@ -53,7 +57,8 @@ package struct SessionKeeper<Random: RandomSource> {
     mutating func adopt(_ rows: [DeviceRow]) throws(StoreError) {
         for row in rows {
             do {
-                let bytes = try sealer.open(row.sealedIdentity, place: Self.place(row.id))
+                var bytes = try sealer.open(row.sealedIdentity, place: Self.place(row.id))
+                defer { bytes.wipe() }
                 let identity = try IdentityKeyPair(seed: bytes.span)
                 devices[row.account] = HostedDevice(id: row.id, account: row.account, identity: identity)
                 owners[row.id] = row.account
@@ -90,6 +95,7 @@ package struct SessionKeeper<Random: RandomSource> {
         let id = DeviceID(number)
         let identity = IdentityKeyPair(random: &random)
         var bytes: [UInt8] = []
+        bytes.reserveCapacity(Self.stateCapacity)
         identity.serialize(into: &bytes)
         let sealed = try sealer.seal(bytes, place: Self.place(id), random: &random)
         bytes.wipe()
@@ -120,7 +126,8 @@ package struct SessionKeeper<Random: RandomSource> {
         if let box = sessions[id] { return box }
         guard let row = try store.session(id) else { return nil }
         do {
-            let bytes = try sealer.open(row.sealedState, place: Self.place(id, fence: row.fence))
+            var bytes = try sealer.open(row.sealedState, place: Self.place(id, fence: row.fence))
+            defer { bytes.wipe() }
             let box = SessionBox(try SessionRecord(serialized: bytes.span), fence: row.fence)
             keep(box, id)
             return box
@@ -209,16 +216,18 @@ package struct SessionKeeper<Random: RandomSource> {
     mutating func takeChanges() throws -> [(SessionID, StoreChange)] {
         var rows: [(SessionID, StoreChange)] = []
         rows.reserveCapacity(dirty.count)
+        guard !dirty.isEmpty else { return rows }
         var bytes: [UInt8] = []
+        bytes.reserveCapacity(Self.stateCapacity)
+        defer { bytes.wipe() }
         for id in dirty {
             guard let box = sessions[id] else { continue }
-            bytes.removeAll(keepingCapacity: true)
+            bytes.wipe()
             box.sessions.serialize(into: &bytes)
             box.fence += 1
             let sealed = try sealer.seal(bytes, place: Self.place(id, fence: box.fence), random: &random)
             rows.append((id, .putSession(SessionRow(id: id, fence: box.fence, sealedState: sealed))))
         }
-        bytes.wipe()
         dirty.removeAll(keepingCapacity: true)
         return rows
     }
@@ -255,9 +264,10 @@ package struct SessionKeeper<Random: RandomSource> {
 }
 
 extension [UInt8] {
-    /// Overwrites the bytes. For copies that a serialisation leaves; the keys themselves live in wiped memory.
+    /// Overwrites the bytes, in a way that the optimiser may not drop, and empties the array; its room stays. For copies that a
+    /// serialisation leaves; the keys themselves live in wiped memory.
     mutating func wipe() {
-        for index in indices { self[index] = 0 }
+        withUnsafeMutableBytes { SecretBytes.wipe($0) }
         removeAll(keepingCapacity: true)
     }
 }

@@ -47,7 +47,7 @@ extension Vault {
     mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
         do {
             return try keeper.session(id)
-        } catch let error as StoreError {
+        } catch {
             guard case .corrupt = error else { throw error }
             if unreadable.insert(id).inserted { unreadableFound.append(id) }
             return nil

@@ -18,6 +18,7 @@ extension Vault {
         guard envelope.sender != own else { return .failure(.init(reason: .copy)) }
         let before = devices
         replacedSessions = []
+        openedRoomKey = nil
         do {
             switch envelope.kind {
             case .introduction: return .success(try introduced(job, envelope, now, &changes, &step))
@@ -32,6 +33,13 @@ extension Vault {
             step.touchesDevices = false
             (step.alias, step.latched) = (nil, nil)
             for (id, box) in replacedSessions { keeper.restore(box, as: id) }
+            if let room = openedRoomKey {
+                // The key in memory has moved on: so does its row, or a copy would open again after a crash.
+                step.touchesDevices = true
+                if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+                    changes.append(row)
+                }
+            }
             return failed(error, job, envelope, now, &changes, &step)
         }
     }

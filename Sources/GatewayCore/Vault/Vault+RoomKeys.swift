@@ -93,6 +93,7 @@ extension Vault {
         let associated = associatedData(
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try decrypt(envelope, associated, room)
+        openedRoomKey = room
         step.touchesDevices = true
         if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
             changes.append(row)

@@ -144,6 +144,8 @@ package struct Vault<Random: RandomSource> {
     let directoryTable: DirectoryTable
     /// Sessions that the present job has replaced, in case it fails.
     var replacedSessions: [(SessionID, SessionBox?)] = []
+    /// The room whose key the present job has moved on, in case it fails.
+    var openedRoomKey: String?
     /// What connections see of ``devices``.
     let peerTable: PeerTable
     var roomDeliveries = RoomDeliveries()
