@@ -168,7 +168,8 @@ let package = Package(
         tests(
             "GatewayNIOTests",
             [
-                "GatewayNIO", "GatewayCore", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue", "PeerKit", "TestThreads",
+                "GatewayNIO", "GatewayCore", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue", "PeerKit",
+                "TestThreads",
                 nioCore, nioPosix, nioSSL,
                 nioTLS, nioHPACK,
             ]),

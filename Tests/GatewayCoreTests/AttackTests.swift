@@ -187,6 +187,40 @@ import Testing
         #expect(alice.environment.tally[.openWrongSource] == 1)
     }
 
+    /// What devices tell each other of their keys comes under their own names: under another's it would offer its keys as theirs.
+    @Test func keysOfAKnownPersonUnderAnothersNickChangeNothing() throws {
+        meet()
+        let (mallory, client) = try self.mallory()
+        let chain = try #require(mallory.environment.peers?.own?.chain)
+        let before = alice.environment.peers?.all
+        alice.backend.relay = { [$0.replacing(":mallory!", with: ":bob!")] }
+        for message in [ControlMessage.ready(chain), .acknowledge(chain)] {
+            mallory.run(client) {
+                client.session.answered(.letter(.nick("alice"), message.body), at: mallory.now, $0)
+            }
+            mallory.settle()
+        }
+        alice.backend.relay = { [$0] }
+        #expect(alice.environment.tally[.openWrongSource] == 2)
+        #expect(alice.environment.peers?.all == before)
+        #expect(!people.alice.wasTold("shows keys that are not the ones you know"))
+        alice.send(people.alice, "PRIVMSG bob :secret")
+        #expect(people.bob.shown().last == "[e2e] secret")
+    }
+
+    /// Under the person's own nick nobody writes but the person.
+    @Test func aKnownPersonUnderTheOwnNickIsWithheld() {
+        meet()
+        alice.send(people.alice, "PRIVMSG bob :first")
+        alice.backend.relay = { [$0.replacing(":bob!", with: ":alice!")] }
+        bob.send(people.bob, "PRIVMSG alice :I am you")
+        #expect(!people.alice.read.contains { $0.contains("I am you") })
+        #expect(alice.environment.tally[.openWrongSource] == 1)
+        alice.backend.relay = { [$0] }
+        bob.send(people.bob, "PRIVMSG alice :I am bob")
+        #expect(people.alice.shown(from: "bob").last == "[e2e] I am bob")
+    }
+
     /// The backend says which account a nick has: it can lie, and the person sees that.
     @Test func anAccountThatIsClaimedGetsNoKeysAndIsSaid() throws {
         let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 21, sidecar: true)

@@ -31,7 +31,8 @@ final class Forger: Sendable {
     /// What the directory has of the device.
     var published: PublishedDevice {
         let keys = PreKeyBundle(
-            identity: bundle.identity, signedPreKey: bundle.signedPreKey, kemPreKey: bundle.kemPreKey, oneTimePreKey: nil)
+            identity: bundle.identity, signedPreKey: bundle.signedPreKey, kemPreKey: bundle.kemPreKey,
+            oneTimePreKey: nil)
         return PublishedDevice(id: device, bundle: keys, oneTime: [])
     }
 

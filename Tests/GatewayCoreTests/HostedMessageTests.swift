@@ -204,6 +204,22 @@ import Testing
         #expect(bob.messages.map { $0.split(separator: ":").last ?? "" } == ["one", "three"])
     }
 
+    /// Clients that ask for every capability there is and prove nothing are hosted like all others.
+    @Test(arguments: [[], SimulatedBackend.modern]) func askingForTheCapabilityIsNoProof(_ offers: [String]) throws {
+        let world = try World(.hosted, offers: offers)
+        let asking = ["CAP LS 302", "CAP REQ :pawl/e2ee"]
+        let people = ["alice", "bob"].map { name in
+            let client = world.connect(name, lines: asking)
+            world.send(client, "CAP END")
+            return client
+        }
+        #expect(people.allSatisfy { $0.read.contains { $0.contains(" PAWL * ") } }, "both have been challenged")
+        world.send(people[0], "PRIVMSG bob :to a claim")
+        #expect(people[1].messages.contains { $0.hasSuffix(":to a claim") })
+        #expect(!world.canary.contains("to a claim") && world.canary.contains("?PAWL:"))
+        #expect(world.environment.tally[.refusedUnsealed] == 0)
+    }
+
     @Test func requiredRefusesLegacyPeople() throws {
         let world = try World(.required)
         let alice = world.connect("alice")

@@ -2,6 +2,7 @@ import Envelope
 import GatewayCore
 import IRCCodec
 import NIOCore
+import RequestQueue
 import Testing
 
 /// A backend that alters, repeats, forges and withholds.

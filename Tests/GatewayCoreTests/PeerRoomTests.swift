@@ -153,8 +153,10 @@ import Testing
         say(1, "secret one")
         let members = ["alice", "carol"].map { SealJob.Member(account: .nick($0), nick: $0, capacity: 380) }
         var job = SealJob(
-            connection: people[1].session.id, ticket: 1_000_000, sender: .own, recipient: .room("#room"), target: "#room",
-            senderName: "bob", recipientName: "#room", verb: "PRIVMSG", body: Body(kind: .control, text: [1]), capacity: 380)
+            connection: people[1].session.id, ticket: 1_000_000, sender: .own, recipient: .room("#room"),
+            target: "#room",
+            senderName: "bob", recipientName: "#room", verb: "PRIVMSG", body: Body(kind: .control, text: [1]),
+            capacity: 380)
         job.members = members
         let batch = bob.vault.perform([.seal(job)], now: bob.now)
         var sealed: [[UInt8]] = []

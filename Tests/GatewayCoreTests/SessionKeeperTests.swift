@@ -77,6 +77,57 @@ import Testing
         }
     }
 
+    /// Who can write to the store cannot exchange rows: each opens in its own place, and a session with its own fence.
+    @Test func rowsCannotBeExchanged() throws {
+        let now = Moment(monotonic: 1, wall: 1)
+        var first = keeper(1)
+        var made: [StoreChange] = []
+        let names = [AccountID.services("alice"), .services("bob"), .services("carol")]
+        let devices = try names.map { try first.device(for: $0, now: now, avoiding: { _ in false }, &made) }
+        let ids = [1, 2].map { SessionID(owner: devices[0].id, peer: devices[$0].id) }
+        for other in devices.dropFirst() { try first.pair(devices[0], other) }
+        try commit(&first)
+        let rows = try ids.map { try #require(try store.session($0)) }
+        func opened(_ row: SessionRow) throws -> SessionBox? {
+            let place = InMemoryStore()
+            _ = try place.commit([[.putSession(row)]])
+            var keeper = SessionKeeper(sealer: sealer, store: place, random: SeededSource(seed: 3))
+            return try keeper.session(row.id)
+        }
+        for (row, other) in [(rows[0], rows[1]), (rows[1], rows[0])] {
+            #expect(try opened(row) != nil)
+            let exchanged = SessionRow(id: row.id, fence: row.fence, sealedState: other.sealedState)
+            #expect(throws: StoreError.self) { try opened(exchanged) }
+            let later = SessionRow(id: row.id, fence: row.fence + 1, sealedState: row.sealedState)
+            #expect(throws: StoreError.self) { try opened(later) }
+        }
+
+        var stored = made.compactMap { change -> DeviceRow? in
+            if case .putDevice(let row) = change { row } else { nil }
+        }
+        var second = keeper(2)
+        try second.adopt(stored)
+        (stored[0].sealedIdentity, stored[1].sealedIdentity) = (stored[1].sealedIdentity, stored[0].sealedIdentity)
+        var third = keeper(3)
+        #expect(throws: StoreError.self) { try third.adopt(stored) }
+    }
+
+    /// The same of prekeys: the private key of one is none of another's.
+    @Test func rowsOfPreKeysCannotBeExchanged() throws {
+        var random = SeededSource(seed: 4)
+        var shelf = try PreKeyShelf(sealer: sealer, rows: [])
+        var changes: [StoreChange] = []
+        _ = try shelf.replenish(
+            left: 0, now: Moment(monotonic: 1, wall: 1), random: &random, &changes)
+        var rows = changes.compactMap { change -> RecordRow? in
+            if case .putRecord(let row) = change { row } else { nil }
+        }
+        #expect(rows.count > 1)
+        _ = try PreKeyShelf(sealer: sealer, rows: rows)
+        (rows[0].value, rows[1].value) = (rows[1].value, rows[0].value)
+        #expect(throws: StoreError.self) { _ = try PreKeyShelf(sealer: sealer, rows: rows) }
+    }
+
     /// A job that fails takes back the session that it has begun with.
     @Test func aBeginningThatFailsIsTakenBack() throws {
         var random = SeededSource(seed: 2)

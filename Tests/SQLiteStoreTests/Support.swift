@@ -120,7 +120,8 @@ enum KeyRows {
         var value: [UInt8] = []
         value.append(field: Array("alice".utf8))
         return [
-            RecordRow(kind: .preKey, name: "o 1", value: [1]), RecordRow(kind: .senderKey, name: "own #den", value: [1]),
+            RecordRow(kind: .preKey, name: "o 1", value: [1]),
+            RecordRow(kind: .senderKey, name: "own #den", value: [1]),
             RecordRow(kind: .peer, name: "bob", value: [1]),
             RecordRow(kind: .directoryDevice, name: "7", value: value + device.bytes),
             RecordRow(kind: .directoryDevice, name: "8", value: [1]),

@@ -59,7 +59,8 @@ extension Vault {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         var answers: [Opened.Answer] = []
         for device in job.devices {
-            guard let identity = peer.chain.identity(of: device.id), device.id != own.id, let id = session(with: device.id)
+            guard let identity = peer.chain.identity(of: device.id), device.id != own.id,
+                let id = session(with: device.id)
             else { continue }
             if let box = try? keeper.session(id), box.sessions.isEstablished { continue }
             // Once its one-time prekeys are used up, whoever has used them up, the last-resort prekey begins the session alone.

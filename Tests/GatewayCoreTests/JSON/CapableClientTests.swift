@@ -113,6 +113,21 @@ extension JSONWorld.Answer {
         #expect(world.send("GET", "/c/pair?since=1", as: "t-alice")?.text.contains(secret) == false)
     }
 
+    /// A group that has been end to end stays so, although one of its members has no device any more.
+    @Test func wordsDoNotFollowEnvelopesInAGroup() throws {
+        let (world, alice, _) = try pair(.hosted)
+        world.send("GET", "/me", as: "t-carol")
+        world.backend.rooms["three"] = ["alice", "bob", "carol"]
+        world.environment.latches.raise(ConversationID(.room("three"), .room("three")), to: .device)
+        world.backend.tokens["t-alice-phone"] = "alice"
+        for token in ["t-alice", "t-alice-phone", "t-carol"] {
+            let answer = world.send("POST", "/c/three", as: token, #"{"id":"\#(token)","text":"\#(secret)"}"#)
+            #expect(answer?["error"] == "pawl_latched", "\(token): \(answer?.text ?? "")")
+        }
+        #expect(!world.backend.hasHeard(secret) && world.backend.messages["three"] == nil)
+        #expect(world.say(try alice.seal(secret, in: "three"), in: "three", as: "t-alice")?.status == 201)
+    }
+
     @Test func requiredRefusesWhoeverHasNoDevice() throws {
         let (world, alice, _) = try pair(.required)
         world.send("GET", "/me", as: "t-carol")

@@ -1,3 +1,4 @@
+import DoubleRatchet
 import Envelope
 import Foundation
 import GatewayCore
@@ -144,6 +145,27 @@ import Testing
         let renamed = world.send("GET", "/c/all", as: "t-bob")
         #expect(renamed?["messages[0].data.text"] == secret)
         #expect(renamed?["messages[1].data.text"]?.hasPrefix("[An encrypted message was withheld") == true)
+    }
+
+    /// The digest covers the whole envelope: hosted readers do not use its wrapped keys, and still nobody may alter them.
+    @Test func anEnvelopeWithAlteredWrappedKeysIsNotOpened() throws {
+        let store = InMemoryStore()
+        let world = try JSONWorld(.hosted, store: store)
+        world.send("GET", "/me", as: "t-bob")
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
+        let body = try #require(world.backend.messages["pair"]?.first?.body)
+        var envelope = JSONWorld.Answer(status: 0, text: body).bytes("text")
+        let first = Envelope.headerLength + 1 + MultiRecipientMessage.recipientOverhead
+        envelope[first + 40] ^= 1
+        let altered = #"{"id":"1","text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#
+        world.backend.messages["pair"] = [.init(id: "m1", sender: "alice", body: altered)]
+        // Once with the key in memory, once with the key in the store.
+        for reader in [world, try JSONWorld(.hosted, backend: world.backend, store: store)] {
+            let list = try #require(reader.send("GET", "/c/pair", as: "t-bob"))
+            #expect(list["messages[0].data.text"]?.contains("could not be opened") == true)
+            #expect(!list.text.contains(secret))
+            #expect(reader.environment.tally[.openNotAuthentic] == 1)
+        }
     }
 
     @Test func aLatchedConversationStaysSealedUnderALowerPolicy() throws {

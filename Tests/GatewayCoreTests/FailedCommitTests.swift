@@ -1,0 +1,77 @@
+import DoubleRatchet
+import Envelope
+import RequestQueue
+import Testing
+
+@testable import GatewayCore
+
+/// What memory holds after the store has refused a batch, or a part of one.
+@Suite struct FailedCommitTests {
+    private let names = [AccountID.services("alice"), .services("bob"), .services("carol")]
+
+    /// A world with alice, bob and carol, whose first message was not stored.
+    private func afterAFailedFirst(_ store: InMemoryStore) throws -> (World, alice: World.Client, bob: World.Client) {
+        let world = try World(.hosted, store: store)
+        let people = ["alice", "bob"].map { world.connect($0, account: $0) }
+        store.failNextCommit()
+        world.send(people[0], "PRIVMSG bob :lost to the disk")
+        #expect(people[0].read.contains { $0.contains("could not store") })
+        #expect(!world.canary.contains("?PAWL:"))
+        return (world, people[0], people[1])
+    }
+
+    @Test func theNextMessageRaisesAndStoresTheLatch() throws {
+        let store = InMemoryStore()
+        let (world, alice, bob) = try afterAFailedFirst(store)
+        let conversation = ConversationID(names[0], names[1])
+        #expect(world.environment.latches.latch(of: conversation) == .plaintext)
+        world.send(alice, "PRIVMSG bob :two")
+        #expect(bob.messages.contains { $0.hasSuffix(":two") })
+        #expect(world.environment.latches.latch(of: conversation) == .gateway)
+        #expect(try store.conversations(limit: 9).map(\.id) == [conversation])
+        // So it holds after a restart as well, whatever the policy is by then.
+        let again = try World(.observe, store: store, seed: 2)
+        let (writer, reader) = (again.connect("alice", account: "alice"), again.connect("bob", account: "bob"))
+        again.send(writer, "PRIVMSG bob :three")
+        #expect(reader.messages.contains { $0.hasSuffix(":three") })
+        #expect(!again.canary.contains("three"))
+    }
+
+    @Test func theNextMessageStoresTheDevicesAndSessions() throws {
+        let store = InMemoryStore()
+        let (world, alice, bob) = try afterAFailedFirst(store)
+        world.send(alice, "PRIVMSG bob :two")
+        #expect(bob.messages.contains { $0.hasSuffix(":two") })
+        let rows = try store.load().devices
+        #expect(Set(rows.map(\.account)) == Set(names.prefix(2)))
+        // What was sealed on its way to a restart is opened behind it.
+        let again = try World(.hosted, store: store, seed: 2)
+        let (writer, reader) = (again.connect("alice", account: "alice"), again.connect("bob", account: "bob"))
+        again.send(writer, "PRIVMSG bob :three")
+        #expect(reader.messages.contains { $0.hasSuffix(":three") })
+        #expect(again.environment.tally[.openUnknownSender] == 0)
+        #expect(Set(try store.load().devices.map(\.id)) == Set(rows.map(\.id)), "the devices are the same ones")
+    }
+
+    /// Another gateway has gone on with a session: what this one has sealed in it does not count, everything else does.
+    @Test func aFencedSessionFailsItsOwnStepOnly() throws {
+        let store = InMemoryStore()
+        let world = try World(.hosted, store: store)
+        let people = ["alice", "bob", "carol"].map { world.connect($0, account: $0) }
+        for name in ["bob", "carol"] { world.send(people[0], "PRIVMSG \(name) :one") }
+        let devices = try store.load().devices
+        let ids = try names.map { name in try #require(devices.first { $0.account == name }?.id) }
+        let session = SessionID(owner: ids[0], peer: ids[1])
+        let row = try #require(try store.session(session))
+        let theirs = SessionRow(id: session, fence: row.fence + 9, sealedState: row.sealedState)
+        #expect(try store.commit([[.putSession(theirs)]]) == [nil])
+        let sent = world.backend.seen.count { $0.contains("?PAWL:") }
+        world.send(people[0], bytes: Array("PRIVMSG bob :fenced\r\nPRIVMSG carol :two\r\n".utf8))
+        #expect(people[2].messages.contains { $0.hasSuffix(":two") })
+        #expect(!people[1].messages.contains { $0.hasSuffix(":fenced") })
+        #expect(people[0].read.contains { $0.contains("could not store") && $0.contains("bob") })
+        #expect(world.backend.seen.count { $0.contains("?PAWL:") } == sent + 1)
+        #expect(try store.requests(states: [.pending], limit: 9).isEmpty, "nothing is sent again later")
+        #expect(try store.session(session) == theirs)
+    }
+}

@@ -1,0 +1,79 @@
+import DoubleRatchet
+import Envelope
+import GatewayCore
+import GatewayNIO
+import NIOCore
+import NIOPosix
+import RequestQueue
+import Synchronization
+import Testing
+
+/// The thread between the vault, its store, and the connections that wait for answers.
+@Suite struct VaultRunnerTests {
+    /// A connection that keeps what it is answered.
+    private final class Listener: VaultClient {
+        let eventLoop: any EventLoop
+        private let replies = Mutex<[VaultReply]>([])
+
+        init(_ eventLoop: any EventLoop) { self.eventLoop = eventLoop }
+
+        func answered(_ new: [VaultReply]) { replies.withLock { $0 += new } }
+
+        var all: [VaultReply] { replies.withLock { $0 } }
+    }
+
+    private func job(_ ticket: UInt64) -> VaultJob {
+        .seal(
+            SealJob(
+                connection: ConnectionID(1), ticket: ticket, sender: .services("alice"), recipient: .services("bob"),
+                target: "bob", senderName: "alice", recipientName: "bob", verb: "PRIVMSG",
+                body: Body(text: Array("message \(ticket)".utf8)), capacity: 380))
+    }
+
+    /// A commit that fails is no success: the client is told, so is the operator, and the next batch works.
+    @Test func aRefusedCommitIsAnsweredAsAFailure() async throws {
+        let store = InMemoryStore()
+        var changes: [StoreChange] = []
+        let vault = try Vault(
+            network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
+            now: Moment(monotonic: 1, wall: 1), random: SystemRandomSource(), directory: DirectoryTable(),
+            wasDelivered: { _ in false }, changes: &changes)
+        let failures = Mutex<[StoreError]>([])
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let runner = VaultRunner(
+            vault: vault, store: store, clock: { Moment(monotonic: 2, wall: 2) },
+            onFailure: { failure in failures.withLock { $0.append(failure) } })
+        let listener = Listener(group.next())
+        runner.register(listener, as: ConnectionID(1))
+        func answers(_ count: Int) async throws {
+            let deadline = ContinuousClock.now + .seconds(60)
+            while listener.all.count < count, ContinuousClock.now < deadline {
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            try #require(listener.all.count == count)
+        }
+
+        store.failNextCommit()
+        runner.submit([job(1)])
+        try await answers(1)
+        guard case .sealFailed(ticket: 1, _) = listener.all[0] else {
+            Issue.record("a message that was not stored was answered with \(listener.all[0])")
+            return
+        }
+        #expect(failures.withLock { $0 } == [.unavailable("The disk is full (pretended).")])
+        #expect(try store.requestCounts().isEmpty && store.load().devices.isEmpty)
+
+        runner.submit([job(2)])
+        try await answers(2)
+        guard case .sealed(ticket: 2, let request, true, _) = listener.all[1] else {
+            Issue.record("the next message was answered with \(listener.all[1])")
+            return
+        }
+        #expect(try store.request(request.id)?.bodies == request.bodies)
+        #expect(try store.requestCounts() == [.pending: 1])
+        #expect(failures.withLock { $0.count } == 1)
+        await runner.stop()
+        try await group.shutdownGracefully()
+    }
+}
