@@ -86,7 +86,7 @@ enum Assembly {
                 last = now
                 return true
             }
-            if isDue { logger.warning("the backend cannot be reached: \(error)") }
+            if isDue { logger.warning("no answer from the backend: \(error)") }
         }
         let json = try JSONBackend(configuration, role, environment, store, sealer: sealer)
         let server: any ChatServer =

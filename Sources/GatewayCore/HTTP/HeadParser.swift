@@ -37,8 +37,9 @@ struct HeadParser {
         let minor = try version(endingIn: 0x0D)
         try lineFeed()
         var head = RequestHead(method, target, headers: try fields())
-        guard hosts == 1 || hosts == 0 && minor == 0 else { throw .malformed }
-        guard codings == 0 || length == nil && minor > 0 else { throw .malformed }
+        guard hosts == 1 || hosts == 0 && minor == 0 else { throw .host }
+        guard codings == 0 || length == nil else { throw .lengthAndCoding }
+        guard codings == 0 || minor > 0 else { throw .malformed }
         guard codings == 0 || isChunked && codings == 1 else { throw .codingUnknown }
         try Self.settle(&head)
         return ReceivedRequest(
@@ -65,7 +66,8 @@ struct HeadParser {
             try lineFeed()
         }
         let fields = try fields()
-        guard codings == 0 || length == nil && isChunked && codings == 1 else { throw .malformed }
+        guard codings == 0 || length == nil else { throw .lengthAndCoding }
+        guard codings == 0 || isChunked && codings == 1 else { throw .codingUnknown }
         let hasNoBody = isToHead || status < 200 || status == 204 || status == 304
         let framing: BodyFraming =
             hasNoBody ? .none : isChunked ? .chunked : length.map { $0 == 0 ? .none : .length($0) } ?? .untilClose
@@ -87,7 +89,7 @@ struct HeadParser {
     }
 
     private mutating func lineFeed() throws(HTTPFault) {
-        guard next() == 0x0A else { throw .malformed }
+        guard next() == 0x0A else { throw .lineEnd }
     }
 
     private mutating func token(until end: UInt8) throws(HTTPFault) -> String {
@@ -162,7 +164,7 @@ struct HeadParser {
         switch field.name.utf8.count {
         case 4 where HeaderFields.areAlike(field.name, "host"):
             hosts += 1
-            guard field.value.utf8.allSatisfy(Self.isHostByte) else { throw .malformed }
+            guard field.value.utf8.allSatisfy(Self.isHostByte) else { throw .host }
         case 6 where HeaderFields.areAlike(field.name, "expect"):
             guard HeaderFields.areAlike(field.value, "100-continue") else { throw .expectationUnknown }
             expectsContinue = true
@@ -175,7 +177,7 @@ struct HeadParser {
             // Two are refused even where they agree; 18 digits fit into an `Int`.
             guard length == nil, !field.value.isEmpty, field.value.utf8.count <= 18,
                 field.value.utf8.allSatisfy({ (0x30...0x39).contains($0) })
-            else { throw .malformed }
+            else { throw .contentLength }
             length = Int(field.value)
         case 17 where HeaderFields.areAlike(field.name, "transfer-encoding"):
             codings += 1

@@ -94,7 +94,7 @@ package struct HeadReader: Sendable {
             }
             return (nil, false)
         }
-        guard !isMalformed else { throw .malformed }
+        guard !isMalformed else { throw .lineEnd }
         if let end, end <= limits.bytes {
             scanned = 0
             return end

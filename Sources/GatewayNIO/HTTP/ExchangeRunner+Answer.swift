@@ -17,6 +17,7 @@ extension ExchangeRunner {
         let status = response.head.status
         if status < 200, status != 101 { return inform(response.head) }
         if status == 101, outgoing.map({ Forwarding.upgradesToWebSocket($0.head) }) != true {
+            connection.services.upstreamFailed(UpstreamError.unaskedUpgrade)
             return broke(.upstreamUnreachable)
         }
         self.response = response

@@ -31,10 +31,22 @@ protocol UpstreamUser: AnyObject {
 }
 
 /// Why a connection to the backend is no good any more.
-enum UpstreamError: Error {
+enum UpstreamError: Error, CustomStringConvertible {
     case closed
     case timeout
     case notHTTP(HTTPFault)
+    /// 101 to a request that has not asked for it.
+    case unaskedUpgrade
+
+    /// For logs.
+    var description: String {
+        switch self {
+        case .closed: "it closed the connection before its answer was whole"
+        case .timeout: "it did not answer in time"
+        case .notHTTP(let fault): "its answer is refused: \(fault.rule)"
+        case .unaskedUpgrade: "its answer is refused: it changes the protocol, and nobody has asked for that"
+        }
+    }
 }
 
 /// Confined to its event loop.
