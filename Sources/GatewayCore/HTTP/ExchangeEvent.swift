@@ -28,7 +28,7 @@ package enum ExchangeEvent: Sendable {
     /// Whether a write came before under this key, after ``ExchangeAction/recall(_:_:by:)``.
     case recalled(WriteRecall)
     /// A write is in the queue and committed, or is not.
-    case enqueued(Result<WriteToken, WriteRefusal>)
+    case enqueued(Result<RecalledWrite, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
     /// The time of the last ``ExchangeAction/wake(at:)`` has come.
@@ -94,7 +94,7 @@ package struct WriteToken: Hashable, Sendable {
     package init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 }
 
-/// A write that was said before.
+/// A write that the queue has, of this request or of an equal one before it.
 package struct RecalledWrite: Sendable, Equatable {
     package var token: WriteToken
     /// What its client was told that it is called, where it was told.

@@ -210,10 +210,13 @@ extension HTTPExchange {
     }
 
     mutating func enqueued(
-        _ result: Result<WriteToken, WriteRefusal>, _ now: Moment, _ actions: inout [ExchangeAction]
+        _ result: Result<RecalledWrite, WriteRefusal>, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
         switch result {
-        case .success(let token): accepted(token, now, &actions)
+        case .success(let write):
+            // Of equal writes at the same time only the first is queued: all are told its id.
+            localID = write.isLost ? nil : write.localID
+            accepted(write.token, now, &actions)
         case .failure(let refusal): refuse(.notQueued(refusal), &actions)
         }
     }

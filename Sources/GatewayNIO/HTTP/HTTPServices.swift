@@ -14,7 +14,7 @@ package struct HTTPServices: Sendable {
     package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
         { $3(.new($1)) }
     package var enqueue:
-        @Sendable (QueuedWrite, @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) -> Void =
+        @Sendable (QueuedWrite, @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) -> Void =
             { $1(.failure(.unavailable)) }
     package var await: @Sendable (WriteToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
     package var clock: @Sendable () -> Moment

@@ -146,11 +146,11 @@ final class WriteQueue: Sendable {
     }
 
     /// Takes a write; it is committed when this is answered.
-    func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<WriteToken, WriteRefusal>) -> Void) {
+    func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) {
         Task { done(await enqueue(write)) }
     }
 
-    private func enqueue(_ write: QueuedWrite) async -> Result<WriteToken, WriteRefusal> {
+    private func enqueue(_ write: QueuedWrite) async -> Result<RecalledWrite, WriteRefusal> {
         let mark = keys.mark(of: write.credential)
         shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
         let creates = write.creates(marked: UUID().uuidString)
@@ -164,27 +164,30 @@ final class WriteQueue: Sendable {
             switch try await queue.offer(request, token: token) {
             case .accepted(let token):
                 traces.stored(token, write.message)
-                return .success(WriteToken(token))
+                return .success(RecalledWrite(token: WriteToken(token), localID: write.localID, isLost: false))
             case .existing(let first):
                 waiters.withLock { $0.forget(token) }
                 waiting.end(write.account.text, in: write.lane, creates)
-                return .success(WriteToken(first))
+                let token = WriteToken(first)
+                return .success(await self.first(of: write) ?? RecalledWrite(token: token, localID: nil, isLost: false))
             }
         } catch {
             waiters.withLock { $0.forget(token) }
             waiting.end(write.account.text, in: write.lane, creates)
             switch error {
             case .keyReused:
-                // Of two that have been sealed side by side the first one counts.
-                guard let key = write.key, let first = try? await known(key, of: write.account) else {
-                    return .failure(.unavailable)
-                }
-                return .success(WriteToken(first.token))
+                return await first(of: write).map(Result.success) ?? .failure(.unavailable)
             case .tenantFull, .full: return .failure(.full)
             case .unknownDependency, .failedDependency: return .failure(.unknownReference)
             case .tooLarge, .malformed, .unavailable, .closed: return .failure(.unavailable)
             }
         }
+    }
+
+    /// Of equal writes that have been sealed at the same time, the one that the queue has.
+    private func first(of write: QueuedWrite) async -> RecalledWrite? {
+        guard let key = write.key, let first = try? await known(key, of: write.account) else { return nil }
+        return await recalled(first)
     }
 
     /// Tells how a write ends, if it does while its client waits. Where the backend refuses the credential that it is sent with,

@@ -173,7 +173,11 @@ private final class RunningExchange {
                     }
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
                 case .recall(_, let key, _): events.append(.recalled(world.recalled(key)))
-                case .enqueue(let write): events.append(.enqueued(.success(world.enqueue(write))))
+                case .enqueue(let write):
+                    let token = world.enqueue(write)
+                    let first = RecalledWrite(
+                        token: token, localID: world.writes[token]?.localID, isLost: world.lost.contains(token))
+                    events.append(.enqueued(.success(first)))
                 case .await(let token):
                     if let outcome = world.outcomes[token] { events.append(.written(outcome)) }
                 case .wake, .loggedIn: break

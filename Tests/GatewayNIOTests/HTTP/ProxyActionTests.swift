@@ -239,7 +239,7 @@ import Testing
                                 head: head,
                                 body: ByteBuffer()))
                     ]
-                case .enqueued(.success(let token)): return [.await(token)]
+                case .enqueued(.success(let write)): return [.await(write.token)]
                 case .enqueued(.failure): return [.respond(ResponseHead(507), ByteBuffer(string: "full"))]
                 case .written(.answered(let head, let body)): return [.respond(head, body)]
                 case .written: return [.respond(ResponseHead(500), ByteBuffer())]
@@ -252,7 +252,8 @@ import Testing
                         written.append(write)
                         return written.count > 1
                     }
-                    Thread.detachNewThread { done(isFull ? .failure(.full) : .success(token)) }
+                    let first = RecalledWrite(token: token, localID: nil, isLost: false)
+                    Thread.detachNewThread { done(isFull ? .failure(.full) : .success(first)) }
                 }
                 services.await = { asked, done in
                     #expect(asked == token)
