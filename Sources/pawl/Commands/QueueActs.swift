@@ -99,7 +99,10 @@ extension QueueCommand {
     struct Drop: AdminCommand {
         static let configuration = CommandConfiguration(
             abstract: "Give waiting requests up for good. Their senders are told; it is audited.",
-            discussion: "What has been sent and waits for the backend's answer cannot be dropped.")
+            discussion: """
+                What has been sent over IRC and waits for the backend's answer cannot be dropped. Over HTTP it can, such as where the \
+                backend does not answer: the gateway does not wait for the answer any more, and the backend may have done it.
+                """)
         @Argument(help: "Ids, from pawl queue list.") var ids: [UInt64]
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
@@ -114,16 +117,19 @@ extension QueueCommand {
             guard gone.isEmpty else { return try QueueCommand.answer(gone, json: common.json) }
             let names = ids.map { "\($0)" }.joined(separator: " ")
             let words = "drop \(names)"
+            let sent = try ids.filter(gateway.isUnderWay)
             guard yes || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
                     "This gives \(ids.count == 1 ? "request \(names)" : "\(ids.count) requests") up for good: "
-                        + "never sent, and the text cannot be had again.", words)
+                        + "never sent, and the text cannot be had again."
+                        + (sent.isEmpty ? "" : " Of these the backend may have done \(sent.map { "\($0)" }.joined(separator: " "))."),
+                    words)
             }
             var outcomes: [Outcome] = []
             for id in ids {
-                outcomes.append(
-                    try await QueueCommand.carryOut(
-                        .drop(id), "\(id)", "Request \(id) is dropped. Its sender is told if connected.", on: gateway))
+                let doubt = sent.contains(id) ? " It had been sent: the backend may have done it." : ""
+                let text = "Request \(id) is dropped.\(doubt) Its sender is told if connected."
+                outcomes.append(try await QueueCommand.carryOut(.drop(id), "\(id)", text, on: gateway))
             }
             return try QueueCommand.answer(outcomes, json: common.json)
         }
@@ -160,10 +166,15 @@ extension Gateway {
 extension Gateway {
     /// Why a request cannot be dropped; nothing where it waits.
     fileprivate func whyNotDropped(_ id: UInt64) throws -> String? {
-        if let writes = json?.writes { return writes.whyNotWaiting(try writes.request(id)) }
+        if let writes = json?.writes { return writes.whyNotDropped(try writes.request(id)) }
         guard let request = try store.request(id) else { return Remarks.noRequest(id) }
         return request.state == .pending
             ? nil : "Request \(id) is \(request.state.name): only what waits can be dropped."
+    }
+
+    /// Whether a request has been sent to a backend that speaks HTTP and has no answer.
+    fileprivate func isUnderWay(_ id: UInt64) throws -> Bool {
+        try json?.writes.request(id).state == .inFlight
     }
 
     /// What an operator should know who may have mistyped a name.

@@ -34,7 +34,12 @@ extension WriteQueue {
         return request
     }
 
-    /// Why a write cannot be held, released or dropped; nothing where it waits.
+    /// Why a write cannot be dropped; nil if it waits or is under way. An answer may never come.
+    func whyNotDropped(_ request: QueuedRequest) -> String? {
+        request.state == .inFlight ? nil : whyNotWaiting(request)
+    }
+
+    /// Why a write cannot be held or released; nil if it waits.
     func whyNotWaiting(_ request: QueuedRequest) -> String? {
         switch request.state {
         case .pending: nil
@@ -54,7 +59,7 @@ extension WriteQueue {
             switch kind {
             case .drop(let id):
                 let request = try request(id)
-                if let why = whyNotWaiting(request) { return why }
+                if let why = whyNotDropped(request) { return why }
                 try await queue.cancel(request.token, cause: Self.droppedReason)
             case .retry(let id):
                 let request = try request(id)
