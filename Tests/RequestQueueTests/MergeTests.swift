@@ -184,3 +184,37 @@ import Testing
         #expect(try world.store.load().learnt.count <= 1)
     }
 }
+
+/// Names that look alike.
+@Suite struct ExactNameTests {
+    /// One letter, and the same letter with an accent of its own.
+    @Test func entitiesAreNamedByTheirBytes() throws {
+        let (one, other) = ("caf\u{E9}", "cafe\u{301}")
+        let (first, second) = (EntityReference(type: "m", local: one), EntityReference(type: "m", local: other))
+        #expect(first != second && Set([first, second]).count == 2)
+        #expect(EntityReference(type: one, local: "1") != EntityReference(type: other, local: "1"))
+        #expect(EntityReference(type: "m", local: one) == first)
+        #expect(throws: MergeConflict.self) {
+            try EntityIdentifier.local(type: "m", one).merged(with: .both(type: "m", local: other, remote: "1"))
+        }
+        let world = QueueWorld()
+        world.backend = {
+            $0.request.creates.first.map { .created(.both(type: "m", local: $0.local, remote: "r\($0.local.utf8.count)")) }
+                ?? .status(200)
+        }
+        for reference in [first, second] { try world.append(NewRequest(post("/m"), creates: [reference])) }
+        world.run()
+        try world.append(read("/m/\(first)"))
+        try world.append(read("/m/\(second)"))
+        world.run()
+        #expect(world.targets.suffix(2) == ["/m/r5", "/m/r6"])
+        try world.restart()
+        try world.append(read("/m/\(first)"))
+        try world.append(read("/m/\(second)"))
+        world.run()
+        #expect(world.targets.suffix(2) == ["/m/r5", "/m/r6"])
+        #expect(throws: MergeConflict.self) {
+            try world.machine.merge(.both(type: "m", local: one, remote: "other"), tenant: "", now: world.now)
+        }
+    }
+}

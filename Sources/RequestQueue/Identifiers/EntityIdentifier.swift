@@ -1,4 +1,5 @@
-/// Names an entity by what its creator called it, before the backend has given it a name.
+/// Names an entity by what its creator called it, before the backend has given it a name. Two are equal if their bytes are, as in
+/// the store: a letter that is written in two ways makes two names.
 public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
     /// What kind of entity it is, such as `message`. Local identifiers of two types never meet.
     public let type: String
@@ -10,6 +11,17 @@ public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
 
     /// For people and logs.
     public var description: String { "\(type):\(local)" }
+
+    /// Whether all bytes are the same.
+    public static func == (left: Self, right: Self) -> Bool {
+        ExactText.equal(left.local, right.local) && ExactText.equal(left.type, right.type)
+    }
+
+    /// All bytes.
+    public func hash(into hasher: inout Hasher) {
+        hasher.combine(ExactText(type))
+        hasher.combine(ExactText(local))
+    }
 }
 
 /// What an entity is called: by its creator, by the backend, or both.
@@ -48,9 +60,13 @@ public enum EntityIdentifier: Hashable, Sendable {
     ///
     /// - Throws: ``MergeConflict`` where the two contradict each other; nothing is changed then.
     public func merged(with other: EntityIdentifier) throws(MergeConflict) -> EntityIdentifier {
-        guard type == other.type else { throw .differentTypes(type, other.type) }
-        if let mine = local, let theirs = other.local, mine != theirs { throw .differentLocals(type, mine, theirs) }
-        if let mine = remote, let theirs = other.remote, mine != theirs { throw .differentRemotes(type, mine, theirs) }
+        guard ExactText.equal(type, other.type) else { throw .differentTypes(type, other.type) }
+        if let mine = local, let theirs = other.local, !ExactText.equal(mine, theirs) {
+            throw .differentLocals(type, mine, theirs)
+        }
+        if let mine = remote, let theirs = other.remote, !ExactText.equal(mine, theirs) {
+            throw .differentRemotes(type, mine, theirs)
+        }
         switch (local ?? other.local, remote ?? other.remote) {
         case (let local?, let remote?): return .both(type: type, local: local, remote: remote)
         case (let local?, nil): return .local(type: type, local)

@@ -34,7 +34,7 @@ public struct IdentifierMap: Sendable {
         for identifier in identifiers {
             _ = try together.merge(identifier, tenant: tenant)
             guard let reference = identifier.reference, let remote = identifier.remote else { continue }
-            if let known = self[tenant, reference], known != remote {
+            if let known = self[tenant, reference], !ExactText.equal(known, remote) {
                 throw .differentRemotes(reference.type, known, remote)
             }
         }
@@ -55,7 +55,7 @@ public struct IdentifierMap: Sendable {
         }
         let key = Key(tenant: tenant, reference: reference)
         if let known = remotes[key] {
-            guard known == remote else { throw .differentRemotes(reference.type, known, remote) }
+            guard ExactText.equal(known, remote) else { throw .differentRemotes(reference.type, known, remote) }
             return nil
         }
         remotes[key] = remote

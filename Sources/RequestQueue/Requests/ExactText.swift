@@ -25,6 +25,11 @@ public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLite
         left.withBytes { left in right.withBytes { $0.count == left.count && $0.elementsEqual(left) } }
     }
 
+    /// Whether the bytes of two texts are the same.
+    static func equal(_ left: String, _ right: String) -> Bool {
+        left.utf8.count == right.utf8.count && left.utf8.elementsEqual(right.utf8)
+    }
+
     /// In the order of their bytes.
     public static func < (left: Self, right: Self) -> Bool {
         left.text.utf8.lexicographicallyPrecedes(right.text.utf8)
