@@ -14,14 +14,14 @@ public struct APIRequestConfig: Hashable, Sendable {
     /// What it carries.
     public var body: RequestBody?
     /// Whether the session key of the request's tenant is attached when it is sent. Default: `true`. Without a session key the
-    /// request waits for the next login.
+    /// request waits for the next login. A key does not go to another ``host`` unless the client allows it.
     public var includeSessionKey: Bool
     /// Milliseconds until an attempt is given up. Default: the client's.
     public var timeoutInterval: Int64?
     /// Whether equal requests that are under way at the same time are sent once. Default: `true` for `GET` and `HEAD`, `false`
     /// for all others, because two equal messages are two messages.
     public var deduplicate: Bool
-    /// For logs.
+    /// The application's own mark, stored with the request. The queue does not look at it.
     public var tag: String?
     /// Default: ``QueueingStrategy/standard(for:)``.
     public var queueingStrategy: QueueingStrategy

@@ -24,14 +24,7 @@ extension APIClient {
         }
         let response: NetworkResponse
         do throws(NetworkFailure) {
-            if config.deduplicate {
-                let network = networkClient
-                response = try await deduplicator.send(request) { (request) throws(NetworkFailure) in
-                    try await network.send(request)
-                }
-            } else {
-                response = try await networkClient.send(request)
-            }
+            response = try await send(request, once: config.deduplicate)
         } catch {
             throw .network(error)
         }
@@ -43,13 +36,46 @@ extension APIClient {
             jsonCoderConfig: jsonCoderConfig)
     }
 
+    /// Sends a request, or waits for the answer to an equal one that is under way where `once` says so.
+    func send(_ request: NetworkRequest, once: Bool) async throws(NetworkFailure) -> NetworkResponse {
+        let network = networkClient
+        guard once else { return try await network.send(request) }
+        return try await deduplicator.send(request) { (request) throws(NetworkFailure) in
+            try await network.send(request)
+        }
+    }
+
+    /// Whether a session key may go where this request goes: to the client's own host, or where it has allowed it.
+    func sendsSession(with config: APIRequestConfig) -> Bool {
+        guard let other = config.host else { return true }
+        return Self.origin(of: other).map { $0 == Self.origin(of: host) } == true || sendsSession(to: other)
+    }
+
+    /// Scheme and authority of a base URL, without the default port (RFC 6454 section 4); nil if it has none, or has user
+    /// information in it.
+    private static func origin(of url: String) -> String? {
+        guard let separator = url.range(of: "://") else { return nil }
+        let scheme = url[..<separator.lowerBound].lowercased()
+        var authority = url[separator.upperBound...].prefix { !"/?#".contains($0) }.lowercased()
+        guard !authority.isEmpty, authority.utf8.allSatisfy({ isHostByte($0) }) else { return nil }
+        let port = ["http": ":80", "https": ":443"][scheme]
+        if let port, authority.hasSuffix(port) { authority.removeLast(port.count) }
+        return scheme + "://" + authority
+    }
+
+    /// Letters, digits, and what stands between the parts of an address. What libraries may read in different ways is no host.
+    private static func isHostByte(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+            || "-._:[]".utf8.contains(byte)
+    }
+
     /// The request with everything that is attached when it is sent.
     func networkRequest(
         _ config: APIRequestConfig, names: [EntityReference: String], session: SessionKey?
     ) throws(UnresolvedReference) -> NetworkRequest {
         let resolved = try config.resolved { names[$0] }
         var headers = resolved.headers
-        if config.includeSessionKey, let session { headers += session.headers }
+        if config.includeSessionKey, let session, sendsSession(with: config) { headers += session.headers }
         let base = resolved.host ?? host
         return NetworkRequest(
             method: resolved.method, url: (base.hasSuffix("/") ? String(base.dropLast()) : base) + resolved.target,

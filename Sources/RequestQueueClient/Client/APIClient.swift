@@ -7,7 +7,7 @@ public import RequestQueue
 public protocol APIClient: Sendable {
     /// The interface to the network.
     var networkClient: any NetworkClient { get }
-    /// Used for logs only.
+    /// A name for the application's own logs. The library logs nothing.
     var identifier: String { get }
     /// The base URL of the backend's endpoints, such as `https://my_server.example/api/v1`.
     var host: String { get }
@@ -21,6 +21,10 @@ public protocol APIClient: Sendable {
     /// Called before each attempt, for what requests share. What it adds is not stored. What takes long in it is to be awaited and must
     /// not block, as in ``NetworkClient/send(_:)``.
     func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
+
+    /// Whether a session key may go to a host other than ``host``, which a request names in ``APIRequestConfig/host``. Default: no;
+    /// the request then goes there without it. Asked for another scheme, name or port.
+    func sendsSession(to host: String) -> Bool
 
     /// Whether a header field of an answer may be stored with the outcome. Default: all. What must not be stored, such as a cookie,
     /// is seen by whoever watches the queue, and by nobody later.
@@ -43,6 +47,8 @@ extension APIClient {
     public var jsonCoderConfig: APIJSONCoderConfig { APIJSONCoderConfig() }
     /// A minute.
     public var timeoutInterval: Int64 { 60_000 }
+    /// No.
+    public func sendsSession(to host: String) -> Bool { false }
     /// All.
     public func keepsHeader(_ name: String) -> Bool { true }
     /// Yes.
