@@ -141,7 +141,7 @@ package struct QueueReader {
             let statement = try SQLStatement(database, sql)
             statement.bind(Int64(state.rawValue), at: 1)
             statement.bind(Int64(clamping: after), at: 2)
-            statement.bind(Int64(limit), at: 3)
+            statement.bind(Int64(max(limit, 0)), at: 3)
             found += try statement.rows(stored)
         }
         if states.isSuperset(of: [.pending, .inFlight]) {
@@ -155,7 +155,7 @@ package struct QueueReader {
             case .done, .dead, .cancelled: try read(Self.report, state)
             }
         }
-        return Array(found.sorted { $0.request.id < $1.request.id }.prefix(limit))
+        return Array(found.sorted { $0.request.id < $1.request.id }.prefix(max(limit, 0)))
     }
 
     // MARK: Rows

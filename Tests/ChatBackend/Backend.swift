@@ -52,8 +52,17 @@ final class Backend: Sendable {
 
     func take(_ request: Request, from channel: any Channel, keepAlive: Bool) {
         note(request)
-        let delay = state.withLock { $0.faults.delay }
-        loop.run(after: delay) { self.perform(request, for: channel, keepAlive: keepAlive) }
+        let (delay, trouble) = state.withLock { state in
+            (state.faults.delay, request.writesMessage ? state.faults.trouble[request.path[1]] : nil)
+        }
+        switch trouble {
+        case .hang: break
+        case .half: channel.close(mode: .output, promise: nil)
+        case .stall, .drip, .slow, nil:
+            loop.run(after: trouble == .slow ? Faults.slowness : delay) {
+                self.perform(request, for: channel, keepAlive: keepAlive, trouble)
+            }
+        }
     }
 
     func note(_ request: Request) {
@@ -68,7 +77,9 @@ final class Backend: Sendable {
         state.withLock { $0.received.append(json) }
     }
 
-    private func perform(_ request: Request, for channel: any Channel, keepAlive: Bool) {
+    private func perform(
+        _ request: Request, for channel: any Channel, keepAlive: Bool, _ trouble: Faults.Trouble?
+    ) {
         let (answer, news, isLost) = state.withLock { state in
             if let refusal = state.faults.refusal(isWrite: request.writesMessage) {
                 return (Answer(refusal), [Chat.News](), false)
@@ -80,6 +91,8 @@ final class Backend: Sendable {
         }
         if isLost {
             channel.close(promise: nil)
+        } else if trouble == .stall || trouble == .drip {
+            answer.begin(on: channel, drips: trouble == .drip)
         } else if request.method == "GET", request.path == ["updates"], answer.status == 200 {
             let timeout = min(request.query("timeout").flatMap(Int.init) ?? 0, Self.longestPoll)
             poll(request, answer, for: channel, keepAlive: keepAlive, until: .now() + .milliseconds(Int64(timeout)))

@@ -17,12 +17,31 @@ struct Faults {
     var away = false
     /// `Set-Cookie` of every answer over REST.
     var cookie: String?
+    /// What is wrong with writes of messages over REST, by conversation.
+    var trouble: [String: Trouble] = [:]
+
+    /// How the write of a message goes wrong.
+    enum Trouble: String {
+        /// No effect and no answer; the connection stays.
+        case hang
+        /// The effect, and the beginning of an answer; the connection stays.
+        case stall
+        /// The same, with a byte now and then.
+        case drip
+        /// No effect, and the backend sends nothing more on this connection, which it does not close.
+        case half
+        /// All as it should be, after ``Faults/slowness``.
+        case slow
+    }
+
+    /// Milliseconds.
+    static let slowness = 12_000
 
     init() {}
 
     init(_ json: JSONValue) throws(Refusal) {
         let known: Set<String> = [
-            "loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away", "cookie",
+            "loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away", "cookie", "trouble",
         ]
         for name in json.object.keys where !known.contains(name) { throw .invalid("no fault is called \(name)") }
         loses = json["loses"].integer ?? 0
@@ -33,6 +52,12 @@ struct Faults {
         delay = json["delay"].integer ?? 0
         away = json["away"].bool ?? false
         cookie = json["cookie"].string
+        for (conversation, name) in json["trouble"].object {
+            guard let trouble = name.string.flatMap(Trouble.init) else {
+                throw .invalid("no trouble is called \(name)")
+            }
+            self.trouble[conversation] = trouble
+        }
     }
 
     var json: JSONValue {
@@ -40,6 +65,7 @@ struct Faults {
             "loses": .integer(loses), "refuses": .integer(refuses), "status": .integer(status),
             "retry_after": retryAfter.map(JSONValue.integer) ?? .null, "refuses_all": .bool(refusesAll),
             "delay": .integer(delay), "away": .bool(away), "cookie": cookie.map(JSONValue.string) ?? .null,
+            "trouble": .object(trouble.mapValues { .string($0.rawValue) }),
         ]
     }
 

@@ -74,6 +74,20 @@ final class RequestHandler: ChannelInboundHandler, RemovableChannelHandler {
 }
 
 extension Answer {
+    /// Sends the head and one byte, and then either nothing more or a byte now and then.
+    func begin(on channel: any Channel, drips: Bool) {
+        let headers: HTTPHeaders = ["Content-Type": "application/json", "Content-Length": "100000"]
+        let head = HTTPResponseHead(version: .http1_1, status: .init(statusCode: status), headers: headers)
+        channel.write(HTTPServerResponsePart.head(head), promise: nil)
+        let byte = HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: "{")))
+        channel.writeAndFlush(byte, promise: nil)
+        guard drips else { return }
+        channel.eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .milliseconds(100)) { task in
+            guard channel.isActive else { return task.cancel() }
+            channel.writeAndFlush(byte, promise: nil)
+        }
+    }
+
     func write(to channel: any Channel, keepAlive: Bool, withBody: Bool) {
         var headers = HTTPHeaders()
         if let contentType { headers.add(name: "Content-Type", value: contentType) }

@@ -28,8 +28,17 @@ package final class ChatBackendProcess: Sendable {
         package var away = false
         /// `Set-Cookie` of every answer over REST.
         package var cookie: String?
+        /// What is wrong with writes of messages over REST, by conversation: `hang`, `stall`, `drip`, `half` or `slow`; see `Faults` in
+        /// Tests/ChatBackend.
+        package var trouble: [String: String] = [:]
 
         package init() {}
+
+        package static func trouble(_ name: String, in conversations: [String]) -> Faults {
+            var faults = Faults()
+            for conversation in conversations { faults.trouble[conversation] = name }
+            return faults
+        }
 
         package static func loses(_ count: Int) -> Faults {
             var faults = Faults()
@@ -61,6 +70,7 @@ package final class ChatBackendProcess: Sendable {
                 "refuses_all": .bool(refusesAll), "delay": .integer(delay), "away": .bool(away),
                 "cookie": cookie.map(JSONValue.string) ?? .null,
             ]
+            json["trouble"] = .object(trouble.mapValues(JSONValue.string))
             json["retry_after"] = retryAfter.map(JSONValue.integer) ?? .null
             return json
         }

@@ -22,6 +22,10 @@ final class ChatBackend: Sendable {
         case hangUp
         /// Nothing is said.
         case silence
+        /// The head of an answer and the beginning of its body, and then nothing.
+        case stall
+        /// The same, and then a byte now and then.
+        case drip
         /// Bytes that are no HTTP.
         case nonsense
     }
@@ -99,6 +103,17 @@ final class ChatBackend: Sendable {
         private func reply(_ answer: Answer, _ context: ChannelHandlerContext) {
             switch answer {
             case .silence: break
+            case .stall, .drip:
+                let head = HTTPResponseHead(version: .http1_1, status: .ok, headers: ["Content-Length": "1000"])
+                context.write(wrapOutboundOut(.head(head)), promise: nil)
+                context.writeAndFlush(wrapOutboundOut(.body(.byteBuffer(ByteBuffer(string: "{\"id\"")))), promise: nil)
+                guard case .drip = answer else { return }
+                let channel = context.channel
+                context.eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: .milliseconds(20)) { task in
+                    guard channel.isActive else { return task.cancel() }
+                    let body = HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: " ")))
+                    channel.writeAndFlush(body, promise: nil)
+                }
             case .hangUp: context.close(promise: nil)
             case .nonsense:
                 context.channel.pipeline.context(handlerType: HTTPResponseEncoder.self).whenSuccess { encoder in

@@ -52,18 +52,20 @@ import Testing
 
     @Test(arguments: [
         ("/hangup", NetworkFailure.networkConnectionLost), ("/silence", .timedOut), ("/nonsense", .badServerResponse),
-        ("/large", .responseTooLarge),
+        ("/large", .responseTooLarge), ("/stall", .timedOut), ("/drip", .timedOut),
     ])
     func failures(_ path: String, _ expected: NetworkFailure) async throws {
         try await with { received in
             switch received.uri {
             case "/hangup": .hangUp
             case "/silence": .silence
+            case "/stall": .stall
+            case "/drip": .drip
             case "/nonsense": .nonsense
             default: .status(200, body: String(repeating: "x", count: 1001))
             }
         } _: { backend, client in
-            let timeout: Int64 = path == "/silence" ? 100 : 600_000
+            let timeout: Int64 = ["/silence", "/stall", "/drip"].contains(path) ? 300 : 600_000
             await #expect(throws: expected) {
                 try await client.send(request(backend.url + path, .post, timeout: timeout))
             }
@@ -89,6 +91,52 @@ import Testing
             for url in ["", "no url", "http://", "ftp://127.0.0.1/"] {
                 await #expect(throws: NetworkFailure.badURL, "\(url)") { try await client.send(request(url)) }
             }
+        }
+    }
+
+    /// More than the pool of the library below opens by itself.
+    @Test func requestsThatHangKeepNoConnectionFromOthers() async throws {
+        try await with { received in
+            received.uri == "/hang" ? .silence : .status(200)
+        } _: { backend, client in
+            let hanging = request(backend.url + "/hang", .post)
+            let tasks = (0..<100).map { _ in Task { try await client.send(hanging) } }
+            try await eventually("they hang") { backend.received.count == 100 }
+            #expect(try await client.send(request(backend.url + "/other")).status == 200)
+            for task in tasks { task.cancel() }
+            for task in tasks { _ = await task.result }
+        }
+    }
+
+    /// Beside a client of the application's own, whose pool is small.
+    @Test func waitingForAConnectionIsCalledSo() async throws {
+        let backend = try await ChatBackend { _ in .silence }
+        var configuration = HTTPNetworkClient.configuration
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 1
+        configuration.timeout.connect = .milliseconds(300)
+        let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        let client = HTTPNetworkClient(http)
+        let outgoing = request(backend.url + "/", .post)
+        let task = Task { try await client.send(outgoing) }
+        try await eventually("one is there") { backend.received.count == 1 }
+        await #expect(throws: NetworkFailure.noFreeConnection) { try await client.send(outgoing) }
+        task.cancel()
+        _ = await task.result
+        try await http.shutdown()
+        try await backend.stop()
+    }
+
+    @Test(arguments: [Int64.max, .min, 0]) func anyTimeout(_ timeout: Int64) async throws {
+        try await with { _ in
+            .silence
+        } _: { backend, client in
+            let outgoing = request(backend.url + "/", timeout: timeout)
+            let task = Task { try await client.send(outgoing) }
+            if timeout > 0 {
+                try await eventually("the request is there") { !backend.received.isEmpty }
+                task.cancel()
+            }
+            await #expect(throws: timeout > 0 ? NetworkFailure.cancelled : .timedOut) { try await task.value }
         }
     }
 

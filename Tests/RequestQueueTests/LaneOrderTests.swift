@@ -46,9 +46,9 @@ import Testing
     }
 
     @Test func aConcurrentOneInItsPauseHoldsNobodyUp() throws {
-        let world = QueueWorld()
+        let world = QueueWorld { $0.backoff = Backoff(base: 60_000) }
         let strategy = QueueingStrategy(synchronization: .concurrent, retryPolicy: [.onTransientStatus])
-        world.backend = { $0.resolved.target == "/1" ? .status(503, retryAfter: 60_000) : .status(200) }
+        world.backend = { $0.resolved.target == "/1" ? .status(503) : .status(200) }
         try world.append(post("/1", strategy: strategy))
         world.run(100)
         try world.append(post("/2", strategy: strategy))

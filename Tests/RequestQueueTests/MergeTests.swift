@@ -199,7 +199,9 @@ import Testing
         }
         let world = QueueWorld()
         world.backend = {
-            $0.request.creates.first.map { .created(.both(type: "m", local: $0.local, remote: "r\($0.local.utf8.count)")) }
+            $0.request.creates.first.map {
+                .created(.both(type: "m", local: $0.local, remote: "r\($0.local.utf8.count)"))
+            }
                 ?? .status(200)
         }
         for reference in [first, second] { try world.append(NewRequest(post("/m"), creates: [reference])) }

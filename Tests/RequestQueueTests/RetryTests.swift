@@ -22,7 +22,7 @@ import Testing
             .notConnectedToInternet: .unreachable, .cannotFindHost: .unreachable, .cannotConnectToHost: .unreachable,
             .secureConnectionFailed: .permanent, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
             .badServerResponse: .interrupted, .responseTooLarge: .permanent, .badURL: .permanent,
-            .cancelled: .permanent,
+            .cancelled: .permanent, .noFreeConnection: .unreachable,
         ]
         for failure in NetworkFailure.allCases { #expect(failure.kind == kinds[failure], "\(failure)") }
         #expect(Set(NetworkFailure.allCases.map(\.text)).count == NetworkFailure.allCases.count)
@@ -79,10 +79,13 @@ import Testing
             #expect(RetryAfter.milliseconds(date, now: now) == 60_000, "\(date)")
             #expect(RetryAfter.milliseconds(date, now: now + 100_000) == 0, "\(date)")
         }
+        // A number too large is a long time; what it is believed up to is another matter.
+        #expect(RetryAfter.milliseconds("12345678901", now: now) == 12_345_678_901_000)
+        #expect(RetryAfter.milliseconds(String(repeating: "9", count: 40), now: now) == .max)
         #expect(HTTPDate.seconds("Thu, 01 Jan 1970 00:00:00 GMT") == 0)
         #expect(HTTPDate.seconds("Thu, 29 Feb 2024 23:59:60 GMT") == 1_709_251_200)
         for nonsense in [
-            "", " ", "soon", "-1", "1.5", "12345678901", "Sun, 06 Nov 1994 08:49:37", "Sun, 06 Foo 1994 08:49:37 GMT",
+            "", " ", "soon", "-1", "1.5", "Sun, 06 Nov 1994 08:49:37", "Sun, 06 Foo 1994 08:49:37 GMT",
             "Sun, 40 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 25:49:37 GMT", "Sun, 06 Nov 1994 8:9 GMT", "1e3",
         ] {
             #expect(RetryAfter.milliseconds(nonsense, now: now) == nil, "\(nonsense)")
@@ -212,5 +215,148 @@ import Testing
         let token = try world.append(NewRequest(other, lane: "x"))
         world.run(20)
         #expect(try world.state(token) == .done)
+    }
+
+    @Test func conversationsThatHangKeepNobodyFromTheHost() throws {
+        let world = QueueWorld {
+            ($0.limits.inFlightPerHost, $0.limits.inFlightPerTenant) = (16, 8)
+        }
+        for tenant in ["eve", "mallory", "bob", "carol"] { world.machine.setSession(tenant, present: true) }
+        world.backend = {
+            ["eve", "mallory"].contains($0.request.tenant)
+                ? .network(.timedOut, latency: 60_000) : .status(200)
+        }
+        for tenant in ["eve", "mallory"] {
+            for number in 0..<12 {
+                try world.append(NewRequest(post("/\(number)"), tenant: tenant, lane: "\(number)"))
+            }
+        }
+        world.run(1_000)
+        #expect(world.machine.underWay == 12)
+        // Before, while and after they time out.
+        for round in 0..<200 {
+            let token = try world.append(NewRequest(post("/x"), tenant: round % 2 == 0 ? "bob" : "carol", lane: "x"))
+            world.run(1_000)
+            #expect(try world.state(token) == .done, "\(round)")
+        }
+        #expect(world.machine.counts.done == 200)
+    }
+
+    @Test func aLaneAloneDoesNotMakeAHostUnavailable() throws {
+        let world = QueueWorld {
+            $0.backoff = Backoff(base: 1, cap: 10)
+            $0.limits.attempts = .max
+        }
+        world.backend = { $0.request.lane == "bad" ? .status(502) : .status(200) }
+        try world.append(post("/a"), lane: "bad")
+        world.run(5_000)
+        #expect(world.sent.count > 100)
+        let token = try world.append(post("/b"), lane: "good")
+        world.turn()
+        #expect(world.targets.last == "/b")
+        world.run(20)
+        #expect(try world.state(token) == .done)
+    }
+
+    @Test func aProbeWithoutAnAnswerIsFollowedByAnother() {
+        var breaker = CircuitBreaker(.init(threshold: 2, pause: 1_000, longestPause: 60_000))
+        breaker.failed(now: 0)
+        breaker.failed(now: 0)
+        #expect(breaker.state == .open(until: 1_000) && !breaker.allows(now: 999))
+        breaker.began(now: 1_000)
+        #expect(breaker.state == .halfOpen(until: 2_000) && !breaker.allows(now: 1_999) && breaker.allows(now: 2_000))
+        breaker.began(now: 2_000)
+        breaker.failed(now: 2_500)
+        #expect(breaker.state == .open(until: 4_500))
+        breaker.began(now: 4_500)
+        breaker.withdrew(now: 5_000)
+        #expect(breaker.state == .open(until: 5_000))
+        breaker.succeeded()
+        #expect(breaker.state == .closed)
+        // No bound of an application's overflows.
+        var patient = CircuitBreaker(.init(threshold: 1, pause: .max / 2, longestPause: .max))
+        for now in [0, 1, Int64.max - 1] {
+            patient.failed(now: now)
+            patient.began(now: .max)
+        }
+        #expect(patient.allows(now: .max))
+    }
+
+    @Test func waitingForAConnectionIsNoAttempt() throws {
+        let world = QueueWorld { $0.limits.attempts = 3 }
+        var left = 20
+        world.backend = { _ in
+            left -= 1
+            return left >= 0 ? .network(.noFreeConnection) : .status(200)
+        }
+        let token = try world.append(read("/a"))
+        world.run(60_000)
+        #expect(try world.state(token) == .done)
+        #expect(world.sent.count == 21 && world.sent.allSatisfy { $0.dispatch.request.attempts == 1 })
+        #expect(world.results.map(\.request.doubts) == [0])
+    }
+
+    @Test func aHostIsGivenTheTimeThatItAsksFor() throws {
+        let world = QueueWorld(session: "alice")
+        world.machine.setSession("bob", present: true)
+        world.backend = {
+            $0.resolved.target == "/limited" ? .status(429, retryAfter: 30_000) : .status(200)
+        }
+        try world.append(NewRequest(post("/limited"), tenant: "alice", lane: "1"))
+        world.run(100)
+        let begin = world.now.uptime
+        // It has asked alice, in whatever conversation, and nobody else.
+        try world.append(NewRequest(post("/a"), tenant: "alice", lane: "2"))
+        try world.append(NewRequest(post("/b"), tenant: "bob", lane: "3"))
+        world.run(20_000)
+        #expect(world.targets == ["/limited", "/b"])
+        world.run(20_000)
+        let sent = try #require(world.sent.first { $0.target == "/a" })
+        #expect((29_000...31_000).contains(sent.at - begin))
+        // Others of hers wait no longer than a minute, however long one of them has to.
+        world.backend = { $0.resolved.target == "/late" ? .status(503, retryAfter: .max) : .status(200) }
+        try world.append(NewRequest(post("/late"), tenant: "alice", lane: "4"))
+        world.run(100)
+        let token = try world.append(NewRequest(post("/c"), tenant: "alice", lane: "5"))
+        world.run(61_000)
+        #expect(try world.state(token) == .done)
+    }
+
+    @Test func anAttemptEndsWithoutAnAnswer() throws {
+        let world = QueueWorld { $0.attemptTimeout = 60_000 }
+        world.backend = { $0.request.attempts == 1 ? .status(200, latency: .max / 2) : .status(200) }
+        var quick = post("/quick")
+        quick.timeoutInterval = 1_000
+        let token = try world.append(post("/a"), lane: "a")
+        try world.append(quick, lane: "b")
+        world.run(30_000)
+        #expect(world.targets == ["/a", "/quick", "/quick"])
+        #expect(world.withdrawn == [world.sent[1].dispatch.lease])
+        world.run(40_000)
+        #expect(try world.state(token) == .done)
+        #expect(world.withdrawn.count == 2 && world.machine.counts.doubtful == 2)
+        #expect(world.sent[3].at - world.sent[0].at >= 60_000)
+        // An answer that comes after all changes nothing.
+        let first = world.sent[0].dispatch
+        world.machine.reply(
+            first.id, lease: first.lease, .success(status: 200, headers: [], body: [], identifiers: []),
+            now: world.now, random: 0)
+        #expect(world.machine.counts.late == 1)
+    }
+
+    @Test func noTimeOfAnApplicationOverflows() throws {
+        let world = QueueWorld {
+            $0.limits.age = .max
+            $0.backoff = Backoff(base: .max, cap: .max, retryAfterCap: .max)
+            $0.attemptTimeout = .max
+        }
+        world.backend = { $0.request.lane == "a" ? .status(503, retryAfter: .max) : .network(.timedOut) }
+        let token = try world.append(post("/a"), lane: "a")
+        try world.append(post("/b"), lane: "b")
+        world.run(1_000)
+        #expect(world.machine.depth == 2 && !world.machine.obstacles(token, now: world.now).isEmpty)
+        try world.restart()
+        world.run(1_000)
+        #expect(world.machine.depth == 2)
     }
 }

@@ -169,7 +169,7 @@ extension QueueMachine {
         let blockers = liveBlockers(of: revived)
         steps.append(.change(.revive(id: revived.id, at: now.wall), nil))
         counts.revived += 1
-        let entry = entry(revived, deadline: now.uptime + limits.age, blockers: blockers)
+        let entry = entry(revived, deadline: now.uptime.adding(limits.age), blockers: blockers)
         entry.isParked = settings.isCarried
         enter(entry)
     }

@@ -6,6 +6,40 @@ extension QueueMachine {
     /// Milliseconds after which a request that is over its age, and under way or held, is looked at again.
     static let grace: Int64 = 10_000
 
+    /// Milliseconds that an attempt may be late by before its lease ends: its own timeout comes first where it works.
+    static let leaseGrace: Int64 = 5_000
+
+    /// Attempts that have had no answer in their time have failed, whatever holds them up.
+    mutating func endLeases(now: QueueTime) {
+        while let due = leaseEnds.min, due.at <= now.uptime {
+            leaseEnds.removeMin()
+            guard let entry = entries[due.id], entry.request.lease == due.lease, entry.request.state == .inFlight else {
+                continue
+            }
+            steps.append(.withdraw(due.lease))
+            // Spread as the pauses of answers are: leases are counted from a random number.
+            let random = due.lease &* 0x9E37_79B9_7F4A_7C15
+            reply(
+                due.id, lease: due.lease,
+                .failure(.network(.timedOut), retryAfter: nil, headers: [], body: []), now: now, random: random)
+        }
+    }
+
+    /// Notes when the attempt that begins now ends without an answer.
+    mutating func startLease(of entry: QueueEntry, _ lease: UInt64, now: QueueTime) {
+        guard let standard = settings.attemptTimeout else { return }
+        let timeout = max(entry.request.config.timeoutInterval ?? standard, 0)
+        leaseEnds.insert(
+            LeaseEnd(at: now.uptime.adding(timeout).adding(Self.leaseGrace), id: entry.id, lease: lease))
+    }
+
+    /// Lets go of leases that have ended.
+    mutating func trimLeases() {
+        while let first = leaseEnds.min, entries[first.id]?.request.lease != first.lease { leaseEnds.removeMin() }
+        guard leaseEnds.count > 2 * inFlight + 1024 else { return }
+        leaseEnds = Heap(leaseEnds.unordered.filter { entries[$0.id]?.request.lease == $0.lease })
+    }
+
     /// What is older than it may be is dead, and what has been finished for long is forgotten.
     mutating func expire(now: QueueTime) {
         while let due = deadlines.min, due.at <= now.uptime {
@@ -13,7 +47,7 @@ extension QueueMachine {
             guard let entry = entries[due.id], entry.deadline == due.at else { continue }
             guard entry.request.state == .pending, !isHeld(entry) else {
                 // An attempt that is under way may still end well, and what is held does not age.
-                setDeadline(of: entry, now.uptime + Self.grace)
+                setDeadline(of: entry, now.uptime.adding(Self.grace))
                 continue
             }
             let days = limits.age / 86_400_000
@@ -25,7 +59,9 @@ extension QueueMachine {
     }
 
     /// The age of a request counts from now.
-    mutating func renew(_ entry: QueueEntry, now: QueueTime) { setDeadline(of: entry, now.uptime + limits.age) }
+    mutating func renew(_ entry: QueueEntry, now: QueueTime) {
+        setDeadline(of: entry, now.uptime.adding(limits.age))
+    }
 
     private mutating func setDeadline(of entry: QueueEntry, _ at: Int64) {
         entry.deadline = at

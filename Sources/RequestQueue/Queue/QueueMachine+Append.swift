@@ -60,7 +60,7 @@ extension QueueMachine {
             counts.cancelled += 1
             steps.append(.replace(entry, at: now.wall))
         }
-        let entry = entry(request, deadline: now.uptime + limits.age, blockers: blockers)
+        let entry = entry(request, deadline: now.uptime.adding(limits.age), blockers: blockers)
         fresh[request.id] = form
         steps.append(.insert(request.id))
         enter(entry)

@@ -17,7 +17,7 @@ extension QueueMachine {
             guard tenant.inFlight < limits.inFlightPerTenant, let lane = tenant.nextLane() else { continue }
             switch candidate(in: lane, now: now) {
             case .send(let entry, let place):
-                begin(entry)
+                begin(entry, now: now)
                 if place == lane.begun, !entry.isBarrier { lane.begun += 1 }
                 wake(lane)
             case .wait(let until): setTimer(lane, until)
@@ -114,11 +114,14 @@ extension QueueMachine {
             return .event
         }
         guard host.breaker.allows(now: now.uptime) else {
-            if case .open(let until) = host.breaker.state { return .until(until) }
+            // Until then, or until an answer shows that the host works.
             host.waiting.insert(lane)
-            return .event
+            return .until(host.breaker.opens ?? now.uptime)
         }
-        guard host.inFlight < limits.inFlightPerHost else {
+        if let until = host.pause(of: lane.tenant, now: now.uptime) { return .until(until) }
+        // A tenant may take no more than is left for the others, so that some whose requests hang leave room for everybody else.
+        let share = host.requests > lane.tenant.requests ? lane.tenant.inFlight : 0
+        guard host.inFlight + share < limits.inFlightPerHost else {
             host.waiting.insert(lane)
             return .event
         }
@@ -127,7 +130,7 @@ extension QueueMachine {
 
     // MARK: Flight
 
-    private mutating func begin(_ entry: QueueEntry) {
+    private mutating func begin(_ entry: QueueEntry, now: QueueTime) {
         let lease = nextLease
         nextLease &+= 1
         entry.request.state = .inFlight
@@ -137,7 +140,8 @@ extension QueueMachine {
         entry.lane.inFlight += 1
         entry.lane.tenant.inFlight += 1
         entry.host.inFlight += 1
-        entry.host.breaker.began()
+        entry.host.breaker.began(now: now.uptime)
+        startLease(of: entry, lease, now: now)
         steps.append(
             .lease(QueueBatch.Dispatch(id: entry.id, lease: lease, request: entry.request, names: names(entry))))
     }
@@ -150,6 +154,7 @@ extension QueueMachine {
         joinRing(entry.lane.tenant)
         entry.host.inFlight -= 1
         wakeWaiting(for: entry.host)
+        trimLeases()
     }
 
     /// The same, for one that waits again at its place.

@@ -21,8 +21,13 @@ extension QueueMachine {
             counts.late += 1
             return
         }
-        tellBreaker(entry, reply, now: now)
+        tellHost(entry, reply, now: now)
         switch reply {
+        case .failure(.network(.noFreeConnection), _, _, _):
+            let pause = settings.backoff.pause(attempts: 1, retryAfter: nil, random: random)
+            requeue(entry, isBegun: false, cause: "")
+            entry.notBefore = now.uptime.adding(pause)
+            wake(entry.lane)
         case .success(let status, let headers, let body, let identifiers):
             succeed(
                 entry, bounded(RequestOutcome(.success(status: status), headers: headers, body: body)), identifiers,
@@ -49,21 +54,29 @@ extension QueueMachine {
         return outcome
     }
 
-    /// A host that answers works, whatever it says, unless it says that it does not.
-    private mutating func tellBreaker(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
+    /// What an attempt says about its host. A host that answers works, unless it says that it does not. A host that was reached and
+    /// did not answer says nothing: it may be this one conversation that hangs.
+    private mutating func tellHost(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
         let host = entry.host
         switch reply {
         case .success: host.breaker.succeeded()
-        case .failure(.status(let status), _, _, _):
-            if [502, 503, 504].contains(status) {
+        case .failure(.status(let status), let retryAfter, _, _):
+            // A host that asks for time asks it of all that the tenant sends there.
+            if let retryAfter, retryAfter > 0, status == 429 || status == 503 {
+                let pause = min(retryAfter, settings.breaker.longestPause, settings.backoff.retryAfterCap)
+                host.pause(entry.lane.tenant, until: now.uptime.adding(pause), now: now.uptime)
+            }
+            switch status {
+            case 502, 503: host.breaker.refused(entry.lane.id, retryAfter: retryAfter, now: now.uptime)
+            case 504: host.breaker.withdrew(now: now.uptime)
+            default: host.breaker.succeeded()
+            }
+        case .failure(.network(.noFreeConnection), _, _, _): host.breaker.withdrew(now: now.uptime)
+        case .failure(.network(let failure), _, _, _):
+            if failure.kind == .unreachable {
                 host.breaker.failed(now: now.uptime)
             } else {
-                host.breaker.succeeded()
-            }
-        case .failure(.network(let failure), _, _, _):
-            switch failure.kind {
-            case .unreachable, .interrupted, .timedOut: host.breaker.failed(now: now.uptime)
-            default: host.breaker.withdrew(now: now.uptime)
+                host.breaker.withdrew(now: now.uptime)
             }
         }
         wakeWaiting(for: host)
@@ -88,17 +101,20 @@ extension QueueMachine {
         for identifier in identifiers { _ = try? merge(identifier, tenant: entry.request.tenant, now: now) }
     }
 
+    /// Milliseconds since 1970; no stored pause ends later.
+    private static let latest: Int64 = 1 << 53
+
     /// It waits for its next attempt, at the place that it has.
     private mutating func goBack(_ entry: QueueEntry, _ failure: AttemptFailure, pause: Int64, now: QueueTime) {
         let request = entry.request
         guard request.attempts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
         goBack(entry)
         let wait = QueueChange.Wait(
-            notBefore: now.wall + pause, attempts: request.attempts, crashes: request.crashes,
+            notBefore: min(now.wall.adding(pause), Self.latest), attempts: request.attempts, crashes: request.crashes,
             doubts: request.doubts + (failure.kind.isAmbiguous ? 1 : 0),
             cause: "Attempt \(request.attempts): \(failure.text).")
         entry.request.apply(wait)
-        entry.notBefore = now.uptime + pause
+        entry.notBefore = now.uptime.adding(pause)
         steps.append(.change(.requeue(id: request.id, lease: request.lease ?? 0, wait), nil))
         counts.retried += 1
         wake(entry.lane)

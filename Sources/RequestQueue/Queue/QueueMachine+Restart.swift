@@ -65,10 +65,13 @@ extension QueueMachine {
             steps.append(.change(.requeue(id: request.id, lease: lease, wait), nil))
         }
         // The wall clock may have been set meanwhile: no pause is longer than it could have been made.
-        let pause = min(max(request.notBefore - now.wall, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
-        let age = min(max(now.wall - request.timestamp, 0), limits.age)
-        let entry = entry(request, deadline: now.uptime + limits.age - age, blockers: liveBlockers(of: request))
-        entry.notBefore = now.uptime + pause
+        let (wait, isEndless) = request.notBefore.subtractingReportingOverflow(now.wall)
+        let pause = min(max(isEndless ? 0 : wait, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
+        let (waited, isOdd) = now.wall.subtractingReportingOverflow(request.timestamp)
+        let age = min(max(isOdd ? 0 : waited, 0), limits.age)
+        let entry = entry(
+            request, deadline: now.uptime.adding(limits.age - age), blockers: liveBlockers(of: request))
+        entry.notBefore = now.uptime.adding(pause)
         entry.isParked = settings.isCarried
         enter(entry)
         guard wasInFlight, request.crashes >= limits.crashes else { return }

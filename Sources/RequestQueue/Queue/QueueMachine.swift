@@ -25,6 +25,9 @@ public struct QueueMachine: Sendable {
         /// keep back what is held, among what they were handed before the hold and after, so that a hold stops nothing here but
         /// a request's age.
         public var isCarried = false
+        /// Milliseconds until an attempt whose request names no timeout has failed, whether its sender has answered or not; nil if
+        /// attempts end by their answer alone.
+        public var attemptTimeout: Int64?
 
         /// The defaults, without a host.
         public init() {}
@@ -57,7 +60,7 @@ public struct QueueMachine: Sendable {
         public init() {}
     }
 
-    let settings: Settings
+    private(set) var settings: Settings
     var entries: [UInt64: QueueEntry] = [:]
     var tokens: [RequestToken: UInt64] = [:]
     var lanes: [LaneID: LaneState] = [:]
@@ -81,6 +84,8 @@ public struct QueueMachine: Sendable {
     var learnt: Deque<QueueContents.Learnt> = []
     /// When requests are given up, those among them that have ended or have got another time.
     var deadlines: Heap<Deadline> = []
+    /// When attempts that are under way end without an answer, by lease; some of them have ended.
+    var leaseEnds: Heap<LeaseEnd> = []
     /// Given up for their age since the last turn.
     var expired: [QueuedRequest] = []
     var map = IdentifierMap()
@@ -143,10 +148,13 @@ public struct QueueMachine: Sendable {
             obstacles.append("waits for the next login")
         }
         if entry.notBefore > now.uptime {
-            obstacles.append("sent again in \((entry.notBefore - now.uptime + 999) / 1000) s")
+            obstacles.append("sent again in \((entry.notBefore - now.uptime).adding(999) / 1000) s")
         }
         if !entry.host.breaker.allows(now: now.uptime) {
-            obstacles.append("the host does not answer")
+            obstacles.append("the host cannot be reached")
+        }
+        if let until = entry.host.pause(of: entry.lane.tenant, now: now.uptime) {
+            obstacles.append("the host asked its sender to wait \((until - now.uptime).adding(999) / 1000) s")
         }
         return obstacles.sorted()
     }
@@ -155,6 +163,7 @@ public struct QueueMachine: Sendable {
 
     /// Gives up what is too old, begins what may begin, and hands out all that has changed since the last turn.
     public mutating func turn(now: QueueTime) -> QueueBatch {
+        endLeases(now: now)
         expire(now: now)
         dispatch(now: now)
         var batch = QueueBatch()
@@ -239,8 +248,11 @@ public struct QueueMachine: Sendable {
 
     /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
     public func nextWake() -> Int64? {
-        [timers.min?.at, deadlines.min?.at].compactMap { $0 }.min()
+        [timers.min?.at, deadlines.min?.at, leaseEnds.min?.at].compactMap { $0 }.min()
     }
+
+    /// Outcomes are kept for handlers from now on.
+    public mutating func keepOutcomes() { settings.keepsOutcomes = true }
 
     /// The response handlers have had the outcome.
     public mutating func handled(_ id: UInt64) { steps.append(.change(.handled(id: id), nil)) }
@@ -264,6 +276,15 @@ struct Deadline: Comparable, Sendable {
     let id: UInt64
 
     static func < (one: Deadline, other: Deadline) -> Bool { (one.at, one.id) < (other.at, other.id) }
+}
+
+/// A time at which an attempt ends without an answer.
+struct LeaseEnd: Comparable, Sendable {
+    let at: Int64
+    let id: UInt64
+    let lease: UInt64
+
+    static func < (one: LeaseEnd, other: LeaseEnd) -> Bool { (one.at, one.lease) < (other.at, other.lease) }
 }
 
 struct KeyRecord: Sendable {

@@ -126,6 +126,8 @@ final class HostState: @unchecked Sendable {
     var inFlight = 0
     /// Lanes in which something waits for an answer of the host.
     var waiting = WaitingLanes()
+    /// Until when the host has asked tenants to wait, with `Retry-After`.
+    private(set) var pauses: [ExactText: Int64] = [:]
     /// Whether another one has its name by now, or none.
     var isGone = false
 
@@ -133,4 +135,18 @@ final class HostState: @unchecked Sendable {
 
     /// Whether nothing is left of it that somebody may need.
     var isQuiet: Bool { requests == 0 && inFlight == 0 && breaker.isQuiet }
+
+    /// The host has asked this tenant to wait.
+    func pause(_ tenant: TenantState, until: Int64, now: Int64) {
+        // Those that are over go before there are many.
+        if pauses.count >= 1024 { pauses = pauses.filter { $0.value > now } }
+        let name = ExactText(tenant.name)
+        pauses[name] = max(until, pauses[name] ?? .min)
+    }
+
+    /// Until when a tenant has to wait; nil if it has not.
+    func pause(of tenant: TenantState, now: Int64) -> Int64? {
+        guard !pauses.isEmpty, let until = pauses[ExactText(tenant.name)] else { return nil }
+        return until > now ? until : nil
+    }
 }

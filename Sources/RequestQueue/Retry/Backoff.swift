@@ -10,7 +10,7 @@ public struct Backoff: Hashable, Sendable {
     /// All in milliseconds.
     public init(base: Int64 = 500, cap: Int64 = 300_000, retryAfterCap: Int64 = 3_600_000) {
         self.base = max(base, 1)
-        self.cap = max(cap, base)
+        self.cap = max(cap, self.base)
         self.retryAfterCap = max(retryAfterCap, 0)
     }
 
@@ -29,5 +29,13 @@ public struct Backoff: Hashable, Sendable {
         let bound = UInt64(bound(attempts: attempts))
         let jittered = Int64(random.multipliedFullWidth(by: bound + 1).high)
         return max(jittered, min(max(retryAfter ?? 0, 0), retryAfterCap))
+    }
+}
+
+extension Int64 {
+    /// The sum, or the nearest value that there is. Times and pauses may come from outside.
+    func adding(_ other: Int64) -> Int64 {
+        let (sum, overflow) = addingReportingOverflow(other)
+        return overflow ? (other > 0 ? .max : .min) : sum
     }
 }

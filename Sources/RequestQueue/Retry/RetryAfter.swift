@@ -9,10 +9,13 @@ public enum RetryAfter {
         guard let first = text.utf8.first else { return nil }
         if (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(first) {
             let digits = text.reversed().drop { $0 == " " || $0 == "\t" }.reversed()
-            guard digits.count <= 10, digits.allSatisfy({ $0.isASCII && $0.isNumber }) else { return nil }
-            return Int64(String(digits)).map { $0 * 1000 }
+            guard digits.allSatisfy({ $0.isASCII && $0.isNumber }) else { return nil }
+            // A number that is too large is a long time, not the absence of the field.
+            guard let seconds = Int64(String(digits)) else { return .max }
+            let (milliseconds, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+            return overflow ? .max : milliseconds
         }
-        return HTTPDate.seconds(String(text)).map { max($0 * 1000 - now, 0) }
+        return HTTPDate.seconds(String(text)).map { max(($0 * 1000).adding(-max(now, 0)), 0) }
     }
 }
 

@@ -34,11 +34,13 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     /// The request's host is no URL.
     case badURL = 8
     case cancelled = 9
+    /// All connections were in use for too long. Nothing was sent: this is no attempt.
+    case noFreeConnection = 10
 
     /// What it says about the request.
     public var kind: FailureKind {
         switch self {
-        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost: .unreachable
+        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection: .unreachable
         case .networkConnectionLost, .badServerResponse: .interrupted
         case .timedOut: .timedOut
         case .secureConnectionFailed, .responseTooLarge, .badURL, .cancelled: .permanent
@@ -58,6 +60,7 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
         case .responseTooLarge: "the answer was too large"
         case .badURL: "the request's address is not a URL"
         case .cancelled: "it was cancelled"
+        case .noFreeConnection: "it waited for a free connection and was not sent"
         }
     }
 }

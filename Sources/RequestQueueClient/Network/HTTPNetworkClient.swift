@@ -20,14 +20,24 @@ public struct HTTPNetworkClient: NetworkClient {
         (self.client, self.largestResponse) = (client, largestResponse)
     }
 
-    /// What a queue needs of an `HTTPClient`: redirections are shown, and a connection that is refused is said at once, because
-    /// waiting is the queue's business.
+    /// What a queue needs of an `HTTPClient`:
+    ///
+    /// - Redirections are answers.
+    /// - A connection that is refused is a failure at once. The queue decides when to try again.
+    /// - The pool has no limit of its own. The queue begins at most ``QueueLimits/inFlightPerHost`` requests to a host, and each has a
+    ///   connection. In a pool with a lower limit, requests would wait for a few that hang, outside of all lanes and tenants.
+    /// - HTTP/1.1, one request at a time on each connection, so that a connection that hangs holds up one request.
     public static var configuration: HTTPClient.Configuration {
         var configuration = HTTPClient.Configuration(redirectConfiguration: .disallow)
         configuration.connectionPool.retryConnectionEstablishment = false
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = .max
+        configuration.httpVersion = .http1Only
         configuration.timeout.connect = .seconds(10)
         return configuration
     }
+
+    /// Milliseconds, a day: a longer timeout is this one.
+    private static let longestTimeout: Int64 = 86_400_000
 
     /// What the client speaks. Asked before, because its own refusal cannot be told from others.
     private static let schemes: Set = ["http", "https", "unix", "http+unix", "https+unix"]
@@ -40,9 +50,9 @@ public struct HTTPNetworkClient: NetworkClient {
         for header in request.headers { outgoing.headers.add(name: header.name, value: header.value) }
         if !request.body.isEmpty || !request.method.isSafe { outgoing.body = .bytes(request.body) }
         do {
-            let deadline = NIODeadline.now() + .milliseconds(request.timeoutInterval)
+            let deadline = NIODeadline.now() + .milliseconds(min(max(request.timeoutInterval, 0), Self.longestTimeout))
             let response = try await client.execute(outgoing, deadline: deadline)
-            let body = try await response.body.collect(upTo: largestResponse)
+            let body = try await collect(response.body, until: deadline)
             return NetworkResponse(
                 status: Int(response.status.code), headers: response.headers.map { .init($0.name, $0.value) },
                 body: Array(body.readableBytesView))
@@ -51,9 +61,24 @@ public struct HTTPNetworkClient: NetworkClient {
         }
     }
 
+    /// Reads a body. The client's own deadline ends with the head of the answer, so that the rest of it is timed here.
+    private func collect(_ body: HTTPClientResponse.Body, until deadline: NIODeadline) async throws -> ByteBuffer {
+        let limit = largestResponse
+        return try await withThrowingTaskGroup(of: ByteBuffer.self) { group in
+            defer { group.cancelAll() }
+            group.addTask { try await body.collect(upTo: limit) }
+            group.addTask {
+                try await Task.sleep(for: .nanoseconds((deadline - NIODeadline.now()).nanoseconds))
+                throw NetworkFailure.timedOut
+            }
+            return try await group.next() ?? ByteBuffer()
+        }
+    }
+
     /// What an error of the libraries below means.
     static func failure(_ error: any Error) -> NetworkFailure {
         switch error {
+        case let error as NetworkFailure: error
         case let error as HTTPClientError: meaning(error)
         case let error as NIOConnectionError:
             error.connectionErrors.isEmpty && (error.dnsAError != nil || error.dnsAAAAError != nil)
@@ -69,7 +94,8 @@ public struct HTTPNetworkClient: NetworkClient {
 
     private static func meaning(_ error: HTTPClientError) -> NetworkFailure {
         switch error {
-        case .connectTimeout, .getConnectionFromPoolTimeout: .cannotConnectToHost
+        case .connectTimeout: .cannotConnectToHost
+        case .getConnectionFromPoolTimeout: .noFreeConnection
         case .readTimeout, .writeTimeout, .deadlineExceeded, .httpProxyHandshakeTimeout: .timedOut
         case .tlsHandshakeTimeout: .secureConnectionFailed
         case .cancelled: .cancelled

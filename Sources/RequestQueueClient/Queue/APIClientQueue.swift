@@ -14,17 +14,22 @@ public final class APIClientQueue: APIClientQueuing {
         var sessions: [ExactText: SessionKey] = [:]
         var unhandled = 0
         var waiters = OutcomeWaiters()
+        var keepsOutcomes: Bool
+        /// Whether outcomes wait for the first handler.
+        var awaitsHandler: Bool
+        /// Whether handlers are called no more.
+        var hasHandled = false
     }
 
     /// The backend's client.
     public let client: any APIClient
     let store: any QueueStore
-    private let keepsOutcomes: Bool
     private let watch: @Sendable (QueueEvent) -> Void
     private let credentials: SessionCredentials
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
+    private let firstHandler: AsyncStream<Void>.Continuation
     private let engine: QueueEngine
     /// By lease; nothing is known yet of those that are just being begun.
     private let attempts: Mutex<[UInt64: Task<Void, Never>?]> = Mutex([:])
@@ -37,12 +42,15 @@ public final class APIClientQueue: APIClientQueuing {
     ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
     ///   - held: tenants all of whose requests are kept back from the beginning; see ``hold(tenant:_:)``.
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
+    ///   - awaitsHandlers: whether handlers come later, by ``register(_:)``. Outcomes, also those that a process before this one has
+    ///     left, are kept and wait for the first of them. While more than a thousand wait, nothing is sent.
     ///   - watch: told what happens, as it happens; on the queue's threads, so it has to be quick.
     /// - Throws: ``QueueStoreError`` where the store cannot be read.
     public init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
         credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:], held: [String] = [],
-        handlers: [any APIClientQueueResponseHandler] = [], watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
+        handlers: [any APIClientQueueResponseHandler] = [], awaitsHandlers: Bool = false,
+        watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
     ) throws(QueueStoreError) {
         self.client = client
         self.store = store
@@ -50,13 +58,18 @@ public final class APIClientQueue: APIClientQueuing {
         self.watch = watch
         let contents = try store.load()
         let sessions = credentials.keys(in: contents).merging(sessions) { $1 }
-        state = Mutex(State(handlers: handlers, sessions: sessions))
         let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
         self.results = results
         var settings = settings
         settings.host = client.host
-        if !handlers.isEmpty { settings.keepsOutcomes = true }
-        keepsOutcomes = settings.keepsOutcomes
+        if !handlers.isEmpty || awaitsHandlers { settings.keepsOutcomes = true }
+        if settings.attemptTimeout == nil { settings.attemptTimeout = client.timeoutInterval }
+        let waits = awaitsHandlers && handlers.isEmpty
+        state = Mutex(
+            State(
+                handlers: handlers, sessions: sessions, keepsOutcomes: settings.keepsOutcomes, awaitsHandler: waits))
+        let (arrival, firstHandler) = AsyncStream<Void>.makeStream()
+        self.firstHandler = firstHandler
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant.text, present: true) }
         let now = QueueEngine.now()
@@ -65,13 +78,23 @@ public final class APIClientQueue: APIClientQueuing {
         engine = QueueEngine(store: store)
         engine.start(machine) { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
-            for await result in stream { await self?.handle(result) }
+            var isOpen = !waits
+            if waits {
+                for await _ in arrival {
+                    isOpen = true
+                    break
+                }
+            }
+            // Without a handler nobody has had them: they stay for the next process.
+            if isOpen { for await result in stream { await self?.handle(result) } }
+            self?.state.withLock { $0.hasHandled = true }
         }
         handling.withLock { $0 = task }
     }
 
     deinit {
         results.finish()
+        firstHandler.finish()
         let (engine, attempts) = (engine, attempts.withLock { $0.values.compactMap { $0 } })
         engine.post { machine, now in
             machine.release(now: now)
@@ -85,18 +108,25 @@ public final class APIClientQueue: APIClientQueuing {
 
     /// Ends the queue: nothing is accepted and nothing is begun any more; what is under way has so long to end.
     ///
-    /// - Parameter deadline: how long to wait for what is under way. What is not answered then is sent again by the next process.
+    /// - Parameter deadline: how long to wait for what is under way, and for handlers. What is not answered then is sent again by the
+    ///   next process, and outcomes that no handler has finished with are given to its handlers.
     public func close(deadline: Duration = .seconds(5)) async {
         post { machine, _ in
             machine.close()
             return nil
         }
         let end = ContinuousClock.now + deadline
-        while ContinuousClock.now < end, !attempts.withLock({ $0.isEmpty }) || state.withLock({ $0.unhandled > 0 }) {
-            try? await Task.sleep(for: .milliseconds(5))
+        func wait(while isBusy: () -> Bool) async {
+            while ContinuousClock.now < end, isBusy() { try? await Task.sleep(for: .milliseconds(5)) }
+        }
+        await wait {
+            !attempts.withLock { $0.isEmpty } || state.withLock { $0.unhandled > 0 && !$0.awaitsHandler }
         }
         results.finish()
-        await handling.withLock { $0 }?.value
+        firstHandler.finish()
+        await wait { !state.withLock { $0.hasHandled } }
+        // A handler that hangs is left behind.
+        handling.withLock { $0 }?.cancel()
         // Released before they are cancelled: an attempt that is ended from here has not failed.
         post { machine, now in
             machine.release(now: now)
@@ -169,7 +199,14 @@ public final class APIClientQueue: APIClientQueuing {
         state.withLock { state in
             guard !state.handlers.contains(where: { $0 === handler }) else { return }
             state.handlers.append(handler)
+            (state.keepsOutcomes, state.awaitsHandler) = (true, false)
         }
+        // What ends from now on is kept for it, also where the queue was made without handlers.
+        post { machine, _ in
+            machine.keepOutcomes()
+            return nil
+        }
+        firstHandler.yield()
     }
 
     /// See ``APIClientQueuing/unregister(_:)``.
@@ -223,9 +260,12 @@ public final class APIClientQueue: APIClientQueuing {
     ///
     /// Outcomes are there to be told only with handlers, or with ``QueueMachine/Settings/keepsOutcomes``.
     ///
-    /// - Throws: ``QueueActError/unknown``, ``QueueError/closed``, ``QueueStoreError``, `CancellationError`.
+    /// - Throws: ``QueueActError/unknown``, ``QueueActError/refused(_:)`` where no outcomes are kept, ``QueueError/closed``,
+    ///   ``QueueStoreError``, `CancellationError`.
     public func outcome(of token: RequestToken) async throws -> RequestOutcome {
-        precondition(keepsOutcomes, "A queue that keeps no outcomes has none to tell.")
+        guard state.withLock({ $0.keepsOutcomes }) else {
+            throw QueueActError.refused("The queue keeps no outcomes: it has neither handlers nor keepsOutcomes.")
+        }
         let waiter = OutcomeWaiter()
         let isOpen = state.withLock { $0.waiters.add(waiter, for: token) }
         defer { state.withLock { $0.waiters.remove(waiter, for: token) } }
@@ -310,8 +350,9 @@ public final class APIClientQueue: APIClientQueuing {
             return Task.beginning { [weak self] in await self?.attempt(dispatch, session: key) }
         }
         attempts.withLock { attempts in
-            for (dispatch, task) in zip(dispatches, begun) where attempts[dispatch.lease] != nil {
-                attempts[dispatch.lease] = task
+            for (dispatch, task) in zip(dispatches, begun) {
+                // One that was withdrawn before its task was known is ended now; one that is over is not changed by it.
+                if attempts[dispatch.lease] != nil { attempts[dispatch.lease] = task } else { task.cancel() }
             }
         }
     }
@@ -320,13 +361,14 @@ public final class APIClientQueue: APIClientQueuing {
     var attempting: Int { attempts.withLock { $0.count } }
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
-        let answer = await Attempt(client: client, dispatch: dispatch, session: session).run()
+        let (answer, hasSession) = await Attempt(client: client, dispatch: dispatch, session: session).run()
         watch(.answered(dispatch.request.token, answer))
         let reply = answer.keeping(client.keepsHeader)
         let tenant = dispatch.request.tenant
         var (hasNewer, waits) = (false, true)
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
-            waits = client.waitsForLogin(APIClientQueueRequest(dispatch.request))
+            // A host that was not shown the key has not refused it.
+            waits = hasSession && client.waitsForLogin(APIClientQueueRequest(dispatch.request))
             hasNewer =
                 waits
                 && state.withLock { state in

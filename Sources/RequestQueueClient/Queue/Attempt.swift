@@ -9,24 +9,29 @@ struct Attempt: Sendable {
     let dispatch: QueueBatch.Dispatch
     let session: SessionKey?
 
-    func run() async -> AttemptReply {
+    /// How it ended, and whether the session key was sent with it.
+    func run() async -> (reply: AttemptReply, hasSession: Bool) {
+        let begun = ContinuousClock.now
         let config = await client.prepareRequest(dispatch.request.config)
+        let hasSession = session != nil && config.includeSessionKey && client.sendsSession(with: config)
         var request: NetworkRequest
         do throws(UnresolvedReference) {
             request = try client.networkRequest(config, names: dispatch.names, session: session)
         } catch {
             // What was added at the last moment names an entity without a name: never a placeholder on the wire.
-            return .failure(.network(.badURL), retryAfter: nil, headers: [], body: [])
+            return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), hasSession)
         }
+        // One deadline for all of it: what the preparation took is not there any more.
+        request.timeoutInterval = max(request.timeoutInterval - (ContinuousClock.now - begun).milliseconds, 1)
         // Who gives a key of its own, such as a proxy that passes one on, has it sent as it is.
         if !config.method.isSafe, request.header("Idempotency-Key") == nil {
             request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey))
         }
         do throws(NetworkFailure) {
-            let response = try await client.networkClient.send(request)
-            return reply(response)
+            let response = try await client.send(request, once: config.deduplicate)
+            return (reply(response), hasSession)
         } catch {
-            return .failure(.network(error), retryAfter: nil, headers: [], body: [])
+            return (.failure(.network(error), retryAfter: nil, headers: [], body: []), hasSession)
         }
     }
 

@@ -90,10 +90,12 @@ final class QueueEngine: Sendable {
         ended.signal()
     }
 
+    /// Where the clock that only goes on began. It goes on while the machine sleeps: pauses and ages pass overnight.
+    private static let epoch = ContinuousClock.now
+
     static func now() -> QueueTime {
         let wall = Date().timeIntervalSince1970
-        return QueueTime(
-            wall: Int64(wall * 1000), uptime: Int64(clamping: DispatchTime.now().uptimeNanoseconds / 1_000_000))
+        return QueueTime(wall: Int64(wall * 1000), uptime: (ContinuousClock.now - epoch).milliseconds)
     }
 
     // MARK: The thread
@@ -126,7 +128,8 @@ final class QueueEngine: Sendable {
         if !isDue {
             if let wake {
                 let left = max(wake - Self.now().uptime, 0)
-                if left > 0 { _ = signal.wait(timeout: .now() + .milliseconds(Int(min(left, 3_600_000)))) }
+                // Looked at each minute, because this wait stands still while the machine sleeps.
+                if left > 0 { _ = signal.wait(timeout: .now() + .milliseconds(Int(min(left, 60_000)))) }
             } else {
                 signal.wait()
             }
@@ -253,5 +256,15 @@ final class QueueEngine: Sendable {
     private func finished(_ result: Result<Void, QueueStoreError>) {
         inbox.withLock { $0.committed.append(result) }
         signal.signal()
+    }
+}
+
+extension Duration {
+    /// Whole milliseconds.
+    var milliseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (milliseconds, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+        guard !overflow else { return seconds > 0 ? .max : .min }
+        return milliseconds &+ attoseconds / 1_000_000_000_000_000
     }
 }

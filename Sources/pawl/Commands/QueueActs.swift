@@ -122,7 +122,9 @@ extension QueueCommand {
                 return gateway.question(
                     "This gives \(ids.count == 1 ? "request \(names)" : "\(ids.count) requests") up for good: "
                         + "never sent, and the text cannot be had again."
-                        + (sent.isEmpty ? "" : " Of these the backend may have done \(sent.map { "\($0)" }.joined(separator: " "))."),
+                        + (sent.isEmpty
+                            ? ""
+                            : " Of these the backend may have done \(sent.map { "\($0)" }.joined(separator: " "))."),
                     words)
             }
             var outcomes: [Outcome] = []

@@ -1,0 +1,225 @@
+import Foundation
+import RequestQueue
+import RequestQueueClient
+import Synchronization
+import Testing
+
+/// One attempt and its end: what is sent with it, and what becomes of one that does not end by itself.
+@Suite struct AttemptTests {
+    /// Answers as a test says, and notes what it was sent.
+    private final class Network: NetworkClient {
+        private let requests = Mutex<[NetworkRequest]>([])
+        private let answer: @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
+
+        init(_ answer: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse) {
+            self.answer = answer
+        }
+
+        var sent: [NetworkRequest] { requests.withLock { $0 } }
+
+        func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
+            requests.withLock { $0.append(request) }
+            return try await answer(request)
+        }
+    }
+
+    private struct Client: APIClient {
+        let networkClient: any NetworkClient
+        let identifier = "test"
+        var host = "https://chat.example/api"
+        let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
+        var timeoutInterval: Int64 = 600_000
+        var allowed: Set<String> = []
+        var preparation: @Sendable () async -> Void = {}
+
+        func sendsSession(to host: String) -> Bool { allowed.contains(host) }
+
+        func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig {
+            await preparation()
+            return requestConfig
+        }
+    }
+
+    /// Never ends, whatever is done to its task.
+    private static func hang() async {
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+            hung.withLock { $0.append(continuation) }
+        }
+    }
+    private static let hung = Mutex<[CheckedContinuation<Void, Never>]>([])
+
+    private func queue(
+        _ client: Client, _ store: InMemoryQueueStore = .init(), _ handlers: [any APIClientQueueResponseHandler] = [],
+        awaitsHandlers: Bool = false, _ change: (inout QueueMachine.Settings) -> Void = { _ in }
+    ) throws -> APIClientQueue {
+        var settings = QueueMachine.Settings()
+        settings.backoff = Backoff(base: 10, cap: 50)
+        change(&settings)
+        return try APIClientQueue(
+            client: client, store: store, settings: settings, sessions: ["": SessionKey(bearer: "key")],
+            handlers: handlers, awaitsHandlers: awaitsHandlers)
+    }
+
+    private func post(_ path: APIRequestPath) -> APIRequestConfig { APIRequestConfig(method: .post, path: path) }
+
+    // MARK: Where a session key goes
+
+    @Test(arguments: [
+        ("https://chat.example/other", true), ("https://CHAT.example:443/", true), ("https://chat.example", true),
+        ("http://chat.example/api", false), ("https://chat.example:8443/api", false),
+        ("https://chat.example.org", false),
+        ("https://chat.example@evil.example/", false), ("https://evil.example/", false),
+        ("https://known.example/", true),
+        ("https://chat.example\\.evil.example/", false), ("https://chat.example%2eevil/", false),
+        ("//chat.example/", false),
+        ("chat.example", false),
+    ])
+    func aSessionKeyGoesToNoOtherHostByItself(_ host: String, _ goes: Bool) async throws {
+        let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }
+        let client = Client(networkClient: network, allowed: ["https://known.example/"])
+        var config = APIRequestConfig(path: "/me", host: host)
+        _ = try await client.send(config, session: SessionKey(bearer: "key"))
+        #expect(network.sent.map { $0.header("Authorization") != nil } == [goes])
+        config = post("/write")
+        config.host = host
+        let listener = Listener()
+        let queue = try queue(client, InMemoryQueueStore(), [listener])
+        try await queue.append(config)
+        try await eventually("it is sent") { listener.all.count == 1 }
+        #expect(network.sent.map { $0.header("Authorization") != nil } == [goes, goes])
+        await queue.close()
+    }
+
+    /// A host that was shown no key has refused none.
+    @Test func anotherHostsRefusalEndsNoSession() async throws {
+        let network = Network { (request) throws(NetworkFailure) in
+            NetworkResponse(status: request.url.contains("other") ? 401 : 200)
+        }
+        let listener = Listener()
+        let queue = try queue(Client(networkClient: network), InMemoryQueueStore(), [listener])
+        var config = post("/a")
+        config.host = "https://other.example"
+        try await queue.append(NewRequest(config, lane: "1"))
+        try await eventually("it is dead") { listener.all.count == 1 }
+        #expect(listener.all[0].result == "The host answered with status 401.")
+        try await queue.append(NewRequest(post("/b"), lane: "2"))
+        try await eventually("the session goes on") { listener.all.count == 2 }
+        #expect(listener.all[1].result == "success 200")
+        await queue.close()
+    }
+
+    // MARK: Ends
+
+    /// Whatever of an application does not return: its lane goes on.
+    @Test(arguments: [true, false]) func anAttemptThatDoesNotReturnIsLeftBehind(_ hangsBefore: Bool) async throws {
+        let calls = Mutex(0)
+        let isFirst: @Sendable () -> Bool = {
+            calls.withLock { calls in
+                calls += 1
+                return calls == 1
+            }
+        }
+        let network = Network { (_) throws(NetworkFailure) in
+            if !hangsBefore, isFirst() { await Self.hang() }
+            return NetworkResponse(status: 200)
+        }
+        var client = Client(networkClient: network, timeoutInterval: 100)
+        if hangsBefore { client.preparation = { if isFirst() { await Self.hang() } } }
+        let listener = Listener()
+        let queue = try queue(client, InMemoryQueueStore(), [listener])
+        try await queue.append(post("/a"))
+        try await queue.append(post("/b"))
+        try await eventually("both are done") { listener.all.count == 2 }
+        #expect(listener.all.map(\.result) == ["success 200", "success 200"])
+        #expect(await queue.report().counts.doubtful == 1)
+        await queue.close()
+    }
+
+    @Test func whatThePreparationTakesIsPartOfTheTime() async throws {
+        let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }
+        let client = Client(
+            networkClient: network, timeoutInterval: 60_000,
+            preparation: { try? await Task.sleep(for: .milliseconds(50)) })
+        let listener = Listener()
+        let queue = try queue(client, InMemoryQueueStore(), [listener])
+        try await queue.append(post("/a"))
+        try await eventually("it is done") { listener.all.count == 1 }
+        #expect(network.sent.allSatisfy { $0.timeoutInterval <= 59_950 })
+        await queue.close()
+    }
+
+    @Test func equalReadsOfTheQueueAreSentOnce() async throws {
+        let gate = Mutex(false)
+        let network = Network { (_) throws(NetworkFailure) in
+            while !gate.withLock({ $0 }) { try? await Task.sleep(for: .milliseconds(5)) }
+            return NetworkResponse(status: 200)
+        }
+        let listener = Listener()
+        let queue = try queue(Client(networkClient: network), InMemoryQueueStore(), [listener])
+        for number in 0..<4 { try await queue.append(NewRequest(APIRequestConfig(path: "/me"), lane: "\(number)")) }
+        try await eventually("all are under way") { await queue.report().inFlight == 4 }
+        gate.withLock { $0 = true }
+        try await eventually("all are done") { listener.all.count == 4 }
+        #expect(network.sent.count == 1)
+        await queue.close()
+    }
+
+    // MARK: Handlers
+
+    @Test func handlersThatComeLaterGetWhatHasEnded() async throws {
+        let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }
+        let (store, client) = (InMemoryQueueStore(), Client(networkClient: network))
+        let first = try queue(client, store, awaitsHandlers: true)
+        let token = try await first.append(post("/a"))
+        _ = try await first.outcome(of: token)
+        // Nobody has registered: it is left to the next process.
+        await first.close()
+        let second = try queue(client, store, awaitsHandlers: true)
+        let other = try await second.append(post("/b"))
+        _ = try await second.outcome(of: other)
+        let listener = Listener()
+        second.register(listener)
+        try await eventually("both are handed over") { listener.all.count == 2 }
+        #expect(listener.all.map(\.token) == [token, other])
+        await second.close()
+        let third = try queue(client, store, [listener])
+        try await third.append(post("/c"))
+        try await eventually("only the third") { listener.all.count == 3 }
+        #expect(listener.all[2].token != token)
+        await third.close()
+    }
+
+    @Test func aQueueWithoutHandlersTakesOneLater() async throws {
+        let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }
+        let queue = try queue(Client(networkClient: network))
+        let before = try await queue.append(post("/a"))
+        await #expect(throws: QueueActError.self) { try await queue.outcome(of: before) }
+        let listener = Listener()
+        queue.register(listener)
+        let after = try await queue.append(post("/b"))
+        try await eventually("the handler is called") { listener.all.contains { $0.token == after } }
+        #expect(try await queue.outcome(of: after).result == .success(status: 200))
+        await queue.close()
+    }
+
+    /// What it was given goes to the next process.
+    @Test func aHandlerThatHangsDoesNotKeepTheQueueOpen() async throws {
+        let network = Network { (_) throws(NetworkFailure) in NetworkResponse(status: 200) }
+        let (store, client) = (InMemoryQueueStore(), Client(networkClient: network))
+        let called = Mutex(0)
+        let hanging = Listener {
+            called.withLock { $0 += 1 }
+            await Self.hang()
+        }
+        let first = try queue(client, store, [hanging])
+        let tokens = [try await first.append(post("/a")), try await first.append(post("/b"))]
+        try await eventually("it hangs") { called.withLock { $0 } == 1 }
+        await first.close(deadline: .milliseconds(200))
+        let listener = Listener()
+        let second = try queue(client, store, [listener])
+        try await eventually("both are handed over") { listener.all.count == 2 }
+        #expect(listener.all.map(\.token) == tokens)
+        #expect(called.withLock { $0 } == 1)
+        await second.close()
+    }
+}
