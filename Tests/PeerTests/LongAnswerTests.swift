@@ -4,7 +4,7 @@ import TestThreads
 import Testing
 
 /// Answers of many megabytes through the program, one person being protected.
-@Suite(.blocking, .serialized) struct LargeAnswerTests {
+@Suite(.blocking, .serialized) struct LongAnswerTests {
     private static let c = GenericLab.conversation
 
     /// So many bytes of plain messages between alice and bob, written past the gateway.
