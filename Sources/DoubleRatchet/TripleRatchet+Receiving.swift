@@ -48,6 +48,7 @@ extension TripleRatchet {
         _ header: MessageHeader, of chain: UInt32, _ opening: Opening
     ) throws(RatchetError) -> Int {
         guard let index = finished.index(of: chain, number: header.number) else { throw .duplicate }
+        guard postQuantum.canBeLate(header.postQuantum) else { throw .diverged }
         let effect = try postQuantum.effect(of: header.postQuantum)
         try opening.openBody(with: finished.messageKey(at: index))
 

@@ -41,7 +41,7 @@ struct AttackTests {
             // What the message will carry is in the state before it.
             var copy = toBob ? pair.alice.ratchet.postQuantum : pair.bob.ratchet.postQuantum
             var random = pair.random
-            let part = try copy.send(random: &random).0
+            let part = copy.send(random: &random).0
             let message =
                 toBob ? try pair.alice.seal([1], random: &pair.random) : try pair.bob.seal([2], random: &pair.random)
             if part.message.kind == wanted, lost < 30 {
@@ -53,6 +53,59 @@ struct AttackTests {
         #expect(lost == 30)
         let epochs = (pair.alice.ratchet.postQuantum.braid.epoch, pair.bob.ratchet.postQuantum.braid.epoch)
         #expect(min(epochs.0, epochs.1) > 4, "\(epochs)")
+    }
+
+    // MARK: A peer that lies
+
+    private func hostilePeer(ofAlice: Bool) throws -> HostilePeer {
+        let ends = try FuzzStates.shared.get().established
+        return try HostilePeer(victim: ofAlice ? ends.alice : ends.bob, peer: ofAlice ? ends.bob : ends.alice)
+    }
+
+    @Test("a skipped message that claims a later epoch is refused", arguments: [false, true])
+    func lateEpoch(ofAlice: Bool) throws {
+        let peer = try hostilePeer(ofAlice: ofAlice)
+        var random = SeededRandomSource(909)
+        let nothing = Braid.Message(kind: .none, chunk: nil)
+        var (ends, headers) = (0, 0)
+        for _ in 0..<600 where ends == 0 || headers == 0 {
+            try peer.victimSends()
+            let part = peer.nextPart()
+            let skipping = HostilePeer.Place.step(missing: 0, number: 1, oldKey: false)
+            try #expect(peer.sends(skipping, epoch: part.epoch, message: part.message) == nil)
+            let ratchet = peer.victim.ratchet.postQuantum
+            let late = HostilePeer.Place.late(peer.skippedCount - 1)
+            switch ratchet.braid.state {
+            case .ciphertext2Sampled:
+                // It would end the epoch of the braid, and the receiving chain would stay in the one before.
+                ends += 1
+                try #expect(peer.sends(late, epoch: ratchet.braid.epoch + 1, message: nothing) == .diverged)
+            case .noHeaderReceived where ratchet.receivingEpoch + 2 == ratchet.braid.epoch:
+                // They would complete the next header before the peer has come to its epoch.
+                headers += 1
+                var braid = Braid(
+                    epoch: ratchet.braid.epoch, authenticator: ratchet.braid.authenticator, state: .keysUnsampled)
+                for _ in 0..<3 {
+                    let chunk = braid.send(random: &random).0
+                    try #expect(peer.sends(late, epoch: braid.epoch, message: chunk) == .diverged)
+                }
+            default: continue
+            }
+            try #expect(peer.sends(late, epoch: ratchet.receivingEpoch + 1, message: nothing) == nil)
+        }
+        #expect(ends > 0 && headers > 0, "\(ends) \(headers)")
+    }
+
+    @Test("a new chain with the ratchet key of the chain before is refused") func oldRatchetKey() throws {
+        let peer = try hostilePeer(ofAlice: true)
+        for _ in 0..<4 {
+            try peer.victimSends()
+            let part = peer.nextPart()
+            let place = HostilePeer.Place.step(missing: 0, number: 0, oldKey: true)
+            try #expect(peer.sends(place, epoch: part.epoch, message: part.message) == .authenticationFailed)
+            try peer.sendsHonestly()
+        }
+        #expect(peer.openedCount == 4)
     }
 
     // MARK: Headers

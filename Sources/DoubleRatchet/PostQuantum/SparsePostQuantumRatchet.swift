@@ -135,6 +135,12 @@ struct SparsePostQuantumRatchet: Sendable {
         receiving.next = part.number + 1
     }
 
+    /// Whether a message that was skipped can carry `part`. It was sent before the newest message that was received, so its
+    /// epoch is that one's or an earlier one.
+    ///
+    /// A peer that puts a later epoch there would step the braid while `receiving` stays behind.
+    func canBeLate(_ part: PostQuantumPart) -> Bool { part.epoch <= receivingEpoch + 1 }
+
     /// What the message's chunk will do to the braid.
     ///
     /// - Throws: ``RatchetError/diverged`` where the braid refuses it. The chunk came in a header that only the peer can have

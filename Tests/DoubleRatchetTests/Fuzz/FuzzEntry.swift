@@ -10,7 +10,12 @@
             #if FUZZ_BYTES
                 try ByteProgramme.run(input)
             #else
-                try ConversationProgramme.run(input)
+                // The first byte chooses: every fourth conversation is one with a peer that lies.
+                if let first = input.first, first & 0x18 == 0x18 {
+                    try HostileProgramme.run(input)
+                } else {
+                    try ConversationProgramme.run(input)
+                }
             #endif
         } catch {
             print("FINDING: \(error)")

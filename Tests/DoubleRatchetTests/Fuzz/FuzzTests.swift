@@ -24,6 +24,25 @@ struct FuzzTests {
         #expect(opened > 200 && refused > 120, "the programmes do too little")
     }
 
+    @Test("a peer that lies: 30 programmes against each end", arguments: 0..<2 as Range<UInt8>)
+    func hostilePeer(victim: UInt8) throws {
+        var random = SeededRandomSource(900 + UInt64(victim))
+        var (opened, refused) = (0, 0)
+        for round in 0..<30 {
+            let programme = [victim] + random.bytes(20 + random.below(100))
+            do {
+                let result = try HostileProgramme.run(programme)
+                opened += result.opened
+                refused += result.refused
+            } catch {
+                Issue.record("victim \(victim), round \(round): \(error)\n\(text(programme))")
+                return
+            }
+        }
+        print("FuzzTests, hostile peer \(victim): \(opened) opened, \(refused) refused")
+        #expect(opened > 1000 && refused > 60, "the programmes do too little")
+    }
+
     @Test("bytes: 400 programmes for each reader", arguments: 0..<UInt8(ByteProgramme.readerCount))
     func bytes(reader: UInt8) {
         var random = SeededRandomSource(800 + UInt64(reader))
