@@ -62,24 +62,62 @@
                 (
                     "message key from both halves, and sealing", 0...0,
                     {
-                        var output: [UInt8] = []
-                        text(300).withUnsafeBytes {
-                            TripleRatchet.combine(MessageKey(secret: secret(32, 1)), secret(32, 2))
-                                .seal($0, authenticating: info, into: &output)
+                        var key = [UInt8](repeating: 0, count: 32)
+                        key.withUnsafeMutableBytes { key in
+                            let (one, other) = (secret(32, 1), secret(32, 2))
+                            one.withUnsafeBytes { one in
+                                other.withUnsafeBytes { MessageKeys.combine(one, $0, into: key) }
+                            }
+                        }
+                        result(key)
+                        result(sealed(text(300), key, info))
+                    }
+                ),
+                (
+                    "a message of several chunks of the cipher", 0...0,
+                    { result(sealed(text(3000), array(secret(32, 1)), info)) }
+                ),
+                (
+                    "a step of a chain", 0...0,
+                    {
+                        var key = ChainKey(secret: secret(32, 1))
+                        MessageKeys.Place.with { place in
+                            key.derive(2, into: place)
+                            key.goOn(from: place)
+                        }
+                        key.advance()
+                        result(array(key.secret))
+                    }
+                ),
+                (
+                    "a step of the root key", 0...0,
+                    {
+                        let (root, chain, header) = RootKey(secret: secret(32, 1)).step(secret(32, 2))
+                        result(array(root.secret) + array(chain.secret) + array(header.secret))
+                    }
+                ),
+                (
+                    "message key of a sender key", 0...0,
+                    { ChainKey(secret: secret(32, 1)).messageKey.withUnsafeBytes { result(Array($0)) } }
+                ),
+                (
+                    "header and its hint", 0...0,
+                    {
+                        var output = [0] + [UInt8](repeating: 4, count: 40 + KeySize.tag)
+                        output.withUnsafeMutableBytes { output in
+                            CipherContext.withOne {
+                                HeaderKey(secret: secret(32, 1)).seal(output, first: 0x20, with: $0)
+                            }
                         }
                         result(output)
                     }
                 ),
                 (
-                    "a step of a chain", 0...0,
-                    { _ = ChainKey(secret: secret(32, 1)).next }
-                ),
-                (
-                    "header", 0...0,
+                    "the braid's authenticator", 0...0,
                     {
-                        var output: [UInt8] = []
-                        HeaderKey(secret: secret(32, 1)).seal(info, first: 0x20, into: &output)
-                        result(output)
+                        var authenticator = BraidAuthenticator(secret: secret(32, 1))
+                        authenticator.update(epoch: 2, secret: secret(32, 2))
+                        result(authenticator.mac(epoch: 2, header: info))
                     }
                 ),
                 (
@@ -97,24 +135,58 @@
                 (
                     "OMEMO: cipher and MAC", 0...0,
                     {
-                        let keys = OMEMOCipherKeys(secret: secret(32, 1), info: info)
-                        let sealed = text(300).withUnsafeBytes { keys.seal($0) }
-                        result(sealed)
-                        _ = sealed.withUnsafeBytes { keys.mac(of: $0, .init(start: nil, count: 0), length: 16) }
+                        secret(32, 1).withUnsafeBytes {
+                            OMEMOCipherKeys.with($0, info: info) { keys in
+                                var sealed: [UInt8] = []
+                                text(300).withUnsafeBytes { keys.seal($0, into: &sealed) }
+                                result(sealed)
+                                sealed.withUnsafeBytes { sealed in
+                                    keys.withMAC(of: sealed) { result(Array($0)) }
+                                }
+                            }
+                        }
                     }
                 ),
                 (
-                    "opening: only whether it holds, which is told", 1...4,
+                    "opening: only whether the tag holds, which is told", 1...4,
                     {
                         let sealed = [UInt8](repeating: 3, count: 300)
-                        var output: [UInt8] = []
-                        sealed.withUnsafeBytes { sealed in
-                            try? MessageKey(secret: secret(32, 1)).open(sealed, authenticating: info, into: &output)
+                        var output = [UInt8](repeating: 0, count: sealed.count - KeySize.tag)
+                        CipherContext.withOne { context in
+                            secret(32, 1).withUnsafeBytes { context.setKey($0) }
+                            sealed.withUnsafeBytes { sealed in
+                                info.withUnsafeBytes { info in
+                                    output.withUnsafeMutableBytes { output in
+                                        CipherContext.zeroNonce.withUnsafeBytes {
+                                            _ = context.open(
+                                                sealed, nonce: $0, authenticating: info, into: output)
+                                        }
+                                    }
+                                }
+                            }
                         }
                     }
                 ),
                 ("a whole session, sending in its chain", 0...0, { try session(states.established.bob) }),
             ]
+        }
+
+        private static func array(_ secret: SecretBytes) -> [UInt8] { secret.withUnsafeBytes { Array($0) } }
+
+        /// `text` under `key`, with its tag.
+        private static func sealed(_ text: [UInt8], _ key: [UInt8], _ data: [UInt8]) -> [UInt8] {
+            var bytes = text + [UInt8](repeating: 0, count: KeySize.tag)
+            CipherContext.withOne { context in
+                key.withUnsafeBytes { context.setKey($0) }
+                bytes.withUnsafeMutableBytes { bytes in
+                    data.withUnsafeBytes { data in
+                        CipherContext.zeroNonce.withUnsafeBytes {
+                            context.seal(bytes, nonce: $0, authenticating: data)
+                        }
+                    }
+                }
+            }
+            return bytes
         }
 
         /// The header that belongs to `vector`, with the seed of another one.
@@ -126,9 +198,13 @@
         private static func session(_ genuine: [UInt8]) throws {
             var state = genuine
             let flags = state[1]
-            precondition(flags & 2 != 0, "a sending chain")
-            // Root; both next header keys; the sending chain's private, header and chain key.
-            let places = [98..<130, 166..<230, 230..<262, 294..<358]
+            precondition(flags & 0b1110 == 0b0110, "a sending chain, a receiving chain and no prekey part")
+            // Root; both next header keys; private, header and chain key of the sending chain; header and chain key of the receiving
+            // chain; root, sending and receiving chain key of the post-quantum ratchet. Drawn in SessionState.swift and
+            // SparsePostQuantumState.swift.
+            let places = [
+                98..<130, 166..<230, 230..<262, 294..<358, 362..<394, 398..<430, 435..<467, 467..<499, 503..<535,
+            ]
             state.withUnsafeMutableBytes { bytes in
                 for place in places { valgrind_poison(bytes.baseAddress?.advanced(by: place.lowerBound), place.count) }
             }
