@@ -54,29 +54,20 @@ struct ChainedCipherTests {
         }
     }
 
-    private static let vectors = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().appending(path: "../shared/vectors/aes_cbc_pkcs5_test.json").standardizedFileURL
-    private static let hasVectors = FileManager.default.fileExists(atPath: vectors.path)
-
-    @Test("Wycheproof AES-CBC with 256-bit keys", .enabled(if: hasVectors, "vectors not found")) func wycheproof()
-        throws
-    {
-        let file = try JSONSerialization.jsonObject(with: Data(contentsOf: Self.vectors)) as? [String: Any]
-        let groups = try #require(file?["testGroups"] as? [[String: Any]])
+    @Test("Wycheproof AES-CBC with 256-bit keys") func wycheproof() throws {
         var (opened, refused) = (0, 0)
-        for group in groups where group["keySize"] as? Int == 256 {
-            for test in try #require(group["tests"] as? [[String: Any]]) {
-                func bytes(_ name: String) -> [UInt8] { hex(test[name] as? String ?? "") }
-                let result = open(bytes("key"), bytes("iv"), bytes("ct"))
-                let id = test["tcId"] as? Int ?? 0
-                if test["result"] as? String == "valid" {
-                    #expect(result == bytes("msg"), "test \(id)")
-                    #expect(seal(bytes("key"), bytes("iv"), bytes("msg")) == bytes("ct"), "test \(id)")
-                    opened += 1
-                } else {
-                    #expect(result == nil, "test \(id)")
-                    refused += 1
-                }
+        for test in try VectorFile.checkout("CryptoExtrasVectors/aes_cbc_pkcs5_test.json").wycheproof()
+        where test["group key size"] as? Int == 256 {
+            func bytes(_ name: String) -> [UInt8] { hex(test[name] as? String ?? "") }
+            let result = open(bytes("key"), bytes("iv"), bytes("ct"))
+            let id = test["tcId"] as? Int ?? 0
+            if test["result"] as? String == "valid" {
+                #expect(result == bytes("msg"), "test \(id)")
+                #expect(seal(bytes("key"), bytes("iv"), bytes("msg")) == bytes("ct"), "test \(id)")
+                opened += 1
+            } else {
+                #expect(result == nil, "test \(id)")
+                refused += 1
             }
         }
         #expect(opened > 20 && refused > 20, "\(opened) opened, \(refused) refused")

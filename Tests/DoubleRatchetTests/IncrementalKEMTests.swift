@@ -78,16 +78,34 @@ struct IncrementalKEMTests {
         }
     }
 
-    private static let vectors = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().appending(path: "../shared/vectors/mlkem_768_encaps_test.json").standardizedFileURL
-    static let hasVectors = FileManager.default.fileExists(atPath: vectors.path)
+    @Test("published ML-KEM-768: encapsulation in two steps, and what the other end makes of it") func published()
+        throws
+    {
+        let tests = try VectorFile.published("asymmetric/MLKEM/kat_MLKEM_768.rsp")
+            .records(beginningWith: "count", 400_000)
+        for (index, test) in tests.enumerated() {
+            let seed = SecretBytes(try #require(test["d"]) + (try #require(test["z"])))
+            let (key, message) = (try #require(test["pk"]), SecretBytes(try #require(test["msg"])))
+            #expect(Primitives.kem768PublicKey(seed: seed) == key, "\(index)")
+            let header = IncrementalKEM.header(of: key)
+            let (secret, first) = IncrementalKEM.encapsulate(message, header: header)
+            let second = try IncrementalKEM.complete(message, header: header, vector: Array(key[..<1152]))
+            #expect(first + second == test["ct"], "\(index)")
+            #expect(secret.array == test["ss"], "\(index)")
+            #expect(Primitives.kem768Decapsulate(first + second, seed: seed).array == test["ss"], "\(index)")
+            let other = Primitives.kem768Decapsulate(try #require(test["ct_n"]), seed: seed)
+            #expect(other.array == test["ss_n"], "\(index)")
+        }
+        #expect(tests.count > 20, "\(tests.count)")
+    }
+
+    private static let vectors = VectorFile.shared("mlkem_768_encaps_test.json")
+    static let hasVectors = vectors.exists
 
     @Test("Wycheproof ML-KEM-768: encapsulation", .enabled(if: hasVectors, "vectors not found"))
     func wycheproof() throws {
-        let file = try JSONSerialization.jsonObject(with: Data(contentsOf: Self.vectors)) as? [String: Any]
-        let groups = try #require(file?["testGroups"] as? [[String: Any]])
         var (matched, refused) = (0, 0)
-        for test in groups.flatMap({ $0["tests"] as? [[String: Any]] ?? [] }) {
+        for test in try Self.vectors.wycheproof() {
             let id = test["tcId"] as? Int ?? 0
             let (key, message) = (hex(test["ek"] as? String ?? ""), hex(test["m"] as? String ?? ""))
             // Of another length they do not get here: 36 chunks are 1152 bytes.

@@ -109,14 +109,9 @@ struct SealingTests {
 
     // MARK: Wycheproof, from the checkout of swift-crypto
 
-    private static let vectors = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().appending(
-            path: ".build/checkouts/swift-crypto/Tests/CryptoExtrasVectors/aes_gcm_siv_test.json")
-    private static let hasVectors = FileManager.default.fileExists(atPath: vectors.path)
-
-    @Test("Wycheproof AES-GCM-SIV with 256-bit keys", .enabled(if: hasVectors, "checkout not found"))
-    func wycheproof() throws {
-        let file = try JSONSerialization.jsonObject(with: Data(contentsOf: Self.vectors)) as? [String: Any]
+    @Test("Wycheproof AES-GCM-SIV with 256-bit keys") func wycheproof() throws {
+        let data = try VectorFile.checkout("CryptoExtrasVectors/aes_gcm_siv_test.json").read()
+        let file = try JSONSerialization.jsonObject(with: data) as? [String: Any]
         let groups = try #require(file?["testGroups"] as? [[String: Any]])
         var (opened, refused) = (0, 0)
         for group in groups where group["keySize"] as? Int == 256 && group["ivSize"] as? Int == 96 {
