@@ -102,6 +102,36 @@ struct MemoryTests {
         #expect(ObjectIdentifier(pair.bob.ratchet.postQuantum.receiving.key.secret) == others[1])
     }
 
+    @Test("secrets are wiped with their last reference, and records with the list that holds them") func wiped() {
+        let size = 512
+        withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { memory in
+            memory.initializeMemory(as: UInt8.self, repeating: 0xA5)
+            SecretBytes.wipe(memory)
+            #expect(memory.allSatisfy { $0 == 0 })
+        }
+        // A block that the allocator gives out again holds its pointers in the first bytes, and behind them what was there. It need
+        // not give out the same block, so there are many attempts.
+        var found = [0, 0]
+        for attempt in 0..<400 where found.contains(0) {
+            var place: UnsafeRawPointer?
+            if attempt % 2 == 0 {
+                let secret = SecretBytes(count: size) { $0.initializeMemory(as: UInt8.self, repeating: 0xA5) }
+                place = secret.withUnsafeBytes { $0.baseAddress }
+            } else {
+                var records = SecretRecords(recordSize: size / 8)
+                for _ in 0..<8 { records.append { $0.initializeMemory(as: UInt8.self, repeating: 0xA5) } }
+                place = records.bytes.baseAddress
+            }
+            let block = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 16)
+            if UnsafeRawPointer(block.baseAddress) == place {
+                found[attempt % 2] += 1
+                #expect(!block.dropFirst(64).contains(0xA5), "attempt \(attempt)")
+            }
+            block.deallocate()
+        }
+        #expect(!found.contains(0), "the allocator never gave out the same memory again: \(found)")
+    }
+
     @Test("so do those of the OMEMO profiles", arguments: OMEMOProfile.allCases)
     func inPlace(_ profile: OMEMOProfile) throws {
         var pair = try OMEMOPair(profile, seed: 954)
