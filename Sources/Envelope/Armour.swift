@@ -47,13 +47,21 @@ package enum Armour {
             return .whole(bytes)
         }
         let header = content[..<colon].split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false)
-        guard header.count == 3, header[0].count == 8,
+        guard header.count == 3, header[0].count == 8, header[0].allSatisfy(isHexDigit),
             let id = UInt32(String(decoding: header[0], as: UTF8.self), radix: 16),
             let index = number(header[1]), let count = number(header[2]),
             (2...maximumFragments).contains(count), index < count,
             let bytes = Base64.decode(content[(colon + 1)...]), !bytes.isEmpty
         else { return .damaged }
         return .fragment(id: id, index: index, count: count, bytes: bytes)
+    }
+
+    /// `UInt32(_:radix:)` alone takes a sign as well.
+    private static func isHexDigit(_ byte: UInt8) -> Bool {
+        switch byte {
+        case 0x30...0x39, 0x41...0x46, 0x61...0x66: true
+        default: false
+        }
     }
 
     private static func number(_ digits: ArraySlice<UInt8>) -> Int? {

@@ -158,6 +158,7 @@ import Testing
             "?PAWL", "?PAWLx", "?PAWL:.", "?PAWL:00000001,0,1:AAAA.", "?PAWL:00000001,2,2:AAAA.",
             "?PAWL:00000001,0,17:AAAA.", "?PAWL:0000001,0,2:AAAA.", "?PAWL:00000001,00,2:AAAA.",
             "?PAWL:00000001,0,2:.", "?PAWL:00000001,0:AAAA.", "?PAWL:zzzzzzzz,0,2:AAAA.", "?PAWL:AA!A.",
+            "?PAWL:+1234567,0,2:AAAA.", "?PAWL:-0000000,0,2:AAAA.",
         ] {
             #expect(Armour.parse(Array(text.utf8)[...]) == .damaged, "\(text)")
         }
