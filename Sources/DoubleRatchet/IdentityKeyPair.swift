@@ -38,9 +38,19 @@ public struct IdentityKeyPair: ~Copyable, Sendable {
 
     /// Signs `"DoubleRatchet/1 " || context || 0x00 || message` with Ed25519 (RFC 8032); 64 bytes.
     ///
-    /// The context keeps one use of the identity from being taken for another. Those that begin with `prekey` belong to
-    /// this library; it is the caller's bug, not an error, if one contains a zero byte.
+    /// The context keeps one use of the identity from being taken for another. It is a constant of the caller's, never
+    /// input from outside: it is the caller's bug, not an error, if it contains a zero byte or begins with
+    /// ``reservedContext``, under which this library signs prekeys.
     public borrowing func sign(_ message: Span<UInt8>, context: String) -> [UInt8] {
+        precondition(!context.utf8.starts(with: Self.reservedContext.utf8), "contexts of prekeys belong to the library")
+        return Primitives.sign(IdentityKey.signedBytes(message, context: context), with: signingKey)
+    }
+
+    /// What no context of the caller's begins with.
+    public static let reservedContext = "prekey"
+
+    /// Signs the public half of a prekey.
+    borrowing func signPreKey(_ message: Span<UInt8>, context: String) -> [UInt8] {
         Primitives.sign(IdentityKey.signedBytes(message, context: context), with: signingKey)
     }
 }

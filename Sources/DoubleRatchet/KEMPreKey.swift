@@ -80,7 +80,7 @@ public struct KEMPreKey: ~Copyable, Sendable {
         let signed = Public.signedPart(id: id, isLastResort: isLastResort, key: key)
         publicKey = Public(
             id: id, isLastResort: isLastResort, key: key,
-            signature: identity.sign(signed.span, context: Self.signatureContext))
+            signature: identity.signPreKey(signed.span, context: Self.signatureContext))
     }
 
     /// Reads what ``serialize(into:)`` wrote.

@@ -66,7 +66,7 @@ public struct SignedPreKey: ~Copyable, Sendable {
         let signed = Public.signedPart(id: id, key: pair.publicKey.bytes)
         publicKey = Public(
             id: id, key: pair.publicKey.bytes,
-            signature: identity.sign(signed.span, context: Self.signatureContext))
+            signature: identity.signPreKey(signed.span, context: Self.signatureContext))
     }
 
     /// Reads what ``serialize(into:)`` wrote.

@@ -99,6 +99,22 @@ struct KeyTests {
         #expect(pair.publicKey.verifies([], of: [1, 2], context: "a") == false)
     }
 
+    @Test("no caller signs under the contexts of prekeys, nor under one with a zero byte") func reservedContexts() async
+    {
+        await #expect(processExitsWith: .failure) {
+            var random = SeededRandomSource(3)
+            _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: SignedPreKey.signatureContext)
+        }
+        await #expect(processExitsWith: .failure) {
+            var random = SeededRandomSource(3)
+            _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: "a\u{0}")
+        }
+        await #expect(processExitsWith: .success) {
+            var random = SeededRandomSource(3)
+            _ = IdentityKeyPair(random: &random).signature(of: [1, 2], context: "a prekey")
+        }
+    }
+
     @Test("keys at rest come back, and unknown versions do not") func atRest() throws {
         var random = SeededRandomSource(4)
         let device = Device(&random)

@@ -53,7 +53,7 @@ struct MultiRecipientTests {
         let key = try readers[0].open(wrapped, from: sender, data: message.authenticated([2]))
         var other: [UInt8] = []
         [9].withUnsafeBytes { Primitives.seal($0, key: SecretBytes(key), authenticating: [7], into: &other) }
-        let forged = MultiRecipientMessage(keys: message.keys, sealedBody: other)
+        let forged = try MultiRecipientMessage(keys: message.keys, sealedBody: other)
         var opened: [UInt8] = []
         try forged.openBody(contentKey: key.span, associatedData: [7], into: &opened)
         #expect(!opened.isEmpty, "the control: under the key the other body is in order")
@@ -64,9 +64,9 @@ struct MultiRecipientTests {
 
     @Test("attack: bodies exchanged between two messages, and keys between two recipients") func exchanged() throws {
         let (one, two) = (try sealed([1]), try sealed([2]))
-        let crossed = MultiRecipientMessage(keys: one.keys, sealedBody: two.sealedBody)
+        let crossed = try MultiRecipientMessage(keys: one.keys, sealedBody: two.sealedBody)
         #expect(throws: RatchetError.authenticationFailed) { _ = try open(crossed, as: readers[0]) }
-        let turned = MultiRecipientMessage(
+        let turned = try MultiRecipientMessage(
             keys: [
                 .init(recipient: 2, message: try #require(one.message(for: 3))),
                 .init(recipient: 3, message: try #require(one.message(for: 2))),
@@ -86,9 +86,9 @@ struct MultiRecipientTests {
     }
 
     @Test("a content key of another length is refused", arguments: [0, 1, 15, 16, 24, 31, 33, 64])
-    func keyLength(_ length: Int) {
+    func keyLength(_ length: Int) throws {
         let key = [UInt8](repeating: 1, count: length)
-        let message = MultiRecipientMessage(keys: [], sealedBody: [UInt8](repeating: 3, count: 40))
+        let message = try MultiRecipientMessage(keys: [], sealedBody: [UInt8](repeating: 3, count: 40))
         var output: [UInt8] = [5]
         #expect(throws: RatchetError.malformed) {
             try message.openBody(contentKey: key.span, associatedData: [], into: &output)
@@ -101,8 +101,24 @@ struct MultiRecipientTests {
         #expect(one.sealedBody != two.sealedBody)
     }
 
+    @Test("what does not fit the form is refused") func tooLarge() throws {
+        let key = MultiRecipientMessage.WrappedKey(recipient: 1, message: [1])
+        let most = [MultiRecipientMessage.WrappedKey](repeating: key, count: MultiRecipientMessage.recipientLimit)
+        let longest = MultiRecipientMessage.WrappedKey(recipient: 1, message: [UInt8](repeating: 2, count: 65_535))
+        for keys in [most, [longest]] {
+            let message = try MultiRecipientMessage(keys: keys, sealedBody: [3])
+            var bytes: [UInt8] = []
+            message.serialize(into: &bytes)
+            #expect(try MultiRecipientMessage(serialized: bytes.span) == message)
+        }
+        let longer = MultiRecipientMessage.WrappedKey(recipient: 1, message: longest.message + [2])
+        for keys in [most + [key], [longer]] {
+            #expect(throws: RatchetError.malformed) { try MultiRecipientMessage(keys: keys, sealedBody: [3]) }
+        }
+    }
+
     @Test("on the wire, byte for byte") func wire() throws {
-        let message = MultiRecipientMessage(
+        let message = try MultiRecipientMessage(
             keys: [.init(recipient: 0x0102, message: [7, 8, 9]), .init(recipient: .max, message: [])],
             sealedBody: [0xAA, 0xBB])
         var bytes: [UInt8] = []
@@ -116,7 +132,7 @@ struct MultiRecipientTests {
             let cut = Array(bytes[..<length])
             #expect(throws: RatchetError.malformed) { _ = try MultiRecipientMessage(serialized: cut.span) }
         }
-        #expect(MultiRecipientMessage(keys: [], sealedBody: []).authenticated([1]).count == 33)
+        try #expect(MultiRecipientMessage(keys: [], sealedBody: []).authenticated([1]).count == 33)
         #expect(throws: RatchetError.authenticationFailed) {
             var output: [UInt8] = []
             let key = [UInt8](repeating: 0, count: 32)

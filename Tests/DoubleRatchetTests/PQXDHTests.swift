@@ -120,8 +120,8 @@ struct PQXDHTests {
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, oneTime: false)
         let low = Bytes32(hex(KeyTests.refused[2]))
-        let signature = bob.identity.signature(
-            of: SignedPreKey.Public.signedPart(id: 1, key: low), context: SignedPreKey.signatureContext)
+        let lowPart = SignedPreKey.Public.signedPart(id: 1, key: low)
+        let signature = bob.identity.signPreKey(lowPart.span, context: SignedPreKey.signatureContext)
         let lowSigned = PreKeyBundle(
             identity: bob.identity.publicKey,
             signedPreKey: SignedPreKey.Public(id: 1, key: low, signature: signature),
@@ -142,7 +142,7 @@ struct PQXDHTests {
             identity: bob.identity.publicKey, signedPreKey: bob.signed.publicKey,
             kemPreKey: KEMPreKey.Public(
                 id: 1, isLastResort: false, key: over,
-                signature: bob.identity.sign(part.span, context: KEMPreKey.signatureContext)),
+                signature: bob.identity.signPreKey(part.span, context: KEMPreKey.signatureContext)),
             oneTimePreKey: nil)
         #expect(throws: RatchetError.invalidKey) {
             _ = try Session.initiate(identity: alice, with: overModulus, random: &random)

@@ -378,7 +378,7 @@ import Testing
             let genuine = try Envelope(captured)
             let own = try #require(bob.environment.peers?.own?.device)
             for body in [[], [UInt8](repeating: 0, count: 15), [UInt8](repeating: 7, count: 64)] {
-                let several = MultiRecipientMessage(
+                let several = try MultiRecipientMessage(
                     keys: [.init(recipient: own.value, message: genuine.ratchetMessage)], sealedBody: body)
                 var bytes: [UInt8] = []
                 several.serialize(into: &bytes)

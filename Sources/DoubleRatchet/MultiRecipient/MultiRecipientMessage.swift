@@ -33,8 +33,17 @@ public struct MultiRecipientMessage: Hashable, Sendable {
     /// The body under the content key, with its tag.
     public let sealedBody: [UInt8]
 
-    /// Puts a message together; nothing is checked. To seal one, see ``MultiRecipientSealer``.
-    public init(keys: [WrappedKey], sealedBody: [UInt8]) { (self.keys, self.sealedBody) = (keys, sealedBody) }
+    /// Makes a message of its parts. Checks that they fit the form above, and nothing else; ``MultiRecipientSealer`` seals one.
+    ///
+    /// - Throws: ``RatchetError/malformed`` for more than ``recipientLimit`` keys, or a ratchet message of more than 65,535 bytes.
+    public init(keys: [WrappedKey], sealedBody: [UInt8]) throws(RatchetError) {
+        guard keys.count <= Self.recipientLimit, keys.allSatisfy({ $0.message.count <= UInt16.max }) else {
+            throw .malformed
+        }
+        self.init(checked: keys, sealedBody: sealedBody)
+    }
+
+    init(checked keys: [WrappedKey], sealedBody: [UInt8]) { (self.keys, self.sealedBody) = (keys, sealedBody) }
 
     /// Reads the form above.
     ///

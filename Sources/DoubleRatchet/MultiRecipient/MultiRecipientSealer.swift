@@ -38,12 +38,13 @@ public struct MultiRecipientSealer: ~Copyable, Sendable {
         contentKey.append(to: &plaintext)
         defer { SecretBytes.wipe(&plaintext) }
         var message: [UInt8] = []
+        // 32 bytes with a prekey part are far below the 65,535 of the form.
         try sessions.encrypt(plaintext.span, associatedData: data.span, random: &random, into: &message)
         keys.append(.init(recipient: recipient, message: message))
     }
 
     /// The message for all of them.
     public consuming func finish() -> MultiRecipientMessage {
-        MultiRecipientMessage(keys: keys, sealedBody: sealedBody)
+        MultiRecipientMessage(checked: keys, sealedBody: sealedBody)
     }
 }
