@@ -1,10 +1,127 @@
 import DoubleRatchet
 import Testing
 
+/// Stands for the database of a device: rows sealed under one key, each bound to its name.
+struct DeviceRows {
+    let sealer: StateSealer
+    var rows: [String: [UInt8]] = [:]
+    /// The newest counter of each row. Keep them where a backup of the rows does not take them back.
+    var counters: [String: UInt64] = [:]
+
+    mutating func put(_ name: String, _ state: inout [UInt8], random: inout SystemRandomSource) {
+        let counter = counters[name, default: 0] + 1
+        var sealed: [UInt8] = []
+        sealer.seal(
+            state.span, place: Array(name.utf8), counter: counter, random: &random, into: &sealed)
+        SecretBytes.wipe(&state)
+        (rows[name], counters[name]) = (sealed, counter)
+    }
+
+    func get(_ name: String) throws -> [UInt8] {
+        var state: [UInt8] = []
+        let sealed = rows[name] ?? []
+        _ = try sealer.open(
+            sealed.span, place: Array(name.utf8), atLeast: counters[name] ?? 0, into: &state)
+        return state
+    }
+
+    mutating func put(_ changes: [PreKeyChange], random: inout SystemRandomSource) {
+        for change in changes {
+            switch change {
+            case .put(let record):
+                var state: [UInt8] = []
+                record.serialize(into: &state)
+                put("prekey \(record.name.kind) \(record.name.id)", &state, random: &random)
+            case .remove(let name): rows["prekey \(name.kind) \(name.id)"] = nil
+            }
+        }
+    }
+
+    mutating func put(
+        _ name: String, _ record: borrowing SessionRecord, random: inout SystemRandomSource
+    ) {
+        var state: [UInt8] = []
+        record.serialize(into: &state)
+        put(name, &state, random: &random)
+    }
+}
+
 /// The code of the articles in DoubleRatchet.docc, with the public interface only. `DocumentationTests` compares the two.
 @Suite("The examples of the documentation")
 struct ExampleTests {
-    @Test("Getting started") func gettingStarted() throws {
+    @Test("Getting started: two devices that store what they have to") func devices() throws {
+        var random = SystemRandomSource()
+        let (alicesKey, bobsKey) = ([UInt8](repeating: 7, count: 32), [UInt8](repeating: 8, count: 32))
+        var alicesRows = DeviceRows(sealer: StateSealer(key: alicesKey.span))
+        var bobsRows = DeviceRows(sealer: StateSealer(key: bobsKey.span))
+        let now: Int64 = 1_800_000_000_000
+
+        // Bob's device makes its identity and prekeys, stores them, and only then publishes the bundle.
+        let bob = IdentityKeyPair(random: &random)
+        var preKeys = PreKeyStore()
+        var changes: [PreKeyChange] = []
+        let offered = preKeys.bundleForOne(identity: bob, at: now, random: &random, &changes)
+        bobsRows.put(changes, random: &random)
+        var published: [UInt8] = []
+        offered.serialize(into: &published)
+
+        let pinned = bob.publicKey
+        // Alice's device fetches it and begins. The identity is the one that she has pinned for Bob.
+        let alice = IdentityKeyPair(random: &random)
+        let bundle = try PreKeyBundle(serialized: published.span)
+        let session = try Session.initiate(
+            identity: alice, with: bundle, expecting: pinned, random: &random)
+        var alicesRecord = SessionRecord(session)
+        let conversation = Array("alice/1 to bob/1".utf8)
+        let greeting = Array("Hello".utf8)
+        var message: [UInt8] = []
+        try alicesRecord.encrypt(
+            greeting.span, associatedData: conversation.span, random: &random, into: &message)
+        alicesRows.put("bob/1", alicesRecord, random: &random)
+        // Only now may `message` leave.
+
+        let first = message
+        // Bob's device opens it with the prekeys that it names; none is used up before the commit.
+        var plaintext: [UInt8] = []
+        let beginning = try preKeys.begin(
+            identity: bob, message: message.span, associatedData: conversation.span, plaintext: &plaintext)
+        changes.removeAll()
+        let bobsRecord = SessionRecord(try beginning.commit(to: &preKeys, at: now, &changes))
+        // One transaction: the prekey that is used up, and the session. Then show the plaintext.
+        bobsRows.put(changes, random: &random)
+        bobsRows.put("alice/1", bobsRecord, random: &random)
+        #expect(plaintext == greeting)
+        #expect(preKeys.oneTimeCount == 0)
+
+        // A copy of the first message begins nothing, and an older state is known for what it is.
+        #expect(throws: RatchetError.unknownPreKey) {
+            _ = try preKeys.begin(
+                identity: bob, message: first.span, associatedData: conversation.span, plaintext: &plaintext)
+        }
+        let older = bobsRows.rows["alice/1"]
+
+        // After a restart Bob's device goes on from what it has stored.
+        var state = try bobsRows.get("alice/1")
+        var restored = try SessionRecord(serialized: state.span)
+        SecretBytes.wipe(&state)
+        let reply = Array("Hello, Alice".utf8)
+        message.removeAll()
+        try restored.encrypt(
+            reply.span, associatedData: conversation.span, random: &random, into: &message)
+        bobsRows.put("alice/1", restored, random: &random)
+
+        // Alice's device opens the reply, stores, and only then shows it.
+        plaintext.removeAll()
+        let received = try alicesRecord.decrypt(
+            message.span, associatedData: conversation.span, into: &plaintext)
+        alicesRows.put("bob/1", alicesRecord, random: &random)
+        #expect(plaintext == reply && received.skipped == 0)
+        #expect(alicesRecord.isEstablished == true)
+        bobsRows.rows["alice/1"] = older
+        #expect(throws: RatchetError.rolledBack) { _ = try bobsRows.get("alice/1") }
+    }
+
+    @Test("Getting started without what remembers") func gettingStarted() throws {
         var random = SystemRandomSource()
 
         // Bob's device makes its keys, stores the secret halves sealed, and publishes the bundle.
