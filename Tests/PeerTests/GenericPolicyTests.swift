@@ -133,6 +133,19 @@ import Testing
         #expect(try lab.alice.texts(Self.c).last != "from outside")
     }
 
+    /// The latch counts for readers under `observe` too, after the policy was taken back.
+    @Test func plaintextInALatchedConversationIsMarkedOrWithheld() throws {
+        let lab = try GenericLab(policy: "hosted")
+        let direct = ChatPerson(lab.bob, port: lab.backend.port)
+        try lab.alice.say(Word.first, in: Self.c)
+        #expect(try lab.gateway.admin(["policy", "set", "observe"]).succeeded)
+        _ = try lab.alice.socket()
+        try direct.say(Word.edited, in: Self.c)
+        let live = try lab.alice.socket().expect("message") { $0["type"].string == "message" }
+        #expect(live["text"].string?.contains("was withheld") == true, "\(live)")
+        #expect(try lab.alice.texts(Self.c) == [Word.first, "[not encrypted] \(Word.edited)"])
+    }
+
     @Test(arguments: ["observe", "hosted"]) func media(_ policy: String) throws {
         let lab = try GenericLab(policy: policy)
         let body = Array(Word.first.utf8)

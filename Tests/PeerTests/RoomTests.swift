@@ -147,6 +147,29 @@ import Testing
         #expect(!lab.tap.shows("nobody-else") && lab.tap.shows("open again"))
     }
 
+    /// A member under `observe` sees what the backend could read, also after the policy was taken back.
+    @Test func plaintextInALatchedRoomIsMarked() throws {
+        let lab = try Lab(try NgIRCd(), policy: "observe")
+        defer { lab.stop() }
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        let carol = try lab.outsider("carol")
+        try join([alice, bob, carol])
+        carol.send("PRIVMSG #room :one")
+        #expect(try bob.expect("one") { $0.body.hasSuffix("one") }.body == "one")
+        #expect(try lab.gateway.admin(["policy", "set", "hosted", "--room", "#room"]).succeeded)
+        carol.send("PRIVMSG #room :two")
+        #expect(try bob.expect("two") { $0.body.hasSuffix("two") }.body == "[not encrypted] two")
+        alice.send("PRIVMSG #room :nobody-else-1")
+        try bob.expectMessage("nobody-else-1")
+        #expect(try lab.gateway.admin(["policy", "set", "default", "--room", "#room"]).succeeded)
+        carol.send("PRIVMSG #room :three")
+        #expect(try bob.expect("three") { $0.body.hasSuffix("three") }.body == "[not encrypted] three")
+        alice.send("PRIVMSG #room :nobody-else-2")
+        try bob.expectMessage("nobody-else-2")
+        #expect(!lab.tap.shows("nobody-else"))
+    }
+
     /// The servers' own flood limits: everything is slower, and nobody is put out.
     @Test(arguments: Backend.allCases) func churnAtTheServersPace(_ backend: Backend) throws {
         try churn(backend, people: 5, steps: 20, .standard)

@@ -227,7 +227,7 @@ extension IRCSession {
             environment.tally.add(.deliveredMarked)
             return show(marked(line, text, line.string(line.sourceNick), Remarks.notEncrypted), out)
         }
-        guard isGuarded, !isSelf(line) else {
+        guard isGuarded, !isSelf(line) || isInLatchedRoom(line) else {
             environment.tally.add(.deliveredPlaintext)
             return pass(line, raw, out)
         }
@@ -236,6 +236,13 @@ extension IRCSession {
         case .none: show(shown(line, raw, text, exempt: false), out)
         case .unknown: probe(line, raw, now, out)
         }
+    }
+
+    /// Whether a line would speak in a room whose latch is up. There the gateway sends no plaintext, so that a line under the
+    /// reader's own name comes from somewhere else. A sidecar has rules of its own.
+    private func isInLatchedRoom(_ line: IRCLine) -> Bool {
+        guard environment.peers == nil, let room = line.text(0).flatMap(room) else { return false }
+        return environment.latches.latch(of: .ofRoom(room.name)) > .plaintext
     }
 
     enum ExemptionProof { case proven, none, unknown }
@@ -260,10 +267,13 @@ extension IRCSession {
     /// What the client sees of a plaintext: the text, the text marked, or a remark in its place.
     func shown(_ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool) -> [ByteBuffer] {
         let source = line.string(line.sourceNick)
-        let isPrivate = line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
-        let latch = isPrivate ? latch(of: line) : .plaintext
-        var verdict = policy.inbound(fromExempt: exempt, latch: latch)
-        // A room is as it is until rooms are protected: marked, and never withheld.
+        let target = line.text(0) ?? ""
+        let isPrivate = support.caseMapping.fold(target) == nick.map(support.caseMapping.fold)
+        let room = isPrivate ? nil : room(target)?.name
+        let latch =
+            isPrivate ? latch(of: line) : room.map { environment.latches.latch(of: .ofRoom($0)) } ?? .plaintext
+        var verdict = demanded(of: line, in: room, isPrivate: isPrivate).inbound(fromExempt: exempt, latch: latch)
+        // A room may have outsiders. What they write there is marked, and never withheld.
         if !isPrivate, verdict == .withhold { verdict = .mark }
         if environment.peers != nil, !isPrivate, let inRoom = peerVerdict(forPlaintext: line) { verdict = inRoom }
         switch verdict {
@@ -288,6 +298,17 @@ extension IRCSession {
                 remark(latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
             ]
         }
+    }
+
+    /// The policy for plaintext from the backend: the strictest of the reader's, the room's and the sender's.
+    ///
+    /// - Parameter room: the folded name; nil for a private message.
+    private func demanded(of line: IRCLine, in room: String?, isPrivate: Bool) -> Policy {
+        if let room { return Policy.ofConversation(policy, policies.policy(of: .room(room))) }
+        let name = line.folded(line.sourceNick, support.caseMapping)
+        guard isPrivate, environment.peers == nil, let sender = environment.roster.owner(ofFoldedNick: name)
+        else { return policy }
+        return Policy.ofConversation(policy, policies.policy(of: sender.account))
     }
 
     /// The latch of the conversation that a line would speak in.

@@ -22,13 +22,15 @@ extension JSONEnvironment {
     ///
     /// - Parameter conversation: nothing where nobody can tell: then it is what would become of it in the strictest.
     func inbound(to reader: AccountID, in conversation: String?, _ policies: PolicySnapshot) -> Policy.Inbound {
-        let (scope, latch): (Policy, Protection) =
-            if let conversation {
-                (policies.accounts[.room(conversation)] ?? .off, latches.latch(of: .ofRoom(conversation)))
-            } else {
-                (policies.strictestRoom, latches.isEmpty ? .plaintext : .gateway)
+        let latch: Protection =
+            if let conversation { latches.latch(of: .ofRoom(conversation)) } else {
+                latches.isEmpty ? .plaintext : .gateway
             }
-        return max(policies.policy(of: reader), scope).inbound(fromExempt: false, latch: latch)
+        let room = conversation.map { policies.accounts[.room($0)] ?? .off } ?? policies.strictestRoom
+        let own = policies.policy(of: reader)
+        // An account under `off` takes no part in what everyone has, only in what a room demands.
+        let scope = own == .off ? room : max(room, policies.everyone)
+        return max(own, scope).inbound(fromExempt: false, latch: latch)
     }
 
     /// Whether nothing that an account reads can have to be marked or withheld, so that it may be anything.
