@@ -192,7 +192,8 @@ extension ConfigurationKey {
     static let policy = ConfigurationKey(
         "policy", choice(PawlConfiguration.Policy.self), standard: .one("observe"),
         reason: "What is demanded of messages. `observe` changes nothing and counts what each stricter policy "
-            + "would do: the safe first day. What `pawl policy set` has stored is stronger than this."
+            + "would do: the safe first day. It is everyone's policy: rooms have the stricter of it and their own. What "
+            + "`pawl policy set` has stored is stronger than this."
     ) { one($0.policy.rawValue) }
 
     static let services = ConfigurationKey(

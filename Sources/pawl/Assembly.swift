@@ -164,6 +164,7 @@ enum Assembly {
                     "set by an operator" + (policy == configured ? "" : "; the configuration says \(configured.name)")
             }
         }
+        snapshot.withRooms = Set(try store.records(.policyWithRooms).map { AccountID(text: $0.name) })
         if snapshot.everyone == .off, !latches.isEmpty {
             throw AdminFailure(
                 "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "

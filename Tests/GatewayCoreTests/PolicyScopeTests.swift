@@ -1,5 +1,6 @@
 import Envelope
 import GatewayCore
+import NIOCore
 import Testing
 
 /// Which policy counts in a conversation: that of its members, of the room, of everyone, and the latch.
@@ -9,7 +10,8 @@ import Testing
     // MARK: Plaintext from the backend
 
     /// Members under `observe` see the mark as well: in a room under `hosted`, and after the policy was taken back.
-    @Test(arguments: ["room", "everyone"]) func plaintextInAProtectedRoomIsMarkedForEveryMember(_ scope: String) throws {
+    @Test(arguments: ["room", "everyone"]) func plaintextInAProtectedRoomIsMarkedForEveryMember(_ scope: String) throws
+    {
         let world = try World(.observe)
         world.environment.policies.update { policies in
             if scope == "room" { policies.accounts[.room("#room")] = .hosted } else { policies.everyone = .hosted }
@@ -69,5 +71,147 @@ import Testing
         #expect(text(1) == "sealed")
         #expect(text(2)?.contains("was withheld") == true)
         #expect(text(2, since: "") == "\(Self.mark) taken back")
+    }
+
+    // MARK: Whose policy counts
+
+    private static let alice = AccountID.services("alice")
+
+    /// One protected person among others used to protect every room for good.
+    @Test func anAccountsPolicyCountsBetweenTwoPeopleAndNotInRooms() throws {
+        let world = try World(.observe)
+        world.environment.policies.update { $0.set(.hosted, for: Self.alice) }
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        let carol = world.connect("carol", direct: true)
+        for person in [alice, bob, carol] { world.send(person, "JOIN #room") }
+        world.send(alice, "PRIVMSG #room :one")
+        world.send(alice, "PRIVMSG #Room :two")
+        world.send(bob, "PRIVMSG #room :three")
+        #expect(bob.texts == ["one", "two"])
+        #expect(carol.texts == ["one", "two", "three"])
+        #expect(world.environment.latches.isEmpty)
+        // She learns it once, and sees of each line of others that the server can read it.
+        #expect(alice.read.count { $0.contains("#room is not: the server can read") } == 1)
+        #expect(bob.read.allSatisfy { !$0.contains("the server can read") })
+        #expect(alice.texts == ["[not encrypted] three"])
+        world.send(alice, "PRIVMSG bob :between us")
+        world.send(bob, "PRIVMSG alice :and back")
+        #expect(bob.texts.last == "between us" && alice.texts.last == "and back")
+        #expect(!world.canary.contains("between us") && !world.canary.contains("and back"))
+        #expect(world.environment.latches.count == 1)
+    }
+
+    @Test func withRoomsAnAccountsPolicySealsRoomsToo() throws {
+        let world = try World(.observe)
+        world.environment.policies.update { $0.set(.hosted, for: Self.alice, withRooms: true) }
+        let alice = world.connect("alice", account: "alice")
+        let bob = world.connect("bob", account: "bob")
+        for person in [alice, bob] { world.send(person, "JOIN #room") }
+        world.send(bob, "PRIVMSG #room :in the open")
+        world.send(alice, "PRIVMSG #room :sealed")
+        world.send(bob, "PRIVMSG #room :sealed too")
+        #expect(bob.texts == ["sealed"] && alice.texts == ["[not encrypted] in the open", "sealed too"])
+        #expect(!world.canary.contains("sealed"))
+        #expect(alice.read.allSatisfy { !$0.contains("the server can read") })
+    }
+
+    @Test(arguments: Policy.allCases, Policy.allCases) func aRoomHasTheStricterOfItsOwnPolicyAndEveryones(
+        _ everyone: Policy, _ own: Policy
+    ) {
+        let room = AccountID.room("#room")
+        var policies = PolicySnapshot(everyone: everyone, accounts: [room: own])
+        #expect(policies.policy(inRoom: room, by: nil) == max(everyone, own))
+        for entry in Policy.allCases {
+            policies.set(entry, for: Self.alice)
+            let expected: Policy =
+                switch entry {
+                case .off: own
+                case .observe, .opportunistic, .hosted: max(everyone, own)
+                case .required: .required
+                }
+            #expect(policies.policy(inRoom: room, by: Self.alice) == expected)
+            policies.set(entry, for: Self.alice, withRooms: true)
+            #expect(policies.policy(inRoom: room, by: Self.alice) == (entry == .off ? own : max(everyone, own, entry)))
+        }
+        policies.set(nil, for: Self.alice)
+        #expect(policies.policy(inRoom: room, by: Self.alice) == max(everyone, own) && policies.withRooms.isEmpty)
+    }
+
+    /// A conversation of two is private, one of more is a room, for backends that speak JSON.
+    @Test func anAccountsPolicyCountsInConversationsOfTwo() throws {
+        let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
+        for name in ["alice", "bob", "carol"] { world.send("GET", "/me", as: "t-\(name)") }
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"to all"}"#)
+        #expect(world.backend.hasHeard("to all") && world.environment.latches.isEmpty)
+        // She sees of her own message that the server can read it.
+        #expect(world.send("GET", "/c/all", as: "t-alice")?["messages[0].data.text"] == "\(Self.mark) to all")
+        #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "to all")
+        world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"the canary sings"}"#)
+        world.send("POST", "/c/pair", as: "t-bob", #"{"id":"3","text":"the canary answers"}"#)
+        #expect(world.send("GET", "/c/pair", as: "t-bob")?["messages[0].data.text"] == "the canary sings")
+        #expect(!world.backend.hasHeard("canary"))
+        world.environment.policies.update { $0.set(.hosted, for: Self.alice, withRooms: true) }
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"4","text":"the canary sings to all"}"#)
+        #expect(!world.backend.hasHeard("canary"))
+        #expect(world.environment.latches.latch(of: .ofRoom("all")) == .gateway)
+    }
+
+    private struct Unexpected: Error { let what: String }
+
+    /// If the backend does not answer, a text must neither go out nor protect a room of many.
+    @Test func withoutAnAnswerAboutMembersNothingIsSentOrProtected() throws {
+        let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
+        var steps = ExchangeSteps(world)
+        guard case .collectRequest = steps.begin("POST", "/c/pair").last,
+            case .look(let lookup) = steps.take(.requestBody(ByteBuffer(string: #"{"text":"secret"}"#))).last
+        else { throw Unexpected(what: "no question for members") }
+        guard case .respond(let head, let body) = steps.take(.notFound(lookup.id)).last else {
+            throw Unexpected(what: "no refusal")
+        }
+        #expect(head.status == 403 && String(buffer: body).contains("pawl_members"))
+        #expect(world.environment.tally[.refusedMembers] == 1 && world.environment.latches.isEmpty)
+    }
+
+    /// A mapping that cannot ask for members: every conversation may be one of two.
+    @Test func whereNobodyCanAskForMembersAnAccountsPolicyCountsEverywhere() throws {
+        var mapping = Mapping.lab
+        mapping.members = nil
+        let world = try JSONWorld(.observe, mapping: mapping, accounts: ["alice": .hosted])
+        world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"the canary sings"}"#)
+        #expect(!world.backend.hasHeard("canary") && world.backend.messages["all"]?.count == 1)
+    }
+
+    // MARK: What a change protects for good
+
+    @Test func aForecastNamesWhatBecomesProtectedForGood() {
+        let (bob, carol) = (AccountID.services("bob"), AccountID.services("carol"))
+        let (open, latched) = (ConversationID.ofRoom("#open"), ConversationID.ofRoom("#latched"))
+        let conversations = [
+            KnownConversation(
+                id: open, name: "#open", isPrivate: false, people: [Self.alice, bob], outsiders: ["dave", "carla"]),
+            KnownConversation(id: latched, name: "#latched", isPrivate: false, people: [Self.alice]),
+            KnownConversation(
+                id: ConversationID(Self.alice, bob), name: "alice and bob", isPrivate: true, people: [Self.alice, bob]),
+            KnownConversation(
+                id: ConversationID(bob, carol), name: "bob and carol", isPrivate: true, people: [bob, carol]),
+        ]
+        let latches = LatchTable()
+        latches.raise(latched, to: .gateway)
+        func rises(_ change: (inout PolicySnapshot) -> Void) -> [String] {
+            let old = PolicySnapshot(everyone: .observe)
+            var new = old
+            change(&new)
+            return LatchForecast(conversations, from: old, to: new, latches).rises.map {
+                ([$0.conversation] + $0.outsiders).joined(separator: " ")
+            }
+        }
+        #expect(rises { $0.everyone = .hosted } == ["#open carla dave", "alice and bob", "bob and carol"])
+        #expect(rises { $0.everyone = .opportunistic } == [])
+        #expect(rises { $0.everyone = .required } == [])
+        #expect(rises { $0.set(.hosted, for: Self.alice) } == ["alice and bob"])
+        #expect(rises { $0.set(.hosted, for: Self.alice, withRooms: true) } == ["#open carla dave", "alice and bob"])
+        #expect(rises { $0.set(.hosted, for: .room("#open")) } == ["#open carla dave"])
+        #expect(rises { $0.set(.hosted, for: .room("#latched")) } == [])
     }
 }

@@ -39,4 +39,59 @@ import Testing
         #expect(try other.synchronize().allSatisfy { !$0.body.contains("for the stranger") })
         #expect(!lab.tap.shows("for the account") && !lab.tap.shows("for the stranger"))
     }
+
+    /// One account under `hosted` protects its private conversations. Rooms stay as they are, until `--with-rooms`.
+    @Test func oneProtectedAccountDoesNotProtectRooms() throws {
+        let accounts = try AccountLab(accounts: ["anna", "bert"])
+        let lab = try Lab(accounts.server, policy: "observe")
+        defer {
+            lab.stop()
+            accounts.services.stop()
+        }
+        let anna = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna")
+        let bert = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
+        let carl = try lab.outsider("carl")
+        for person in [anna, bert, carl] {
+            person.send("JOIN #room")
+            try person.expect("366")
+        }
+        anna.send("PRIVMSG bert :observed")
+        try bert.expectMessage("observed")
+        // What is protected for good is listed before, and nothing is changed without a confirmation.
+        let asked = try lab.gateway.admin(["policy", "set", "hosted", "--account", "anna"])
+        #expect(asked.status == .exited(75) && asked.stderr.contains("anna and bert"), "\(asked)")
+        #expect(!asked.stderr.contains("#room"))
+        #expect(try lab.gateway.admin(["policy", "get"]).stdout.contains("anna") == false)
+        let token = try #require(asked.stderr.split { $0 == " " || $0 == "\n" }.last.map(String.init))
+        let words = ["policy", "set", "hosted", "--account", "anna"]
+        #expect(try lab.gateway.admin(words + ["--confirm", token]).succeeded)
+        anna.send("PRIVMSG #room :room-one")
+        try carl.expectMessage("room-one")
+        try anna.expect("a notice") { $0.command == "NOTICE" && $0.body.contains("#room is not") }
+        bert.send("PRIVMSG #room :room-two")
+        try carl.expectMessage("room-two")
+        anna.send("PRIVMSG bert :private-one")
+        try bert.expectMessage("private-one")
+        #expect(lab.tap.shows("room-two") && !lab.tap.shows("private-one"))
+        #expect(try lab.gateway.admin(["conversations", "list"]).stdout.contains("#room") == false)
+        // With rooms: the room is listed, with who could not read it any more.
+        let rooms = try lab.gateway.admin(words + ["--with-rooms", "--json"])
+        #expect(rooms.status == .exited(75), "\(rooms)")
+        let forecast = try JSONSerialization.jsonObject(with: Data(rooms.stdout.utf8)) as? [String: Any]
+        let rises = try #require(forecast?["rises"] as? [[String: Any]])
+        #expect(rises.map { $0["conversation"] as? String } == ["#room"])
+        #expect(rises.first?["outsiders"] as? [String] == ["carl"])
+        #expect(try lab.gateway.admin(words + ["--with-rooms", "--yes"]).succeeded)
+        try lab.gateway.restart()
+        #expect(try lab.gateway.admin(["policy", "get"]).stdout.contains("with rooms"))
+        let again = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna")
+        let other = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
+        for person in [again, other] {
+            person.send("JOIN #room")
+            try person.expect("366")
+        }
+        again.send("PRIVMSG #room :room-three")
+        try other.expectMessage("room-three")
+        #expect(!lab.tap.shows("room-three"))
+    }
 }

@@ -15,7 +15,7 @@ import Testing
     }
 
     private func protect(_ name: String, _ lab: GenericLab) throws {
-        let output = try lab.gateway.admin(["policy", "set", "hosted", "--account", name])
+        let output = try lab.gateway.admin(["policy", "set", "hosted", "--account", name, "--yes"])
         #expect(output.succeeded, "\(output.stderr)")
     }
 

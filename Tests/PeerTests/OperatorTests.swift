@@ -73,7 +73,7 @@ import Testing
         _ = try scratch.write("pawl.yaml", "refusal:\n  outsider: \"No way to {target}.\"\n")
         let applied = try gateway.admin(["config", "reload"])
         #expect(applied.succeeded && applied.stdout.contains("refusal.outsider"))
-        #expect(try gateway.admin(["policy", "set", "hosted"]).succeeded)
+        #expect(try gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         let alice = try IRCClient(port: gateway.port)
         try alice.register(nick: "alice", caps: nil)
         alice.send("PRIVMSG nobody :x")

@@ -123,7 +123,7 @@ import Testing
         let bob = try lab.person("bob")
         alice.send("PRIVMSG bob :in the open")
         try bob.expectMessage("in the open")
-        #expect(try lab.gateway.admin(["policy", "set", "hosted"]).succeeded)
+        #expect(try lab.gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         alice.send("PRIVMSG bob :behind-closed-doors")
         try bob.expectMessage("behind-closed-doors")
         #expect(lab.tap.shows("in the open") && !lab.tap.shows("behind-closed-doors"))
@@ -135,7 +135,7 @@ import Testing
         alice.send("PRIVMSG bob :still-behind-doors")
         try bob.expectMessage("still-behind-doors")
         #expect(!lab.tap.shows("still-behind-doors"))
-        #expect(try lab.gateway.admin(["policy", "set", "hosted"]).succeeded)
+        #expect(try lab.gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         try lab.gateway.restart()
         #expect(try lab.gateway.admin(["policy", "get", "--json"]).stdout.contains("\"everyone\" : \"hosted\""))
     }

@@ -304,11 +304,13 @@ extension IRCSession {
     ///
     /// - Parameter room: the folded name; nil for a private message.
     private func demanded(of line: IRCLine, in room: String?, isPrivate: Bool) -> Policy {
-        if let room { return Policy.ofConversation(policy, policies.policy(of: .room(room))) }
         let name = line.folded(line.sourceNick, support.caseMapping)
-        guard isPrivate, environment.peers == nil, let sender = environment.roster.owner(ofFoldedNick: name)
-        else { return policy }
-        return Policy.ofConversation(policy, policies.policy(of: sender.account))
+        let sender = environment.peers == nil ? environment.roster.owner(ofFoldedNick: name)?.account : nil
+        if let room {
+            return Policy.ofConversation(policy, policies.policy(inRoom: .room(room), by: sender))
+        }
+        guard isPrivate, let sender else { return policy }
+        return Policy.ofConversation(policy, policies.policy(of: sender))
     }
 
     /// The latch of the conversation that a line would speak in.

@@ -60,7 +60,7 @@ extension IRCSession {
         }
         // A line that passes whole keeps its bytes.
         if environment.peers == nil, all.allSatisfy({ isPlain($0, now) }) {
-            for message in all { countPlain(message, now) }
+            for message in all { countPlain(message, now, out) }
             return forward(raw, now, out)
         }
         for message in all { send(message, now, out) }
@@ -71,10 +71,11 @@ extension IRCSession {
         return verdict(recipient, message) == .plaintext
     }
 
-    private func countPlain(_ message: OutboundMessage, _ now: Moment) {
+    private func countPlain(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
         guard case .known(let recipient) = recipient(message.target, now) else { return }
         note(recipient, message.target, now)
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+        tellPlainRoom(message, recipient, out)
     }
 
     /// Below every protection: the bytes go on, and are counted.
@@ -162,17 +163,26 @@ extension IRCSession {
         return refine(conversation.outbound(to: recipient, latch: latch), message)
     }
 
-    /// A room has a policy and a latch of its own, whoever speaks in it.
+    /// A room has a policy and a latch of its own. See ``PolicySnapshot/policy(inRoom:by:)``.
     private func verdict(_ name: String, _ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
         if environment.peers != nil, case .room(let readers) = recipient {
             return refine(peerVerdict(inRoom: name, readers), message)
         }
         let room = AccountID.room(name)
-        let demanded = Policy.ofConversation(policy, policies.policy(of: room))
+        let demanded = policies.policy(inRoom: room, by: account)
         let latch = environment.latches.latch(of: ConversationID(room, room))
         let verdict = refine(demanded.outbound(to: recipient, latch: latch), message)
         if case .seal = verdict, !isMember(of: name) { return .refuse(.notInRoom) }
         return verdict
+    }
+
+    /// Tells a protected person, once for each room, that their policy does not count there.
+    private func tellPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: SessionOutput) {
+        guard policy >= .hosted, environment.peers == nil, message.body.kind == .text,
+            case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
+            plainRooms.insert(ExactText(name)).inserted
+        else { return }
+        notify(Remarks.roomNotProtected(message.target), out)
     }
 
     private func refine(_ verdict: Verdict, _ message: OutboundMessage) -> Verdict {
@@ -200,6 +210,7 @@ extension IRCSession {
         case .plaintext where !isNameable(message.target): refuse(.name, message, out)
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+            tellPlainRoom(message, recipient, out)
             forward(withHello(message, to: recipient, now).line, now, out)
         case .refuse(let refusal):
             refuse(refusal, message, out)

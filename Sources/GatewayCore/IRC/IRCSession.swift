@@ -77,6 +77,8 @@ package final class IRCSession {
     var roomLines: [RecoveredLine] = []
     var history = RoomHistory()
     var strippedVerbs: Set<VerbKey> = []
+    /// Rooms, folded, of which a protected person has been told that they are not protected.
+    var plainRooms: Set<ExactText> = []
     /// Of a sidecar: how people are called, and whom keys are being exchanged with.
     var nameBook = NameBook()
     var exchange = KeyExchange()

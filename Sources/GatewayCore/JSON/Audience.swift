@@ -13,7 +13,15 @@ extension JSONEnvironment {
         let audience = Audience(members, besides: sender) { isBehind($0, policies) }
         observations.note(room.roomName ?? "", audience.observed(in: room), by: sender)
         let latch = latches.latch(of: ConversationID(room, room))
-        return audience.policy(of: sender, in: room, policies).outbound(to: audience.recipient(in: room), latch: latch)
+        let recipient = audience.recipient(in: room)
+        let verdict = audience.policy(of: sender, in: room, policies).outbound(to: recipient, latch: latch)
+        // A backend that cannot say now who is there must not protect a large room for good, nor let a private text out.
+        if members == nil, mapping.members != nil, verdict == .seal(room),
+            policies.policy(inRoom: room, by: sender).outbound(to: recipient, latch: latch) == .plaintext
+        {
+            return .refuse(.members)
+        }
+        return verdict
     }
 }
 
@@ -26,11 +34,11 @@ extension JSONEnvironment {
             if let conversation { latches.latch(of: .ofRoom(conversation)) } else {
                 latches.isEmpty ? .plaintext : .gateway
             }
-        let room = conversation.map { policies.accounts[.room($0)] ?? .off } ?? policies.strictestRoom
         let own = policies.policy(of: reader)
         // An account under `off` takes no part in what everyone has, only in what a room demands.
-        let scope = own == .off ? room : max(room, policies.everyone)
-        return max(own, scope).inbound(fromExempt: false, latch: latch)
+        let everyone = own == .off ? .off : policies.everyone
+        let room = conversation.map { policies.accounts[.room($0)] ?? .off } ?? policies.strictestRoom
+        return max(own, room, everyone).inbound(fromExempt: false, latch: latch)
     }
 
     /// Whether nothing that an account reads can have to be marked or withheld, so that it may be anything.
@@ -61,14 +69,15 @@ package struct Audience: Sendable, Equatable {
         return outsiders.isEmpty ? .legacy(room) : .outsider
     }
 
-    /// The policy that counts: the strictest of the sender, the room, and the other one of two.
+    /// The policy for a message: between two people the strictest of both and the conversation's own, else the room's. If nobody can
+    /// tell how many there are, the strictest of all.
     func policy(of sender: AccountID, in room: AccountID, _ policies: PolicySnapshot) -> Policy {
-        var policy = policies.policy(of: sender)
-        if let own = policies.accounts[room] { policy = max(policy, own) }
-        if let others, others.count == 1, outsiders.isEmpty {
-            policy = Policy.ofConversation(policy, policies.policy(of: others[0]))
-        }
-        return policy
+        let inRoom = policies.policy(inRoom: room, by: sender)
+        guard let others else { return max(policies.policy(of: sender), inRoom) }
+        guard others.count <= 1 else { return inRoom }
+        let policy = max(policies.policy(of: sender), policies.accounts[room] ?? .off)
+        guard let other = others.first, outsiders.isEmpty else { return policy }
+        return Policy.ofConversation(policy, policies.policy(of: other))
     }
 
     /// How it is counted for reports.

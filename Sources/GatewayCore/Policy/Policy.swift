@@ -85,6 +85,8 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case name
     /// Words that somebody looks for would reach the backend as they are.
     case search
+    /// The backend has not said who is in the conversation, so that nobody can tell whose policy counts.
+    case members
 
     /// A stable word for counters and scripts.
     package var name: String {
@@ -101,6 +103,7 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
         case .media: "media"
         case .name: "name"
         case .search: "search"
+        case .members: "members"
         }
     }
 }

@@ -47,6 +47,9 @@ package enum Remarks {
             "Not sent: this name is not written in UTF-8, and a message to it cannot be protected. Set your client to UTF-8."
         case .search:
             "Not searched: the server would read the words that you look for, and it cannot find them in protected messages."
+        case .members:
+            "Not sent: the chat server did not say who is in this conversation, so the gateway cannot tell whether your "
+                + "message must be encrypted. Try again in a moment."
         case .media: "Not sent: this file would be readable by the server, and messages are protected here."
         case .latched:
             "Not sent: your conversation with \(target) is protected, and this message could not be. "
@@ -152,6 +155,11 @@ package enum Remarks {
     package static func stripped(_ verb: String) -> String {
         "Your \(verb) text was not passed on: it would have been readable by the server. "
             + "This is said once for each command."
+    }
+
+    static func roomNotProtected(_ room: String) -> String {
+        "Your private messages are encrypted, but \(room) is not: the server can read what you write there. An operator can "
+            + "protect the room for everybody in it. This notice is shown once for each room."
     }
 
     package static func notCommitted(target: String) -> String {

@@ -7,7 +7,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
     // What people behind the gateway said: the sum is all that they said.
     case sentPlaintext, sentGateway, sentDevice, sentExempt
     case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
-        refusedChangedKeys, refusedUnsealed, refusedMedia, refusedName
+        refusedChangedKeys, refusedUnsealed, refusedMedia, refusedName, refusedMembers
     case failed
     // What reached them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
@@ -39,6 +39,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
         case .refusedChangedKeys: "refused_changed_keys"
         case .refusedMedia: "refused_media"
         case .refusedName: "refused_name"
+        case .refusedMembers: "refused_members"
         case .failed: "failed"
         case .openedGateway: "opened_gateway"
         case .openedDevice: "opened_device"
@@ -87,6 +88,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
             case .unsealed: .refusedUnsealed
             case .media: .refusedMedia
             case .name: .refusedName
+            case .members: .refusedMembers
             }
     }
 

@@ -23,6 +23,8 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case blob = 11
     /// What a device has called the last things that it sent.
     case sent = 12
+    /// An account whose own policy counts in rooms too; see ``PolicySnapshot/withRooms``. Without a value.
+    case policyWithRooms = 16
 }
 
 /// A small row with a name.

@@ -30,6 +30,8 @@ struct PolicyCommand: AsyncParsableCommand {
             /// By name; if two entries are shown under one name, the stricter policy.
             var accounts: [String: String]
             var rooms: [String: String]
+            /// Accounts whose policy counts in rooms too.
+            var withRooms: [String]
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
@@ -37,6 +39,7 @@ struct PolicyCommand: AsyncParsableCommand {
             let entries = snapshot.accounts.sorted { $0.key < $1.key }.map {
                 (name: gateway.displayName($0.key), isRoom: $0.key.roomName != nil, policy: $0.value)
             }
+            let withRooms = snapshot.withRooms.map(gateway.displayName).sorted()
             if common.json {
                 func named(rooms: Bool) -> [String: String] {
                     Dictionary(
@@ -46,11 +49,15 @@ struct PolicyCommand: AsyncParsableCommand {
                 }
                 return try .json(
                     Report(
-                        everyone: snapshot.everyone.name, accounts: named(rooms: false), rooms: named(rooms: true)))
+                        everyone: snapshot.everyone.name, accounts: named(rooms: false), rooms: named(rooms: true),
+                        withRooms: withRooms))
             }
             let rows =
                 [["everyone", "", snapshot.everyone.name]]
-                + entries.map { [$0.name, $0.isRoom ? "room" : "account", $0.policy.name] }
+                + entries.map { entry in
+                    let kind = entry.isRoom ? "room" : withRooms.contains(entry.name) ? "account with rooms" : "account"
+                    return [entry.name, kind, entry.policy.name]
+                }
             return .text(Table.text(["SCOPE", "KIND", "POLICY"], rows))
         }
     }
@@ -58,19 +65,31 @@ struct PolicyCommand: AsyncParsableCommand {
     /// `pawl policy set`
     struct Set: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set the policy of everyone, of an account or of a room. It holds at once and after a restart.")
+            abstract: "Set the policy of everyone, of an account or of a room. It holds at once and after a restart.",
+            discussion: """
+                The policy of an account counts in conversations of two people. A room has the stricter of everyone's policy \
+                and its own, whoever speaks there, because one sealed message protects a room for good. Conversations that \
+                become protected for good are listed first, and the change is made when you confirm it.
+                """)
         @Argument(
             help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
         var policy: String
         @Option(help: "A services account; without it, everyone.") var account: String?
-        @Option(help: "A room or conversation: what is said there has the stricter of its policy and the speaker's.")
+        @Option(help: "A room or conversation: what is written there has the stricter of its policy and everyone's.")
         var room: String?
+        @Flag(help: "With --account: its policy counts in rooms too, so that rooms that it writes in are protected for good.")
+        var withRooms = false
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @Flag(help: "Do it without asking.") var yes = false
         @OptionGroup var common: CommonOptions
 
         func validate() throws {
             if account != nil, room != nil { throw ValidationError("Name an account or a room, not both.") }
             if account?.isEmpty == true || room?.isEmpty == true {
                 throw ValidationError("The name is empty. For everyone, leave --account and --room out.")
+            }
+            if withRooms, account == nil || policy == "default" {
+                throw ValidationError("Use --with-rooms together with --account and a policy.")
             }
         }
 
@@ -97,10 +116,29 @@ struct PolicyCommand: AsyncParsableCommand {
                         + "clear. Use observe, which keeps them protected, or reset them first: "
                         + "pawl conversations list, pawl conversations reset A B.")
             }
-            try gateway.setPolicy(new, for: id)
-            let text = "\(id.map(gateway.displayName) ?? "Everyone") now has the policy \(new.name)."
+            if let question = try question(new, for: id, gateway) { return question }
+            try gateway.setPolicy(new, for: id, withRooms: withRooms)
+            var text = "\(id.map(gateway.displayName) ?? "Everyone") now has the policy \(new.name)."
+            if account != nil, new == .hosted {
+                text +=
+                    withRooms
+                    ? " It counts in rooms too: each room that this account writes in is protected for good."
+                    : " It counts in conversations of two people; rooms keep everyone's policy or their own."
+            }
             return .text(
                 new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+        }
+
+        /// Asks before conversations become protected for good; nil if none would, or the operator has agreed.
+        private func question(_ new: Policy, for id: AccountID?, _ gateway: Gateway) throws -> AdminAnswer? {
+            var changed = gateway.environment.policies.snapshot
+            if let id { changed.set(new, for: id, withRooms: withRooms) } else { changed.everyone = new }
+            let forecast = try gateway.latchForecast(to: changed)
+            let words = "policy \(id?.text ?? "everyone") \(new.name)\(withRooms ? " with rooms" : "")"
+            guard !forecast.rises.isEmpty, !yes, !gateway.confirmations.accept(confirm, for: words) else { return nil }
+            var answer = gateway.question(forecast.question, words)
+            if common.json { answer.out = try AdminAnswer.json(forecast).out }
+            return answer
         }
     }
 

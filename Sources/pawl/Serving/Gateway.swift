@@ -78,13 +78,22 @@ final class Gateway: Sendable {
     // MARK: Acts
 
     /// Sets a policy, stores and audits it, and applies it to all connections.
-    func setPolicy(_ policy: Policy?, for account: AccountID?) throws {
+    ///
+    /// - Parameter withRooms: whether an account's policy counts in rooms too.
+    func setPolicy(_ policy: Policy?, for account: AccountID?, withRooms: Bool = false) throws {
         let name = account?.text ?? "everyone"
-        let detail = "\(name): \(policy?.name ?? "removed")"
-        try commit([.setPolicy(account, policy), audit("policy", detail)])
+        let detail = "\(name): \(policy?.name ?? "removed")\(withRooms ? ", with rooms" : "")"
+        var changes: [StoreChange] = [.setPolicy(account, policy)]
+        if let account {
+            changes.append(
+                withRooms
+                    ? .putRecord(RecordRow(kind: .policyWithRooms, name: account.text, value: []))
+                    : .removeRecord(.policyWithRooms, name: account.text))
+        }
+        try commit(changes + [audit("policy", detail)])
         environment.policies.update { snapshot in
             if let account {
-                snapshot.accounts[account] = policy
+                snapshot.set(policy, for: account, withRooms: withRooms)
             } else if let policy {
                 snapshot.everyone = policy
             }

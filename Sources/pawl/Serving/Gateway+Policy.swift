@@ -1,0 +1,109 @@
+// What a policy would do to the conversations that are known.
+
+import GatewayCore
+import GatewayNIO
+import RequestQueue
+
+extension Gateway {
+    /// Ours: rows of observations that are looked at.
+    static var observationLimit: Int { 100_000 }
+
+    /// The conversations that were observed, and the rooms that somebody is in now.
+    func knownConversations(_ observations: [ObservationRow]) -> [KnownConversation] {
+        var known = KnownConversations(
+            everyIsPrivate: json.map { $0.environment.mapping.members == nil } ?? false)
+        if let json { addConversations(of: json, observations, to: &known) } else { addRooms(observations, to: &known) }
+        return Array(known.all.values)
+    }
+
+    private func addConversations(
+        of json: JSONBackend, _ observations: [ObservationRow], to known: inout KnownConversations
+    ) {
+        for row in observations.sorted(by: { $0.lastSeen < $1.lastSeen }) {
+            guard let recipient = ObservedRecipient(rawValue: row.recipient), recipient != .exempt else { continue }
+            known.add(
+                .ofRoom(row.target), row.target, isPrivate: recipient != .room, [AccountID.services(row.sender)])
+        }
+        let now = SystemClock.now().monotonic
+        for outsider in json.environment.conversations.outsiders(
+            now: now, limit: .max, isBehind: json.environment.accounts.contains)
+        {
+            known.addOutsider(displayName(outsider.account), to: .ofRoom(outsider.conversation))
+        }
+    }
+
+    private func addRooms(_ observations: [ObservationRow], to known: inout KnownConversations) {
+        for row in observations {
+            let sender = account(named: row.sender)
+            switch ObservedRecipient(rawValue: row.recipient) {
+            case .room:
+                let room = room(row.target)
+                known.add(ConversationID(room, room), displayName(room), isPrivate: false, [sender])
+            case .legacy:
+                let peer = account(named: row.target)
+                let names = [displayName(sender), displayName(peer)].sorted()
+                known.add(
+                    ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
+            case .outsider, .exempt, nil: break
+            }
+        }
+        for name in environment.rooms.sizes.keys {
+            let people = environment.rooms.verifiedAccounts(in: name.text)
+            known.add(.ofRoom(name.text), name.text, isPrivate: false, people)
+        }
+        for outsider in environment.rooms.outsiders({
+            self.environment.roster.owner(ofFoldedNick: $0)?.participates == true
+        }) {
+            known.addOutsider(outsider.nick, to: .ofRoom(outsider.room))
+        }
+    }
+
+    /// What would become protected for good with other policies. A sidecar asks its person about each room itself.
+    func latchForecast(to new: PolicySnapshot) throws -> LatchForecast {
+        try writeDown()
+        let observations = role == .sidecar ? [] : try store.observations(limit: Self.observationLimit)
+        return LatchForecast(
+            role == .sidecar ? [] : knownConversations(observations), from: environment.policies.snapshot, to: new,
+            environment.latches)
+    }
+}
+
+extension LatchForecast {
+    /// Ours: conversations that are named in a question.
+    private static let named = 100
+
+    /// What an operator is asked before the change.
+    var question: String {
+        let lines = rises.prefix(Self.named).map { rise in
+            rise.outsiders.isEmpty
+                ? "  \(rise.conversation)"
+                : "  \(rise.conversation), and then these cannot read it: \(rise.outsiders.joined(separator: ", "))"
+        }
+        let rest = rises.count > Self.named ? ["  and \(rises.count - Self.named) more"] : []
+        return """
+            Protected for good from the next message on (\(rises.count)):
+            \((lines + rest).joined(separator: "\n"))
+            They stay protected if the policy is taken back, until each is reset (pawl conversations reset). To change \
+            the policy without this question, use --yes.
+            """
+    }
+}
+
+/// Conversations by their latch.
+private struct KnownConversations {
+    /// Whether nobody can tell how many people are in a conversation.
+    let everyIsPrivate: Bool
+    private(set) var all: [ConversationID: KnownConversation] = [:]
+
+    init(everyIsPrivate: Bool) { self.everyIsPrivate = everyIsPrivate }
+
+    /// Adds what is known now to what was known before.
+    mutating func add(_ id: ConversationID, _ name: String, isPrivate: Bool, _ people: some Sequence<AccountID>) {
+        var known = all[id] ?? KnownConversation(id: id, name: name, isPrivate: isPrivate, people: [])
+        known.isPrivate = isPrivate || everyIsPrivate
+        known.people.formUnion(people)
+        all[id] = known
+    }
+
+    mutating func addOutsider(_ name: String, to id: ConversationID) { all[id]?.outsiders.insert(name) }
+}
