@@ -240,14 +240,13 @@ package struct HTTPExchange: Sendable {
         _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
         guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
-        let demands = policies.strictest >= .hosted
-        switch match?.route.label {
+        noteUnprotectable(by: AccountID(text: "(not logged in)"))
         // The policy of a few people does not decide about pages that everybody opens before a login.
-        case nil where policies.everyone < .hosted && head.isAnonymousRead(mapping.account.credentials):
+        if match == nil, policies.everyone < .hosted, head.isAnonymousRead(mapping.account.credentials) {
             return pass(&actions)
-        case nil where demands, .refused where demands: return refuse(.refused(.verb), &actions)
-        case .media where demands && !head.isRead: return refuse(.refused(.media), &actions)
-        case .search where demands: return refuse(.refused(.search), &actions)
+        }
+        if policies.strictest >= .hosted, let unprotectable { return refuse(.refused(unprotectable.refusal), &actions) }
+        switch match?.route.label {
         case .content where environment.isProtecting: break
         // What is said over it could not be looked into.
         case _ where isUpgrade && environment.isProtecting: break
@@ -261,18 +260,37 @@ package struct HTTPExchange: Sendable {
         guard let account else { return }
         noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
         if isCall { return collectCall(&actions) }
-        let demands = policies.policy(of: account) >= .hosted
+        noteUnprotectable(by: account)
+        if policies.policy(of: account) >= .hosted, let unprotectable {
+            return refuse(.refused(unprotectable.refusal), &actions)
+        }
         switch match?.route.label {
-        // Refusing to read a file that the backend has would protect nothing.
-        case .media where demands && !head.isRead: refuse(.refused(.media), &actions)
-        case .refused where demands, nil where demands: refuse(.refused(.verb), &actions)
         case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
         case .content: write(now, &actions)
-        case .search where demands: refuse(.refused(.search), &actions)
         case .history where protects, .search where protects, .sync where protects: read(&actions)
         case .control: control(&actions)
         default: pass(&actions)
         }
+    }
+
+    /// Whether nothing in the request could be sealed, so that `hosted` refuses it.
+    private var unprotectable: UnprotectableRequest? {
+        switch match?.route.label {
+        // Refusing to read a file that the backend has would protect nothing.
+        case .media: head.isRead ? nil : .media
+        case .search: .search
+        case .refused, nil: .verb
+        case .content, .history, .sync, .control, .passthrough: nil
+        }
+    }
+
+    /// Counts it for `pawl policy simulate`, by the same rule.
+    private func noteUnprotectable(by account: AccountID) {
+        guard let unprotectable else { return }
+        let route =
+            match.map { "\(head.method) \($0.route.path.text)" }
+            ?? UnmatchedRequests.name(head.method, String(head.path))
+        environment.observations.note(route, ObservedRecipient(unprotectable), by: account)
     }
 
     /// The answer is to be looked at, so it has to come as it is.

@@ -122,6 +122,7 @@ package struct WebSocketSession: Sendable {
             // Nobody can tell what it says.
             environment.tally.add(.unlabelled)
             environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
+            environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
             if demands { tell(.refused(.verb), nil, &actions) }
             return
@@ -130,8 +131,10 @@ package struct WebSocketSession: Sendable {
         case .passthrough, .control, .history, .search, .sync:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
         case .media, .refused:
+            let kind = UnprotectableRequest(isFile: frame.label == .media)
+            environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
             toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
-            if demands { tell(.refused(frame.label == .media ? .media : .verb), nil, &actions) }
+            if demands { tell(.refused(kind.refusal), nil, &actions) }
         case .content:
             toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
             content(document, frame, ticket, now, &actions)

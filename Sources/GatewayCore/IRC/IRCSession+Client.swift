@@ -20,6 +20,13 @@ extension IRCSession {
         case .whois: trackWhois(line)
         default: break
         }
+        if refuses(line), isRegistered, environment.peers == nil {
+            let verb =
+                IRCRouteTable.client(line.key) == nil ? "an unknown command" : line.string(line.verbSpan).uppercased()
+            observations.note(verb, .verb, now: now.monotonic)
+            if observations.isFull { flushObservations(now, out, force: true) }
+            scheduleWake(now, out)
+        }
         guard policy >= .hosted else { return forward(raw, now, out) }
         guarded(line, raw, now, out)
     }
@@ -71,19 +78,26 @@ extension IRCSession {
             environment.tally.add(.badLines)
             return reply(421, [line.string(line.verbSpan)], "A line may not hold a NUL byte", out)
         }
-        guard let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
+        guard !refuses(line), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
         switch route.hosted {
-        case .pass, .handled: forward(raw, now, out)
+        case .pass, .handled, .refuseText: forward(raw, now, out)
         case .secret:
             environment.tally.add(.sentExempt)
             forward(raw, now, out)
         case .count:
             forward(raw, now, out)
         case .strip(let index): strip(line, raw, parameter: index, now, out)
-        case .refuseText(let index):
-            guard line.parameter(index) != nil else { return forward(raw, now, out) }
-            refuseVerb(line, out)
         case .refuse, .seal: refuseVerb(line, out)
+        }
+    }
+
+    /// Whether `hosted` refuses a line that is no message.
+    private func refuses(_ line: IRCLine) -> Bool {
+        guard let route = IRCRouteTable.client(line.key) else { return true }
+        return switch route.hosted {
+        case .refuse, .seal: true
+        case .refuseText(let index): line.parameter(index) != nil
+        case .pass, .handled, .secret, .count, .strip: false
         }
     }
 

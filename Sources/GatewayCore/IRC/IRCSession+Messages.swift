@@ -73,7 +73,7 @@ extension IRCSession {
 
     private func countPlain(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
         guard case .known(let recipient) = recipient(message.target, now) else { return }
-        note(recipient, message.target, now)
+        note(recipient, message.target, message.body.text, now)
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
         tellPlainRoom(message, recipient, out)
     }
@@ -85,16 +85,18 @@ extension IRCSession {
         forward(raw, now, out)
         guard line.key != .tagmsg else { return }
         let written = line.slice(targets)
-        if observations.repeats(written, now: now.monotonic) {
+        let text = line.parameter(1).map { line.slice($0).readableBytesView } ?? ByteBuffer().readableBytesView
+        let isCTCP = text.first == 0x01
+        if !isCTCP, observations.repeats(written, now: now.monotonic) {
             environment.tally.add(.sentPlaintext)
             return
         }
-        defer { observations.remember(written, now: now.monotonic) }
+        defer { if !isCTCP { observations.remember(written, now: now.monotonic) } }
         for name in names(line, targets) {
             environment.tally.add(.sentPlaintext)
             switch recipient(name, now) {
-            case .known(let recipient): note(recipient, name, now)
-            case .unknownService: note(.exempt, name, now)
+            case .known(let recipient): note(recipient, name, text, now)
+            case .unknownService: note(.exempt, name, text, now)
             }
         }
         if observations.isFull { flushObservations(now, out, force: true) }
@@ -203,7 +205,7 @@ extension IRCSession {
     }
 
     private func send(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment, _ out: SessionOutput) {
-        note(recipient, message.target, now)
+        note(recipient, message.target, message.body.text, now)
         if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
         switch verdict(recipient, message) {
         // Alone in its line it would have passed as it came.
@@ -296,15 +298,26 @@ extension IRCSession {
         if isRegistered { recordEvidence(now, out, registrations: 0) }
     }
 
-    private func note(_ recipient: Recipient, _ target: String, _ now: Moment) {
-        let observed: ObservedRecipient =
-            switch recipient {
-            case .legacy, .capable, .changed: .legacy
-            case .outsider: .outsider
-            case .exempt: .exempt
-            case .room: .room
-            }
-        observations.note(target, observed, now: now.monotonic)
+    private func note(_ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>, _ now: Moment) {
+        observations.note(target, observed(recipient, target, text), now: now.monotonic)
+    }
+
+    /// As what a message is counted, in the order in which `hosted` would refuse it.
+    private func observed(
+        _ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>
+    ) -> ObservedRecipient {
+        if environment.peers == nil {
+            if !isNameable(target) { return .name }
+            if CTCP(text) == .dcc { return .directConnection }
+        }
+        switch recipient {
+        case .legacy, .capable, .changed: return .legacy
+        case .outsider: return .outsider
+        case .exempt: return .exempt
+        case .room(let room):
+            guard environment.peers == nil, let name = room.roomName, !isMember(of: name) else { return .room }
+            return .notInRoom
+        }
     }
 
     func flushObservations(_ now: Moment, _ out: SessionOutput, force: Bool) {

@@ -85,7 +85,7 @@ package struct Audience: Sendable, Equatable {
         switch recipient(in: room) {
         case .outsider: .outsider
         case .legacy: .legacy
-        default: .room
+        case .capable, .changed, .exempt, .room: .room
         }
     }
 }

@@ -43,13 +43,33 @@ package final class UnmatchedRequests: Sendable {
         rows.withLock { $0.values.sorted { ($1.count, $0.path, $0.method) < ($0.count, $1.path, $1.method) } }
     }
 
-    /// A path with `*` for each segment that holds a digit, a percent sign or other signs than words have, or is long.
+    /// The method and the shape of the path of a request that fits no route.
+    static func name(_ method: String, _ path: String) -> String {
+        "\(method.prefix(length.method)) \(shape(of: path).prefix(length.path))"
+    }
+
+    /// A path with `*` for each segment that looks like the name of one thing: it holds a digit, a percent sign or other signs
+    /// than words have, or is long. Versions (`v3`, `r0`) and names that begin as a domain does (`org.matrix.msc3575`) stay.
     private static func shape(of path: String) -> String {
         path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { segment in
             let isWord = segment.count <= 32 && segment.allSatisfy(isLetter)
-            return isWord ? String(Substring(segment)) : "*"
+            return isWord || isVersion(segment) || isDomain(segment) ? String(Substring(segment)) : "*"
         }.joined(separator: "/")
     }
+
+    private static func isVersion(_ segment: Substring.UTF8View) -> Bool {
+        guard let first = segment.first, first == UInt8(ascii: "v") || first == UInt8(ascii: "r") else { return false }
+        return (2...3).contains(segment.count) && segment.dropFirst().allSatisfy(isDigit)
+    }
+
+    private static func isDomain(_ segment: Substring.UTF8View) -> Bool {
+        let labels = segment.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard labels.count >= 2, segment.count <= 64, (2...4).contains(labels[0].count) else { return false }
+        return labels[0].allSatisfy(isLetter) && labels[1].first.map(isLetter) == true
+            && segment.allSatisfy { isLetter($0) || isDigit($0) }
+    }
+
+    private static func isDigit(_ byte: UInt8) -> Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) }
 
     private static func isLetter(_ byte: UInt8) -> Bool {
         switch byte {

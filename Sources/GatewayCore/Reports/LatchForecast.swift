@@ -47,6 +47,9 @@ package struct LatchForecast: Codable, Sendable, Equatable {
     /// In the order of their names.
     package var rises: [Rise]
 
+    /// Nothing is known.
+    package init() { rises = [] }
+
     /// - Parameter conversations: all that are known; each once.
     package init(
         _ conversations: [KnownConversation], from old: PolicySnapshot, to new: PolicySnapshot, _ latches: LatchTable

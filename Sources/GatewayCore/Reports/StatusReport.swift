@@ -78,46 +78,83 @@ package struct StatusReport: Codable, Sendable, Equatable {
     package var warnings: [String]
 }
 
-/// What a policy would have done with what was observed.
+/// What a policy for everyone would have done with what was observed, and what it would do from then on.
 package struct SimulationReport: Codable, Sendable, Equatable {
     package struct Refused: Codable, Sendable, Equatable {
         package var sender: String
+        /// Who it was for; of a request that could not be protected its route or command.
         package var target: String
         package var reason: String
         package var messages: Int
     }
 
+    /// Somebody past the gateway who could not read any more what is written in some conversations.
+    package struct Blinded: Codable, Sendable, Equatable {
+        package var name: String
+        package var conversations: [String]
+    }
+
     package var policy: String
+    /// Messages, and other requests that some policy refuses.
     package var messages: Int
     package var refusedMessages: Int
-    /// People who would have been refused at least one message.
+    /// People who would have been refused at least one message or request.
     package var people: [String]
     /// Whom they wrote to who is not behind the gateway.
     package var outsiders: [String]
     package var refused: [Refused]
+    /// Refused messages and requests by sender.
+    package var byPerson: [String: Int]
+    /// Refused requests by route or command; messages are not in it.
+    package var byRoute: [String: Int]
+    /// Conversations that would become protected for good with the next message in them.
+    package var latches: [LatchForecast.Rise]
+    package var blinded: [Blinded]
+    /// Accounts that are known and of whom nothing was observed: the report says nothing about them.
+    package var neverObserved: [String]
 
     /// Applies a policy to observations.
-    package init(_ policy: Policy, _ observations: [ObservationRow]) {
+    ///
+    /// - Parameter known: names of all accounts that have been seen.
+    package init(
+        _ policy: Policy, _ observations: [ObservationRow], _ forecast: LatchForecast = LatchForecast(),
+        known: Set<String> = []
+    ) {
         self.policy = policy.name
-        messages = observations.reduce(0) { $0 + $1.messages }
+        messages = observations.reduce(0) { $0.addingClamped($1.messages) }
         var refused: [Refused] = []
+        byPerson = [:]
+        byRoute = [:]
         for row in observations {
-            let recipient: Recipient =
-                switch ObservedRecipient(rawValue: row.recipient) {
-                case .legacy: .legacy(AccountID(text: row.target))
-                case .exempt: .exempt
-                case .room: .room(.room(row.target))
-                case .outsider, nil: .outsider
-                }
-            guard case .refuse(let refusal) = policy.outbound(to: recipient, latch: .plaintext) else { continue }
+            let observed = ObservedRecipient(rawValue: row.recipient) ?? .outsider
+            guard let refusal = observed.refusal(under: policy, target: row.target) else { continue }
             refused.append(
                 Refused(sender: row.sender, target: row.target, reason: refusal.name, messages: row.messages))
+            byPerson[row.sender, default: 0].addClamped(row.messages)
+            if observed.isRoute { byRoute[row.target, default: 0].addClamped(row.messages) }
         }
-        refusedMessages = refused.reduce(0) { $0 + $1.messages }
+        refusedMessages = refused.reduce(0) { $0.addingClamped($1.messages) }
         people = Set(refused.map(\.sender)).sorted()
         outsiders = Set(refused.filter { $0.reason == Refusal.outsider.name }.map(\.target)).sorted()
-        self.refused = refused.sorted { $0.messages > $1.messages }
+        self.refused = refused.sorted { ($1.messages, $0.sender, $0.target) < ($0.messages, $1.sender, $1.target) }
+        latches = forecast.rises
+        var conversations: [String: [String]] = [:]
+        for rise in forecast.rises {
+            for outsider in rise.outsiders { conversations[outsider, default: []].append(rise.conversation) }
+        }
+        blinded = conversations.map { Blinded(name: $0.key, conversations: $0.value) }.sorted { $0.name < $1.name }
+        neverObserved = known.subtracting(observations.map(\.sender)).sorted()
     }
+}
+
+extension Int {
+    /// The sum, or the greatest number if there is no such sum: rows of a store are outside input.
+    fileprivate func addingClamped(_ other: Int) -> Int {
+        let (sum, overflows) = addingReportingOverflow(other)
+        return overflows ? .max : sum
+    }
+
+    fileprivate mutating func addClamped(_ other: Int) { self = addingClamped(other) }
 }
 
 /// Makes reports.
@@ -202,14 +239,16 @@ package struct Reporter: Sendable {
             oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
     }
 
-    /// Whom people write to that a stricter policy could not serve.
+    /// What people do that `hosted` would refuse: whom they write to, and requests that could not be protected.
     private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
-        var totals: [String: (what: String, messages: Int)] = [:]
-        for row in observations where row.recipient == "outsider" {
-            totals[row.target, default: (row.recipient, 0)].messages += row.messages
+        var totals: [String: StatusReport.Blocker] = [:]
+        for row in observations {
+            guard let what = ObservedRecipient(rawValue: row.recipient)?.blocker else { continue }
+            let blocker = StatusReport.Blocker(what: what, name: row.target, messages: 0)
+            totals["\(what) \(row.target)", default: blocker].messages.addClamped(row.messages)
         }
-        return totals.map { StatusReport.Blocker(what: $0.value.what, name: $0.key, messages: $0.value.messages) }
-            .sorted { ($1.messages, $0.name) < ($0.messages, $1.name) }.prefix(20).map { $0 }
+        return totals.values.sorted { ($1.messages, $0.name, $0.what) < ($0.messages, $1.name, $1.what) }
+            .prefix(20).map { $0 }
     }
 
     /// Who gets envelopes and no key: the room is as strong as its weakest member.

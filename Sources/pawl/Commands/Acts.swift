@@ -77,7 +77,10 @@ struct PolicyCommand: AsyncParsableCommand {
         @Option(help: "A services account; without it, everyone.") var account: String?
         @Option(help: "A room or conversation: what is written there has the stricter of its policy and everyone's.")
         var room: String?
-        @Flag(help: "With --account: its policy counts in rooms too, so that rooms that it writes in are protected for good.")
+        @Flag(
+            help:
+                "With --account: its policy counts in rooms too, so that rooms that it writes in are protected for good."
+        )
         var withRooms = false
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
@@ -145,17 +148,28 @@ struct PolicyCommand: AsyncParsableCommand {
     /// `pawl policy simulate`
     struct Simulate: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Count what stricter policies would have refused, from what was observed.")
+            abstract: "Count what stricter policies would have refused, from what was observed.",
+            discussion: """
+                It names people, routes and commands, the conversations that would become protected for good, and who \
+                could not read them any more. While nothing is protected, bodies of HTTP requests are not read: texts that \
+                stand where the mapping does not find them are not counted.
+                """)
         @Argument(help: "One policy; without it, all that are stricter than the one in force.") var policy: String?
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             try gateway.writeDown()
-            let observations = try gateway.store.observations(limit: 100_000)
+            let observations = try gateway.store.observations(limit: Gateway.observationLimit)
+            let known = Swift.Set(try gateway.store.evidence(limit: 100_000).map(\.name))
             let now = gateway.environment.policies.snapshot.everyone
             let policies =
                 try policy.map { [try PolicyCommand.parse($0)] } ?? Policy.allCases.filter { $0 > max(now, .observe) }
-            let reports = policies.map { SimulationReport($0, observations) }
+            let reports = policies.map { policy in
+                var changed = gateway.environment.policies.snapshot
+                changed.everyone = policy
+                let forecast = gateway.latchForecast(to: changed, observations)
+                return SimulationReport(policy, observations, forecast, known: known)
+            }
             return common.json ? try .json(reports) : .text(reports.map(StatusText.text).joined(separator: "\n\n"))
         }
     }

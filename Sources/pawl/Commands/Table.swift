@@ -71,9 +71,9 @@ enum StatusText {
             "",
         ]
         if report.blockers.isEmpty {
-            lines.append("Nobody wrote to outsiders, and none are in a protected room, as far as was observed.")
+            lines.append("`hosted` would refuse nothing that was observed, and no room has outsiders.")
         } else {
-            lines.append("What people write to that `hosted` would refuse:")
+            lines.append("What `hosted` would refuse, and outsiders who could not read a protected room:")
             lines.append(
                 Table.text(["WHAT", "NAME", "MESSAGES"], report.blockers.map { [$0.what, $0.name, "\($0.messages)"] }))
         }
@@ -81,16 +81,38 @@ enum StatusText {
         return lines.joined(separator: "\n")
     }
 
+    /// At most twenty names.
+    private static func shortened(_ names: [String]) -> String {
+        names.prefix(20).joined(separator: ", ") + (names.count > 20 ? " and \(names.count - 20) more" : "")
+    }
+
     static func text(_ report: SimulationReport) -> String {
         var lines = [
-            "\(report.policy): would have refused \(report.refusedMessages) of \(report.messages) messages observed, "
-                + "of \(report.people.count) people, to \(report.outsiders.count) outsiders."
+            "\(report.policy): would have refused \(report.refusedMessages) of \(report.messages) messages and requests "
+                + "observed, of \(report.people.count) people, to \(report.outsiders.count) outsiders."
         ]
         if !report.refused.isEmpty {
             lines.append(
                 Table.text(
                     ["FROM", "TO", "WHY", "MESSAGES"],
                     report.refused.prefix(100).map { [$0.sender, $0.target, $0.reason, "\($0.messages)"] }))
+        }
+        if !report.latches.isEmpty {
+            lines.append(
+                "Protected for good from the next message on (\(report.latches.count)): "
+                    + shortened(report.latches.map(\.conversation)))
+        }
+        if !report.blinded.isEmpty {
+            lines.append("These are not behind the gateway and could not read there any more:")
+            lines.append(
+                Table.text(
+                    ["NAME", "CONVERSATIONS"],
+                    report.blinded.prefix(100).map { [$0.name, shortened($0.conversations)] }))
+        }
+        if !report.neverObserved.isEmpty {
+            lines.append(
+                "Nothing was observed of \(report.neverObserved.count) known people: " + shortened(report.neverObserved)
+            )
         }
         return lines.joined(separator: "\n")
     }

@@ -20,9 +20,14 @@ extension Gateway {
         of json: JSONBackend, _ observations: [ObservationRow], to known: inout KnownConversations
     ) {
         for row in observations.sorted(by: { $0.lastSeen < $1.lastSeen }) {
-            guard let recipient = ObservedRecipient(rawValue: row.recipient), recipient != .exempt else { continue }
-            known.add(
-                .ofRoom(row.target), row.target, isPrivate: recipient != .room, [AccountID.services(row.sender)])
+            let isPrivate: Bool
+            switch ObservedRecipient(rawValue: row.recipient) {
+            case .legacy: isPrivate = true
+            case .room: isPrivate = false
+            // Messages to outsiders are refused, and protect nothing.
+            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: continue
+            }
+            known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])
         }
         let now = SystemClock.now().monotonic
         for outsider in json.environment.conversations.outsiders(
@@ -44,7 +49,7 @@ extension Gateway {
                 let names = [displayName(sender), displayName(peer)].sorted()
                 known.add(
                     ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
-            case .outsider, .exempt, nil: break
+            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: break
             }
         }
         for name in environment.rooms.sizes.keys {
@@ -61,10 +66,13 @@ extension Gateway {
     /// What would become protected for good with other policies. A sidecar asks its person about each room itself.
     func latchForecast(to new: PolicySnapshot) throws -> LatchForecast {
         try writeDown()
-        let observations = role == .sidecar ? [] : try store.observations(limit: Self.observationLimit)
+        return latchForecast(to: new, try store.observations(limit: Self.observationLimit))
+    }
+
+    func latchForecast(to new: PolicySnapshot, _ observations: [ObservationRow]) -> LatchForecast {
+        guard role == .front else { return LatchForecast() }
         return LatchForecast(
-            role == .sidecar ? [] : knownConversations(observations), from: environment.policies.snapshot, to: new,
-            environment.latches)
+            knownConversations(observations), from: environment.policies.snapshot, to: new, environment.latches)
     }
 }
 

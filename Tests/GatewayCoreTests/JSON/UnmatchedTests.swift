@@ -16,9 +16,21 @@ import Testing
             requests.all
                 == [
                     .init(method: "POST", path: "/api/rooms/*/pin", count: 4, lastSeen: 7),
-                    .init(method: "POST", path: "/api/*/typing", count: 1, lastSeen: 5),
+                    .init(method: "POST", path: "/api/v2/typing", count: 1, lastSeen: 5),
                     .init(method: "GET", path: "/api/rooms/*/pin", count: 1, lastSeen: 9),
                 ].sorted { ($1.count, $0.path, $0.method) < ($0.count, $1.path, $1.method) })
+    }
+
+    /// Versions and names that begin as a domain does tell what a request is.
+    @Test(arguments: [
+        ("/client/v3/x", "/client/v3/x"), ("/client/r0/x", "/client/r0/x"), ("/client/v1234/x", "/client/*/x"),
+        ("/unstable/org.matrix.simplified_msc3575/sync", "/unstable/org.matrix.simplified_msc3575/sync"),
+        ("/rooms/!a1:org.example", "/rooms/*"), ("/user/@a:org.example", "/user/*"), ("/f/org.1/x", "/f/*/x"),
+        ("/f/alexander.7/x", "/f/*/x"),
+    ]) func whatNamesNoOneThingStays(_ path: String, _ shape: String) {
+        let requests = UnmatchedRequests()
+        requests.note("GET", path, at: 1)
+        #expect(requests.all.map(\.path) == [shape])
     }
 
     @Test func aFloodFillsNothing() {
