@@ -265,33 +265,38 @@ package struct MappingTrial: Encodable, Sendable {
 enum Outcomes {
     static func of(_ label: Mapping.Label?, body: String?, isReadable: Bool = true) -> [MappingTrial.Outcome] {
         Policy.allCases.map { policy in
-            guard isReadable || label != .content || policy < .hosted else {
+            guard isReadable || label != .content || !policy.demandsProtection else {
                 return MappingTrial.Outcome(policy: policy.name, words: "refused, because it cannot be read")
             }
-            let isSealed = policy == .hosted && label == .content
+            let isSealed = policy.sealsEndToGateway && label == .content
             return MappingTrial.Outcome(
                 policy: policy.name, words: words(label, policy), body: isSealed ? body : nil)
         }
     }
 
     private static func words(_ label: Mapping.Label?, _ policy: Policy) -> String {
-        switch (label, policy) {
-        case (_, .off): "passes as it is"
-        case (nil, .observe), (nil, .opportunistic): "has no label: passes as it is, and is counted"
-        case (nil, .hosted), (nil, .required): "has no label: refused"
-        case (.content, .observe): "passes as it is, and is counted"
-        case (.content, .opportunistic): "passes as it is where somebody's client cannot encrypt, and is counted"
-        case (.content, .hosted): "sealed; the backend gets this body"
-        case (.content, .required): "refused, unless the client has sealed it itself"
-        case (.search, .hosted), (.search, .required): "refused, because the backend would read what is looked for"
-        case (.history, .observe), (.search, .observe), (.sync, .observe): "passes as it is, and is counted"
-        case (.history, _), (.search, _), (.sync, _):
-            "what is sealed in it is opened for clients that cannot do so themselves"
-        case (.media, .hosted), (.media, .required): "refused, because files are not protected; reading them passes"
-        case (.refused, .hosted), (.refused, .required): "refused"
-        case (.control, _): "passes, in the order of its conversation"
-        case (.media, _), (.refused, _): "passes as it is, and is counted"
-        case (.passthrough, _): "passes as it is"
+        guard policy.takesPart else { return "passes as it is" }
+        let counted = "passes as it is, and is counted"
+        switch label {
+        case nil: return "has no label: " + (policy.demandsProtection ? "refused" : counted)
+        case .content:
+            switch policy {
+            case .off: return "passes as it is"
+            case .observe: return counted
+            case .opportunistic: return "passes as it is where somebody's client cannot encrypt, and is counted"
+            case .hosted: return "sealed; the backend gets this body"
+            case .required: return "refused, unless the client has sealed it itself"
+            }
+        case .search where policy.demandsProtection:
+            return "refused, because the backend would read what is looked for"
+        case .history, .search, .sync:
+            let opened = "what is sealed in it is opened for clients that cannot do so themselves"
+            return policy.seeksProtection ? opened : counted
+        case .media:
+            return policy.demandsProtection ? "refused, because files are not protected; reading them passes" : counted
+        case .refused: return policy.demandsProtection ? "refused" : counted
+        case .control: return "passes, in the order of its conversation"
+        case .passthrough: return "passes as it is"
         }
     }
 }

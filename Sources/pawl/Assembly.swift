@@ -47,7 +47,7 @@ enum Assembly {
         let sealer = StorageSealer(key: store.key.withBytes { $0 })
         var vault = try Vault(
             network: configuration.upstream.network,
-            carrier: configuration.upstream.url.scheme.chat == .irc ? .irc : .json, sealer: sealer,
+            carrier: Carrier(configuration.upstream.url.scheme.chat), sealer: sealer,
             store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
             requestAge: configuration.limits.requestAge.milliseconds,
             pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
@@ -165,7 +165,7 @@ enum Assembly {
             }
         }
         snapshot.withRooms = Set(try store.records(.policyWithRooms).map { AccountID(text: $0.name) })
-        if snapshot.everyone == .off, !latches.isEmpty {
+        if !snapshot.everyone.takesPart, !latches.isEmpty {
             throw AdminFailure(
                 "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "
                     + "with --policy observe, which keeps them protected, and reset them if that is meant: "
@@ -177,7 +177,7 @@ enum Assembly {
     /// The policy that a configuration asks for.
     static func policy(_ configuration: PawlConfiguration, as role: Role) -> Policy {
         switch role {
-        case .front: Policy(name: configuration.policy.rawValue) ?? .observe
+        case .front: Policy(configuration.policy)
         case .sidecar: configuration.sidecar.require ? .required : .opportunistic
         }
     }
@@ -197,7 +197,7 @@ enum Assembly {
         settings.texts.required = configuration.refusal.required.template
         settings.texts.room = configuration.refusal.room.template
         if role == .sidecar { settings.texts = .sidecar }
-        settings.marks = ProtectionMarks(rawValue: configuration.sidecar.marks.rawValue) ?? .text
+        settings.marks = ProtectionMarks(configuration.sidecar.marks)
         settings.terminatesStartTLS = configuration.starttls == .terminate
         settings.visibility.hidesStartTLS = configuration.starttls == .hide
         settings.visibility.stsPort = configuration.listen.first(where: \.isEncrypted)?.port
@@ -298,4 +298,40 @@ enum Assembly {
 extension Duration {
     /// Whole milliseconds.
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
+}
+
+// MARK: - Values of the configuration as the gateway has them
+
+extension Policy {
+    fileprivate init(_ policy: PawlConfiguration.Policy) {
+        self =
+            switch policy {
+            case .off: .off
+            case .observe: .observe
+            case .opportunistic: .opportunistic
+            case .hosted: .hosted
+            case .required: .required
+            }
+    }
+}
+
+extension ProtectionMarks {
+    fileprivate init(_ marks: PawlConfiguration.Sidecar.Marks) {
+        self =
+            switch marks {
+            case .text: .text
+            case .tags: .tags
+            case .off: .off
+            }
+    }
+}
+
+extension Carrier {
+    fileprivate init(_ chat: PawlConfiguration.Endpoint.Chat) {
+        self =
+            switch chat {
+            case .irc: .irc
+            case .json: .json
+            }
+    }
 }

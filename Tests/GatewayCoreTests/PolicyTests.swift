@@ -38,6 +38,18 @@ import Testing
         #expect(policy.inbound(fromExempt: false, latch: .gateway) == (policy == .off ? .deliver : .withhold))
     }
 
+    @Test(arguments: [
+        (Policy.off, "", false), (.observe, "takes part", false), (.opportunistic, "takes part seeks", false),
+        (.hosted, "takes part seeks demands", true), (.required, "takes part seeks demands devices", false),
+    ]) func whatAPolicyMeans(_ policy: Policy, _ expected: String, _ seals: Bool) {
+        let meanings = [
+            policy.takesPart ? "takes part" : nil, policy.seeksProtection ? "seeks" : nil,
+            policy.demandsProtection ? "demands" : nil, policy.demandsDevices ? "devices" : nil,
+        ]
+        #expect(meanings.compactMap(\.self).joined(separator: " ") == expected)
+        #expect(policy.sealsEndToGateway == seals)
+    }
+
     @Test func aConversationHasTheStricterPolicy() {
         for one in Policy.allCases {
             for other in Policy.allCases { #expect(Policy.ofConversation(one, other) == max(one, other)) }

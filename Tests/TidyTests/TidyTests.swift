@@ -112,6 +112,17 @@ import Testing
         }
     }
 
+    /// A comparison with a policy says nothing of what is meant, and a new policy would slip through it. `Policy` has a property for each
+    /// question, with a switch that names all policies.
+    @Test func policiesAreAskedAndNotCompared() throws {
+        let comparison = try Regex(#"(==|!=|<|>|<=|>=) \.(off|observe|opportunistic|hosted|required)\b"#)
+        for file in Self.files("Sources") {
+            for line in file.text.split(separator: "\n") where line.contains(comparison) && !line.contains("marks !=") {
+                Issue.record("\(file.name) compares with a policy: \(line)")
+            }
+        }
+    }
+
     /// `nonisolated(unsafe)` and `@unchecked Sendable` need a reason beside them.
     @Test func sharpEdgesHaveAReason() {
         for file in Self.files("Sources") {

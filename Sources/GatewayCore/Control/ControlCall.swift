@@ -58,7 +58,7 @@ struct ControlCall: Sendable {
     ) throws(ControlAnswer.Fault) -> Step {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let (path, query) = (parts.first ?? "", RequestQuery(parts.count > 1 ? parts[1] : nil))
-        guard environment.policies.snapshot.policy(of: account) > .off else { throw .takesNoPart }
+        guard environment.policies.snapshot.policy(of: account).takesPart else { throw .takesNoPart }
         guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
         guard let route = ControlRoute(method, path) else { throw .unknownCall }

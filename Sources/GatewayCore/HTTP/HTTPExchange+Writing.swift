@@ -130,7 +130,7 @@ extension HTTPExchange {
         case .own(let device):
             isOwnEnvelope = true
             environment.devices.noteEnvelope(of: device)
-        case .foreign where policies.policy(of: account) >= .hosted:
+        case .foreign where policies.policy(of: account).demandsProtection:
             environment.tally.add(.openWrongSource)
             refuse(.otherDevice, &actions)
             return false

@@ -83,7 +83,7 @@ package struct HTTPExchange: Sendable {
     }
 
     /// Whether anything may have to be sealed or opened.
-    var protects: Bool { policies.strictest >= .opportunistic || !environment.latches.isEmpty }
+    var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
 
     /// Takes what has happened.
     ///
@@ -126,7 +126,7 @@ package struct HTTPExchange: Sendable {
         self.head = head
         isUpgrade = head.isWebSocketUpgrade
         // Under `off` bytes are bytes.
-        let isOn = policies.strictest > .off || !environment.latches.isEmpty
+        let isOn = policies.strictest.takesPart || !environment.latches.isEmpty
         if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
         guard isOn, !head.isPreflight else { return pass(&actions) }
         match = mapping.route(for: head)
@@ -242,10 +242,12 @@ package struct HTTPExchange: Sendable {
         guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
         noteUnprotectable(by: AccountID(text: "(not logged in)"))
         // The policy of a few people does not decide about pages that everybody opens before a login.
-        if match == nil, policies.everyone < .hosted, head.isAnonymousRead(mapping.account.credentials) {
+        if match == nil, !policies.everyone.demandsProtection, head.isAnonymousRead(mapping.account.credentials) {
             return pass(&actions)
         }
-        if policies.strictest >= .hosted, let unprotectable { return refuse(.refused(unprotectable.refusal), &actions) }
+        if policies.strictest.demandsProtection, let unprotectable {
+            return refuse(.refused(unprotectable.refusal), &actions)
+        }
         switch match?.route.label {
         case .content where environment.isProtecting: break
         // What is said over it could not be looked into.
@@ -261,7 +263,7 @@ package struct HTTPExchange: Sendable {
         noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
         if isCall { return collectCall(&actions) }
         noteUnprotectable(by: account)
-        if policies.policy(of: account) >= .hosted, let unprotectable {
+        if policies.policy(of: account).demandsProtection, let unprotectable {
             return refuse(.refused(unprotectable.refusal), &actions)
         }
         switch match?.route.label {

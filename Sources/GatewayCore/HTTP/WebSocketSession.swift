@@ -104,7 +104,7 @@ package struct WebSocketSession: Sendable {
     }
 
     var protects: Bool {
-        environment.policies.strictest >= .opportunistic || !environment.latches.isEmpty
+        environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
     }
 
     // MARK: From the client
@@ -116,7 +116,7 @@ package struct WebSocketSession: Sendable {
         let document = isText ? try? JSONDocument(bytes) : nil
         if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
         let ticket = environment.nextTicket()
-        let demands = environment.policies.snapshot.policy(of: account) >= .hosted
+        let demands = environment.policies.snapshot.policy(of: account).demandsProtection
         guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
             // Nobody can tell what it says.
@@ -153,7 +153,7 @@ package struct WebSocketSession: Sendable {
             return refuse(ticket, .unreadable(error), &actions)
         }
         let envelope = environment.envelope(in: outgoing.found, of: account)
-        if envelope == .foreign, environment.policies.snapshot.policy(of: account) >= .hosted {
+        if envelope == .foreign, environment.policies.snapshot.policy(of: account).demandsProtection {
             environment.tally.add(.openWrongSource)
             return refuse(ticket, .otherDevice, &actions)
         }

@@ -57,7 +57,7 @@ extension IRCSession {
         isRegistered = true
         awaitFront(now, out)
         updateRoster(now)
-        guard policy > .off else { return }
+        guard policy.takesPart else { return }
         if environment.peers?.hasHadFront == true, !capabilities.has(PawlCapability.name) {
             notify(Remarks.frontMissing, out)
         }
@@ -72,7 +72,7 @@ extension IRCSession {
     func updateRoster(_ now: Moment) {
         guard let nick, !isUpstreamClosed else { return }
         let entry = RosterEntry(
-            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy > .off,
+            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy.takesPart,
             askedForCapability: capabilities.clientAsked, device: clientDevice.id)
         environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
         updateRooms()
@@ -98,7 +98,7 @@ extension IRCSession {
     }
 
     func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
-        guard policy > .off else { return }
+        guard policy.takesPart else { return }
         let name = account.isVerified ? account.name : support.caseMapping.fold(nick ?? "")
         let row = EvidenceRow(
             name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,

@@ -27,7 +27,7 @@ extension IRCSession {
             if observations.isFull { flushObservations(now, out, force: true) }
             scheduleWake(now, out)
         }
-        guard policy >= .hosted else { return forward(raw, now, out) }
+        guard policy.demandsProtection else { return forward(raw, now, out) }
         guarded(line, raw, now, out)
     }
 

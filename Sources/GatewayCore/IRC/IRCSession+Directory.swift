@@ -37,7 +37,7 @@ extension IRCSession {
     /// Asks a client that has asked for the capability to prove its device, for the account that it is now.
     func challenge(_ out: SessionOutput) {
         clientDevice.id = nil
-        guard environment.directory != nil, capabilities.clientAsked, isRegistered, policy > .off else { return }
+        guard environment.directory != nil, capabilities.clientAsked, isRegistered, policy.takesPart else { return }
         out.jobs.append(.challenge(id))
     }
 

@@ -145,11 +145,11 @@ extension IRCSession {
 
     /// What is to be done with a message for somebody.
     func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
-        guard isNameable(message.target) else { return policy >= .hosted ? .refuse(.name) : .plaintext }
+        guard isNameable(message.target) else { return policy.demandsProtection ? .refuse(.name) : .plaintext }
         if case .room(let room) = recipient, let name = room.roomName { return verdict(name, recipient, message) }
         // Such a client seals by itself; what it has not sealed is not meant to go out.
         if case .capable = recipient, environment.peers == nil {
-            return policy > .observe ? .refuse(.unsealed) : .plaintext
+            return policy.seeksProtection ? .refuse(.unsealed) : .plaintext
         }
         guard case .legacy(let peer) = recipient else {
             var latch = Protection.plaintext
@@ -180,7 +180,7 @@ extension IRCSession {
 
     /// Tells a protected person, once for each room, that their policy does not count there.
     private func tellPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: SessionOutput) {
-        guard policy >= .hosted, environment.peers == nil, message.body.kind == .text,
+        guard policy.demandsProtection, environment.peers == nil, message.body.kind == .text,
             case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
             plainRooms.insert(ExactText(name)).inserted
         else { return }
@@ -189,7 +189,7 @@ extension IRCSession {
 
     private func refine(_ verdict: Verdict, _ message: OutboundMessage) -> Verdict {
         guard case .seal = verdict, CTCP(message.body.text) == .dcc else {
-            if policy >= .hosted, CTCP(message.body.text) == .dcc { return .refuse(.directConnection) }
+            if policy.demandsProtection, CTCP(message.body.text) == .dcc { return .refuse(.directConnection) }
             return verdict
         }
         return .refuse(.directConnection)

@@ -261,7 +261,7 @@ extension IRCSession {
         if let away = registration.away {
             // Under `hosted` the server has never had its text.
             out.upstream.writeImmutableBuffer(
-                policy >= .hosted ? ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n") : away)
+                policy.demandsProtection ? ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n") : away)
             pacer.charge(64, now: now.monotonic)
             resaid.insert(.away)
         }

@@ -16,7 +16,7 @@ extension IRCSession {
         let room = AccountID.room(name)
         let isProtected = environment.latches.latch(of: ConversationID(room, room)) > .plaintext
         guard isMember(of: name) else { return isProtected ? .refuse(.notInRoom) : .plaintext }
-        if isProtected || policy == .required { return .seal(recipient) }
+        if isProtected || policy.demandsDevices { return .seal(recipient) }
         let others = roomMembers.others(in: name)
         let isWhole =
             !others.isEmpty && others.count <= Self.automaticMembers && readers(in: name).count == others.count

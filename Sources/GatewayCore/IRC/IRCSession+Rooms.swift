@@ -76,7 +76,7 @@ extension IRCSession {
 
     private func joined(_ room: String, _ now: Moment, _ out: SessionOutput) {
         rooms.insert(room)
-        if policy > .off { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
+        if policy.takesPart { environment.rooms.put(id, of: account, as: foldedNick, into: room) }
         let isHere: (RecoveredLine) -> Bool = { $0.room.map { ExactText($0) } == ExactText(room) }
         let recovered = roomLines.filter(isHere)
         if !recovered.isEmpty {
@@ -96,7 +96,7 @@ extension IRCSession {
     /// Renews whose connection is in the rooms, after a login or another policy.
     func updateRooms() {
         for room in rooms.lazy.map(\.text) {
-            if policy > .off {
+            if policy.takesPart {
                 environment.rooms.put(id, of: account, as: foldedNick, into: room)
             } else {
                 environment.rooms.remove(id, as: foldedNick, from: room)

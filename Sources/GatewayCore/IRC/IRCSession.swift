@@ -105,7 +105,7 @@ package final class IRCSession {
     }
 
     /// Whether the gateway speaks with the backend by itself: where it seals, and in a sidecar always.
-    var isProtecting: Bool { policy >= .hosted || environment.peers != nil }
+    var isProtecting: Bool { policy.demandsProtection || environment.peers != nil }
 
     // MARK: Events
 
@@ -119,7 +119,7 @@ package final class IRCSession {
     package func fromDownstream(_ bytes: ByteBuffer, at now: Moment, _ out: SessionOutput) {
         renewPolicy(now, out)
         var chunk = bytes
-        if policy == .off {
+        if !policy.takesPart {
             out.upstream.writeImmutableBuffer(chunk)
             guard !isOpaque else { return }
             while let piece = downstreamLines.next(&chunk) {
@@ -145,7 +145,7 @@ package final class IRCSession {
     package func fromUpstream(_ bytes: ByteBuffer, at now: Moment, _ out: SessionOutput) {
         renewPolicy(now, out)
         var chunk = bytes
-        if policy == .off {
+        if !policy.takesPart {
             out.downstream.writeImmutableBuffer(chunk)
             guard !isOpaque else { return }
             while let piece = upstreamLines.next(&chunk) {
@@ -215,7 +215,7 @@ package final class IRCSession {
 
     /// The client has ended its side; what was kept of an unfinished line goes on as it is below `hosted`.
     package func downstreamEnded(at now: Moment, _ out: SessionOutput) {
-        guard let rest = downstreamLines.takePartial(), !isProtecting, policy != .off else { return }
+        guard let rest = downstreamLines.takePartial(), !isProtecting, policy.takesPart else { return }
         out.upstream.writeImmutableBuffer(rest)
     }
 
@@ -224,7 +224,7 @@ package final class IRCSession {
         let isSurprised = isProtecting && isRegistered && !registration.isQuitting && !isKilled
         if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Remarks.loginNotRepeatable, out) }
         isUpstreamClosed = true
-        if let rest = upstreamLines.takePartial(), policy != .off { deliver(rest, out) }
+        if let rest = upstreamLines.takePartial(), policy.takesPart { deliver(rest, out) }
         // The backend knows nobody by this nick any more, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
         leaveRooms()
@@ -280,7 +280,7 @@ package final class IRCSession {
         policy = policies.policy(of: account)
         capabilities.visibility.onlyTranslatable = isProtecting
         guard before != policy else { return }
-        if before == .off, isOpaque {
+        if !before.takesPart, isOpaque {
             // Nobody can protect what cannot be read.
             out.closesDownstream = true
             out.closesUpstream = true
@@ -291,7 +291,7 @@ package final class IRCSession {
 
     /// Whether any message could be due protection, so that recipients have to be looked up.
     var isGuarded: Bool {
-        isProtecting || policies.strictest >= .hosted || !environment.latches.isEmpty
+        isProtecting || policies.strictest.demandsProtection || !environment.latches.isEmpty
     }
 
     // MARK: Negotiation of the gateway's own

@@ -65,7 +65,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         case .notInRoom: refusal = .notInRoom
         case .name: refusal = .name
         }
-        return policy >= .hosted ? refusal : nil
+        return policy.demandsProtection ? refusal : nil
     }
 }
 

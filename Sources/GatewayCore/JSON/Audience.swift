@@ -36,7 +36,7 @@ extension JSONEnvironment {
             }
         let own = policies.policy(of: reader)
         // An account under `off` takes no part in what everyone has, only in what a room demands.
-        let everyone = own == .off ? .off : policies.everyone
+        let everyone = own.takesPart ? policies.everyone : .off
         let room = conversation.map { policies.accounts[.room($0)] ?? .off } ?? policies.strictestRoom
         return max(own, room, everyone).inbound(fromExempt: false, latch: latch)
     }

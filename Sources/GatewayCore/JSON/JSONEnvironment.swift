@@ -66,11 +66,11 @@ package final class JSONEnvironment: Sendable {
 
     /// Whether an account is behind this gateway and takes part.
     func isBehind(_ account: AccountID, _ policies: PolicySnapshot) -> Bool {
-        accounts.contains(account) && policies.policy(of: account) > .off
+        accounts.contains(account) && policies.policy(of: account).takesPart
     }
 
     /// Whether anything is protected anywhere. Then nobody may say what cannot be looked into, because it might be for there.
-    package var isProtecting: Bool { policies.strictest >= .hosted || !latches.isEmpty }
+    package var isProtecting: Bool { policies.strictest.demandsProtection || !latches.isEmpty }
 
     /// Tells a connection when ``isProtecting`` may have become true.
     ///

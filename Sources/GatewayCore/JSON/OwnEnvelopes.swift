@@ -41,7 +41,7 @@ extension JSONEnvironment {
         observations.note(room.roomName ?? "", audience.observed(in: room), by: sender)
         let others = audience.others ?? []
         let isForCapable = audience.others != nil && others.allSatisfy(isCapable)
-        guard !isForCapable, audience.policy(of: sender, in: room, policies) == .required else {
+        guard !isForCapable, audience.policy(of: sender, in: room, policies).demandsDevices else {
             return (nil, isForCapable && !others.isEmpty)
         }
         return (others.count == 1 ? .required : .room, false)
@@ -53,9 +53,9 @@ extension JSONEnvironment {
     func refusalOfWords(
         to room: AccountID, by sender: AccountID, _ members: [AccountID]?, canSeal: Bool, _ policies: PolicySnapshot
     ) -> Refusal? {
-        guard policies.policy(of: sender) > .off else { return nil }
+        guard policies.policy(of: sender).takesPart else { return nil }
         let others = members?.filter { $0 != sender } ?? []
-        if canSeal, policies.policy(of: sender) > .observe, !others.isEmpty, others.allSatisfy(isCapable) {
+        if canSeal, policies.policy(of: sender).seeksProtection, !others.isEmpty, others.allSatisfy(isCapable) {
             return .unsealed
         }
         return latches.latch(of: ConversationID(room, room)) == .device ? .latched : nil

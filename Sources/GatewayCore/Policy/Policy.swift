@@ -108,6 +108,49 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     }
 }
 
+/// What a policy means, so that a new one has to answer each question; nothing else compares policies with one of them.
+extension Policy {
+    /// Whether people under it take part. Somebody who does not is an outsider to others.
+    package var takesPart: Bool {
+        switch self {
+        case .off: false
+        case .observe, .opportunistic, .hosted, .required: true
+        }
+    }
+
+    /// Whether clients that can encrypt have to.
+    package var seeksProtection: Bool {
+        switch self {
+        case .off, .observe: false
+        case .opportunistic, .hosted, .required: true
+        }
+    }
+
+    /// Whether what cannot be protected is refused.
+    package var demandsProtection: Bool {
+        switch self {
+        case .off, .observe, .opportunistic: false
+        case .hosted, .required: true
+        }
+    }
+
+    /// Whether messages between people behind the gateway are sealed end-to-gateway, which protects a conversation for good.
+    package var sealsEndToGateway: Bool {
+        switch self {
+        case .off, .observe, .opportunistic, .required: false
+        case .hosted: true
+        }
+    }
+
+    /// Whether only people's own devices will do.
+    package var demandsDevices: Bool {
+        switch self {
+        case .off, .observe, .opportunistic, .hosted: false
+        case .required: true
+        }
+    }
+}
+
 extension Policy {
     /// The policy of a conversation is the stricter one of its two ends. An end under `off` takes no part at all: it
     /// is an outsider, and never gets here.
@@ -125,11 +168,16 @@ extension Policy {
         case .capable(let account): return .seal(account)
         case .changed: return .refuse(.changedKeys)
         case .room(let room):
-            if self == .required { return .refuse(.room) }
-            return self == .hosted || latch > .plaintext ? .seal(room) : .plaintext
+            switch self {
+            case .off, .observe, .opportunistic: return latch > .plaintext ? .seal(room) : .plaintext
+            case .hosted: return .seal(room)
+            case .required: return .refuse(.room)
+            }
         case .outsider:
-            if self >= .hosted { return .refuse(.outsider) }
-            return latch > .plaintext ? .refuse(.latched) : .plaintext
+            switch self {
+            case .off, .observe, .opportunistic: return latch > .plaintext ? .refuse(.latched) : .plaintext
+            case .hosted, .required: return .refuse(.outsider)
+            }
         case .legacy(let account):
             switch self {
             case .off, .observe, .opportunistic:
@@ -155,11 +203,10 @@ extension Policy {
     /// The inbound half of the table in design section 2, for one-to-one text that is not an envelope.
     package func inbound(fromExempt exempt: Bool, latch: Protection) -> Inbound {
         if exempt { return .deliver }
-        if self == .off { return .deliver }
-        if latch > .plaintext { return .withhold }
         switch self {
-        case .off, .observe, .opportunistic: return .deliver
-        case .hosted: return .mark
+        case .off: return .deliver
+        case .observe, .opportunistic: return latch > .plaintext ? .withhold : .deliver
+        case .hosted: return latch > .plaintext ? .withhold : .mark
         case .required: return .withhold
         }
     }

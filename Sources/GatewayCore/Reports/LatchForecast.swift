@@ -55,17 +55,9 @@ package struct LatchForecast: Codable, Sendable, Equatable {
         _ conversations: [KnownConversation], from old: PolicySnapshot, to new: PolicySnapshot, _ latches: LatchTable
     ) {
         rises = conversations.filter { conversation in
-            latches.latch(of: conversation.id) == .plaintext && !Self.seals(conversation.policy(old))
-                && Self.seals(conversation.policy(new))
+            latches.latch(of: conversation.id) == .plaintext && !conversation.policy(old).sealsEndToGateway
+                && conversation.policy(new).sealsEndToGateway
         }.map { Rise(conversation: $0.name, outsiders: $0.outsiders.sorted()) }
             .sorted { $0.conversation < $1.conversation }
-    }
-
-    /// Whether messages between people behind the gateway are sealed, which raises the latch. `required` refuses them.
-    private static func seals(_ policy: Policy) -> Bool {
-        switch policy {
-        case .off, .observe, .opportunistic, .required: false
-        case .hosted: true
-        }
     }
 }

@@ -267,7 +267,7 @@ package struct Reporter: Sendable {
                     + " that cannot encrypt by themselves; the policy required would refuse all their messages. They need "
                     + "a sidecar, or another client.")
         }
-        if snapshot.strictest >= .hosted {
+        if snapshot.strictest.demandsProtection {
             warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
         }
         return warnings

@@ -113,7 +113,7 @@ struct PolicyCommand: AsyncParsableCommand {
                 return .text("\(gateway.displayName(id)) now has everyone's policy.")
             }
             let new = try PolicyCommand.parse(policy)
-            if new == .off, !gateway.environment.latches.isEmpty {
+            if !new.takesPart, !gateway.environment.latches.isEmpty {
                 throw AdminFailure(
                     "\(gateway.environment.latches.count) conversations are protected, and off would send them in the "
                         + "clear. Use observe, which keeps them protected, or reset them first: "
@@ -122,14 +122,15 @@ struct PolicyCommand: AsyncParsableCommand {
             if let question = try question(new, for: id, gateway) { return question }
             try gateway.setPolicy(new, for: id, withRooms: withRooms)
             var text = "\(id.map(gateway.displayName) ?? "Everyone") now has the policy \(new.name)."
-            if account != nil, new == .hosted {
+            if account != nil, new.sealsEndToGateway {
                 text +=
                     withRooms
                     ? " It counts in rooms too: each room that this account writes in is protected for good."
                     : " It counts in conversations of two people; rooms keep everyone's policy or their own."
             }
             return .text(
-                new >= .hosted ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+                new.demandsProtection
+                    ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
         }
 
         /// Asks before conversations become protected for good; nil if none would, or the operator has agreed.

@@ -40,7 +40,7 @@ struct SidecarStatus: AdminCommand {
         let own = peers.own
         let report = Report(
             network: gateway.environment.settings.network, connections: gateway.server.connectionCount,
-            require: gateway.environment.policies.snapshot.everyone == .required,
+            require: gateway.environment.policies.snapshot.everyone.demandsDevices,
             devices: (own?.chain.current ?? []).map {
                 Device(device: Self.name($0), isThisOne: $0.id == own?.device)
             },

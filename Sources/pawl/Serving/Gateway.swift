@@ -190,7 +190,7 @@ final class Gateway: Sendable {
             return "policy: \(new.name) stands in the configuration, and what an operator has set stays: "
                 + environment.policies.snapshot.everyone.name
         }
-        guard new != .off || environment.latches.isEmpty else {
+        guard new.takesPart || environment.latches.isEmpty else {
             return "policy: off is not applied, because conversations are protected; reset them first"
         }
         environment.policies.update { $0.everyone = new }
