@@ -222,7 +222,8 @@ extension ConfigurationKey {
                 + "Run a sidecar beside it: pawl sidecar --upstream with this network's address. Your operator can help."
         ),
         reason:
-            "What a person reads under `required` when one of the two cannot encrypt. Say where people get a sidecar."
+            "What a person reads under `required` when one of the two cannot encrypt. Say where people get a sidecar. In front of a "
+            + "backend that speaks HTTP the default asks for an app that encrypts."
     ) { one($0.refusal.required) }
 
     static let refusalRoom = ConfigurationKey(

@@ -11,6 +11,11 @@ extension PawlConfiguration {
 }
 
 extension PawlConfiguration.Refusal {
+    /// Whether nobody has configured ``required``: then it names a program that exists for IRC only.
+    package var isRequiredStandard: Bool { ConfigurationKey.refusalRequired.standard == .one(required.template) }
+    /// The same of ``room``.
+    package var isRoomStandard: Bool { ConfigurationKey.refusalRoom.standard == .one(room.template) }
+
     /// A text of one line in which `{target}` stands for the nick or the room.
     package struct Text: Sendable, Hashable {
         /// The longest text, in UTF-8: with the server's prefix, the numeric and two names it still fits 512 bytes.

@@ -196,6 +196,12 @@ enum Assembly {
         settings.texts.outsider = configuration.refusal.outsider.template
         settings.texts.required = configuration.refusal.required.template
         settings.texts.room = configuration.refusal.room.template
+        switch configuration.upstream.url.scheme.chat {
+        case .irc: break
+        case .json:
+            if configuration.refusal.isRequiredStandard { settings.texts.required = RemarkTexts.http.required }
+            if configuration.refusal.isRoomStandard { settings.texts.room = RemarkTexts.http.room }
+        }
         if role == .sidecar { settings.texts = .sidecar }
         settings.marks = ProtectionMarks(configuration.sidecar.marks)
         settings.terminatesStartTLS = configuration.starttls == .terminate

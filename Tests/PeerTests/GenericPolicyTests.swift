@@ -106,7 +106,9 @@ import Testing
     @Test func required() throws {
         let lab = try GenericLab(policy: "required")
         let refused = try lab.alice.trySaying(Word.first, in: Self.c)
-        #expect(refused.status == 403 && (refused.json["message"].string ?? "").contains(" "), "\(refused.text)")
+        let words = refused.json["message"].string ?? ""
+        #expect(refused.status == 403 && words.contains("bob") && words.contains("app"), "\(refused.text)")
+        #expect(!words.contains("sidecar"), "there is none for HTTP")
         // Over a socket as well its sender is told, in a frame that the client understands.
         #expect { try lab.alice.sayOverSocket(Word.framed, in: Self.c) } throws: { "\($0)".contains("cannot say") }
         // The connection goes on.

@@ -131,7 +131,8 @@ import Testing
         let off = try lab.gateway.admin(["policy", "set", "off"])
         #expect(!off.succeeded && off.stderr.contains("protected"))
         // A lower policy does not lower the latch.
-        #expect(try lab.gateway.admin(["policy", "set", "observe"]).succeeded)
+        let lowered = try lab.gateway.admin(["policy", "set", "observe"])
+        #expect(lowered.succeeded && lowered.stdout.contains("One conversation stays protected"), "\(lowered)")
         alice.send("PRIVMSG bob :still-behind-doors")
         try bob.expectMessage("still-behind-doors")
         #expect(!lab.tap.shows("still-behind-doors"))

@@ -128,9 +128,8 @@ extension HTTPExchange {
 
     mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
-        let target = conversation
         let (head, body) = mapping.refusal.answer(
-            to: no, words: no.words(target: target.isEmpty ? "this conversation" : target, environment.texts))
+            to: no, words: no.words(target: recipientName ?? Remarks.thisConversation, environment.texts))
         respondItself(head, body, &actions)
     }
 }

@@ -105,6 +105,7 @@ extension HTTPExchange {
     mutating func judge(_ members: [AccountID]?, _ actions: inout [ExchangeAction]) {
         guard let account else { return }
         let room = AccountID.room(conversation)
+        recipientName = environment.recipientName(members, besides: account)
         if isOwnEnvelope { return judgeEnvelope(to: room, members, &actions) }
         if let refusal = environment.refusalOfWords(
             to: room, by: account, members, canSeal: provenDevice != nil, policies)

@@ -66,6 +66,8 @@ package struct HTTPExchange: Sendable {
     var message: MessageID?
     /// What tells the write from a new one when it is said again.
     var writeKey: WriteKey?
+    /// The other one of two; nil if there are more, or nobody knows.
+    var recipientName: String?
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
         self.environment = environment

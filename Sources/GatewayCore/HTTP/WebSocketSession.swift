@@ -50,6 +50,8 @@ package struct WebSocketSession: Sendable {
         var room: AccountID
         /// Whether it is an envelope of the account's own device.
         var isOwnEnvelope = false
+        /// The other one of two; nil if there are more, or nobody knows.
+        var recipientName: String?
     }
 
     let environment: JSONEnvironment
@@ -203,6 +205,7 @@ package struct WebSocketSession: Sendable {
     private mutating func judge(
         _ ticket: UInt64, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
     ) {
+        sending[ticket]?.recipientName = environment.recipientName(members, besides: account)
         guard let text = sending[ticket] else { return }
         if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
         if let refusal = environment.refusalOfWords(
@@ -259,19 +262,19 @@ package struct WebSocketSession: Sendable {
     private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
         let text = sending.removeValue(forKey: ticket)
         settle(ticket, in: \.toBackend, nil)
-        tell(no, text?.outgoing, &actions)
+        tell(no, text?.outgoing, to: text?.recipientName, &actions)
     }
 
     /// Says no in the backend's own way, behind what the client is being told already.
     mutating func tell(
-        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, _ actions: inout [WebSocketAction]
+        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
     ) {
         if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
-        tell(no, about: outgoing?.localID, in: outgoing?.conversation)
+        tell(no, about: outgoing?.localID, to: name)
     }
 
-    private mutating func tell(_ no: ExchangeRefusal, about localID: String?, in conversation: String? = nil) {
-        let words = no.words(target: conversation ?? "this conversation", environment.texts)
+    private mutating func tell(_ no: ExchangeRefusal, about localID: String?, to name: String? = nil) {
+        let words = no.words(target: name ?? Remarks.thisConversation, environment.texts)
         let text = environment.mapping.refusal.frame(no, words: words, localID: localID)
         toClient.append(
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))

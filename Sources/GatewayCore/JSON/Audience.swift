@@ -50,6 +50,14 @@ extension JSONEnvironment {
     }
 }
 
+extension JSONEnvironment {
+    /// How words for people name the readers of a conversation: the other one of two. Ids of conversations say nothing to people.
+    func recipientName(_ members: [AccountID]?, besides sender: AccountID) -> String? {
+        let others = members?.filter { $0 != sender } ?? []
+        return others.count == 1 ? others[0].name : nil
+    }
+}
+
 /// What is known of the readers of one conversation.
 package struct Audience: Sendable, Equatable {
     /// Everybody but the sender; nothing where the backend has not said who they are.

@@ -13,6 +13,18 @@ package struct RemarkTexts: Sendable, Equatable {
 
     package init() {}
 
+    /// What is said over HTTP if nothing else is configured: there is no sidecar to run.
+    package static let http: RemarkTexts = {
+        var texts = RemarkTexts()
+        texts.required =
+            "Not sent: messages must be end-to-end encrypted here, and your app or that of {target} cannot do it. Use an app "
+            + "that encrypts by itself, or ask your operator."
+        texts.room =
+            "Not sent: messages must be end-to-end encrypted here, and not everybody in this conversation has an app that can. Ask "
+            + "your operator which apps can."
+        return texts
+    }()
+
     /// What a sidecar says.
     package static let sidecar: RemarkTexts = {
         var texts = RemarkTexts()
@@ -28,6 +40,9 @@ package struct RemarkTexts: Sendable, Equatable {
 package enum Remarks {
     /// What marks plaintext from somebody without keys.
     package static let notEncrypted = "[not encrypted]"
+
+    /// Stands for a conversation whose name says nothing to people.
+    static let thisConversation = "this conversation"
 
     package static func refusal(_ refusal: Refusal, target: String, texts: RemarkTexts) -> String {
         switch refusal {

@@ -110,7 +110,7 @@ struct PolicyCommand: AsyncParsableCommand {
                         "Only an account or a room can go back to everyone's policy: use --account or --room.")
                 }
                 try gateway.setPolicy(nil, for: id)
-                return .text("\(gateway.displayName(id)) now has everyone's policy.")
+                return .text("\(gateway.displayName(id)) now has everyone's policy.\(Self.whatStays(nil, gateway))")
             }
             let new = try PolicyCommand.parse(policy)
             if !new.takesPart, !gateway.environment.latches.isEmpty {
@@ -128,9 +128,20 @@ struct PolicyCommand: AsyncParsableCommand {
                     ? " It counts in rooms too: each room that this account writes in is protected for good."
                     : " It counts in conversations of two people; rooms keep everyone's policy or their own."
             }
+            text += Self.whatStays(new, gateway)
             return .text(
                 new.demandsProtection
                     ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+        }
+
+        /// A policy that is taken back undoes nothing, and says so.
+        ///
+        /// - Parameter new: nil if a policy was removed.
+        private static func whatStays(_ new: Policy?, _ gateway: Gateway) -> String {
+            let count = gateway.environment.latches.count
+            guard count > 0, new?.sealsEndToGateway != true else { return "" }
+            return (count == 1 ? " One conversation stays protected" : " \(count) conversations stay protected")
+                + " whatever the policy is, until an operator resets it: pawl conversations list."
         }
 
         /// Asks before conversations become protected for good; nil if none would, or the operator has agreed.

@@ -51,6 +51,7 @@ import Testing
         let sent = world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(sent?.status == 403)
         #expect(sent?["error"] == "pawl_outsider")
+        #expect(sent?["message"]?.hasPrefix("Not sent: bob is not") == true, "the person, not the conversation")
         #expect(!world.backend.hasHeard(secret))
         #expect(world.backend.messages.isEmpty)
     }
