@@ -182,6 +182,49 @@ import Testing
         #expect(!world.backend.hasHeard("canary") && world.backend.messages["all"]?.count == 1)
     }
 
+    /// A message that the backend refuses protects nothing; one that it has taken does, whatever is refused later.
+    @Test func aRefusedFirstMessageRaisesNoLatch() throws {
+        let world = try JSONWorld(.hosted)
+        func post(_ id: String) -> Int? {
+            world.send("POST", "/c/all", as: "t-alice", #"{"id":"\#(id)","text":"the canary sings"}"#)?.status
+        }
+        func isLatched() throws -> Bool {
+            let stored = try world.store.conversations(limit: 9).map(\.id) == [.ofRoom("all")]
+            #expect(stored == (world.environment.latches.latch(of: .ofRoom("all")) == .gateway))
+            return stored
+        }
+        world.backend.closed = ["all"]
+        #expect(post("1") == 404)
+        #expect(try !isLatched())
+        world.backend.closed = []
+        #expect(post("2") == 201)
+        #expect(try isLatched())
+        world.backend.closed = ["all"]
+        #expect(post("3") == 404)
+        #expect(try isLatched())
+        #expect(!world.backend.hasHeard("canary"))
+    }
+
+    /// Of two that wait, the first is refused: the other one keeps the conversation protected.
+    @Test func aRefusedFirstMessageLeavesTheLatchToASecondOne() throws {
+        let world = try JSONWorld(.hosted)
+        let room = ConversationID.ofRoom("all")
+        func write(_ ticket: UInt64) throws -> MessageID {
+            let job = WriteJob(
+                connection: ConnectionID(1), ticket: ticket, sender: Self.alice, conversation: room.first,
+                plaintext: [1, 2, 3])
+            guard case .wrote(_, _, let message, _)? = world.perform(.write(job)).first else {
+                throw Unexpected(what: "not sealed")
+            }
+            return message
+        }
+        let first = try write(1)
+        _ = try write(2)
+        _ = world.perform(.refused(room, first))
+        #expect(world.environment.latches.latch(of: room) == .gateway)
+        #expect(try world.store.conversations(limit: 9).count == 1)
+    }
+
     // MARK: What a change protects for good
 
     @Test func aForecastNamesWhatBecomesProtectedForGood() {

@@ -239,6 +239,10 @@ extension HTTPExchange {
         switch outcome {
         case .answered(let head, let body):
             forgetConversation()
+            if let message, head.isFinalRefusal {
+                let room = AccountID.room(conversation)
+                actions.append(.submit(.refused(ConversationID(room, room), message)))
+            }
             responseHead = head
             readsAnswer = true
             switch content(of: head) {
@@ -253,4 +257,9 @@ extension HTTPExchange {
             refuse(.failed(reason), &actions)
         }
     }
+}
+
+extension ResponseHead {
+    /// Whether the backend does not have what was asked, and will not. RFC 9110 section 15.5, RFC 6585 section 4, RFC 8470.
+    fileprivate var isFinalRefusal: Bool { (400..<500).contains(status) && ![408, 425, 429].contains(status) }
 }

@@ -1,5 +1,6 @@
 // The latch: the lowest protection that a conversation may use from now on. It rises by itself when a message has been
-// committed with that protection, and falls only by an act of an operator.
+// committed with that protection, and falls only by an act of an operator, or if the backend refuses that very message and no other
+// was sealed.
 
 package import Envelope
 import RequestQueue
@@ -61,7 +62,8 @@ package final class LatchTable: Sendable {
         return isRaised
     }
 
-    /// Lowers a latch to plaintext. Only for an act of an operator, and for accounts that cease to exist.
+    /// Lowers a latch to plaintext. Only for an act of an operator, for accounts that cease to exist, and for a first message that the
+    /// backend has refused.
     package func reset(_ conversation: ConversationID) {
         state.withLock { state in
             state.latches[conversation] = nil

@@ -13,6 +13,7 @@ extension Vault {
             let envelope = try written(job, id, now, &changes, &step)
             changes.append(.spendMessageID(id.value))
             let isFirst = latch(job.conversation, now, &changes, &step)
+            noteFirst(isFirst ? id : nil, in: ConversationID(job.conversation, job.conversation))
             step.reply = (
                 job.connection,
                 .wrote(ticket: job.ticket, envelope: envelope, message: id, firstOfConversation: isFirst)
@@ -26,6 +27,28 @@ extension Vault {
             step.contentKey = nil
             abandonDevices(&step)
         }
+    }
+
+    /// Ours: conversations whose first message is remembered; of more none is forgotten when it is refused.
+    private static var firstMessageLimit: Int { 10_000 }
+
+    /// Remembers which message has protected a conversation, as long as it is the only one there.
+    private mutating func noteFirst(_ message: MessageID?, in conversation: ConversationID) {
+        if message != nil, firstMessages.count >= Self.firstMessageLimit { return }
+        firstMessages[conversation] = message
+    }
+
+    /// Lowers the latch that a message has raised which the backend does not have, such as one to a conversation that does not
+    /// exist. Anything else that was sealed there keeps it up.
+    mutating func refused(
+        _ conversation: ConversationID, _ message: MessageID, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        guard firstMessages[conversation] == message else { return }
+        firstMessages[conversation] = nil
+        guard latches.latch(of: conversation) == .gateway, conversations.remove(conversation) != nil else { return }
+        changes.append(.removeConversation(conversation))
+        step.unlatched = conversation
     }
 
     /// The envelope, after both ratchets have stepped.

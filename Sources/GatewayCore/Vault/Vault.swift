@@ -13,6 +13,8 @@ package struct VaultBatch: Sendable {
         var reply: (connection: ConnectionID, reply: VaultReply)?
         var failure: (connection: ConnectionID, reply: VaultReply)?
         var latched: Latched?
+        /// A conversation that is not protected any more once the step is committed.
+        var unlatched: ConversationID?
         /// The requests that the step has inserted.
         var requests: [UInt64] = []
         /// Peers that have changed, and prekeys that were used.
@@ -126,6 +128,8 @@ package struct Vault<Random: RandomSource> {
     let sealer: StorageSealer
     var keeper: SessionKeeper<Random>
     var conversations: Set<ConversationID> = []
+    /// The message that has protected a conversation, as long as nothing else was sealed there.
+    var firstMessages: [ConversationID: MessageID] = [:]
     var inFlight: [UInt64: InFlight] = [:]
     var recoveredAccounts: Set<AccountID> = []
     let lastOldDelivery: UInt64
@@ -253,6 +257,7 @@ package struct Vault<Random: RandomSource> {
             case .challenge(let connection): challenge(connection, &step)
             case .directory(let job): directory(job, now, &changes, &batch, &step)
             case .mail(let job): mail(job, now, &changes, &step)
+            case .refused(let conversation, let message): refused(conversation, message, &changes, &step)
             case .protect(let conversation, let names): protect(conversation, names, now, &changes, &step)
             case .publish(let connection, let nonce, let account):
                 publish(connection, nonce, account, now, &changes, &step)
@@ -330,6 +335,7 @@ package struct Vault<Random: RandomSource> {
                 if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
                 continue
             }
+            if let conversation = step.unlatched { latches.reset(conversation) }
             if let latched = step.latched {
                 latches.raise(latched.conversation, to: latched.protection)
                 latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
@@ -370,7 +376,11 @@ package struct Vault<Random: RandomSource> {
     private mutating func undo(_ step: VaultBatch.Step) {
         keeper.drop(step.sessions)
         for account in step.madeDevices { keeper.drop(device: account) }
-        if let latched = step.latched { conversations.remove(latched.conversation) }
+        if let latched = step.latched {
+            conversations.remove(latched.conversation)
+            firstMessages[latched.conversation] = nil
+        }
+        if let conversation = step.unlatched { conversations.insert(conversation) }
         if !step.published.isEmpty { directory = (try? Directory(store: store)) ?? directory }
         if step.touchesMail { mailroom = (try? Mailroom(store: store)) ?? mailroom }
         if step.touchesDevices {

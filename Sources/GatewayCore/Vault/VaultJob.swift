@@ -164,6 +164,8 @@ package enum VaultJob: Sendable {
     case directory(DirectoryJob)
     /// Letters and blobs of people's own devices.
     case mail(MailJob)
+    /// The backend has refused a message: if nothing else was sealed in its conversation, that is not protected any more.
+    case refused(ConversationID, MessageID)
     /// A message came end to end between two accounts, or went: the conversation stays so.
     case protect(ConversationID, names: (first: String, second: String))
     /// The keys of the own device for a directory, as proof for an account.

@@ -216,6 +216,8 @@ final class JSONBackend {
     var isUp = true
     /// Takes the next write and breaks the connection before it answers.
     var losesNextAnswer = false
+    /// Rooms in which nobody can write.
+    var closed: Set<String> = []
     /// Whether it tells a repeated message by its sender's id.
     var knowsIDs = true
     private var known: [String: String] = [:]
@@ -238,6 +240,7 @@ final class JSONBackend {
                 #"{"message_id":"\#(message.id)","sender":"\#(message.sender)","data":\#(message.body)}"#
             }
             return said(200, #"{"messages":[\#(list.joined(separator: ", "))]}"#)
+        case ("POST", "c", 2) where closed.contains(parts[1]): return said(404, #"{"error":"no such room"}"#)
         case ("POST", "c", 2):
             let key = JSONWorld.Answer(status: 0, text: String(buffer: body))["id"].map { "\(name) \($0)" }
             if let key, let id = known[key] { return said(200, #"{"message_id":"\#(id)"}"#) }
