@@ -84,8 +84,8 @@ import Testing
         #expect(try lab.gateway.admin(words + ["--with-rooms", "--yes"]).succeeded)
         try lab.gateway.restart()
         #expect(try lab.gateway.admin(["policy", "get"]).stdout.contains("with rooms"))
-        let again = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna")
-        let other = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
+        let again = try AccountLab.login(lab.gateway.port, nick: "anna2", account: "anna")
+        let other = try AccountLab.login(lab.gateway.port, nick: "bert2", account: "bert")
         for person in [again, other] {
             person.send("JOIN #room")
             try person.expect("366")
