@@ -126,7 +126,7 @@ let package = Package(
             name: "Benchmarks",
             dependencies: [
                 "DoubleRatchet", "Envelope", "GatewayCore", "RequestQueue", "RequestQueueClient", "SQLiteQueue",
-                "SQLiteStore", nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
+                "SQLiteStore", asyncHTTPClient, nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.

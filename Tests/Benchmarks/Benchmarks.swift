@@ -10,7 +10,7 @@ struct Benchmarks: ParsableCommand {
         abstract: "Measures pawl beside its peers, in one run, and prints Markdown tables.",
         subcommands: [
             Tables.self, Load.self, RoomLoad.self, Idle.self, RelaySink.self, ByteRelay.self, RawSQLite.self,
-            RatchetLoad.self, OMEMOLoad.self, QueueLoad.self, QueueShare.self, RawQueue.self, HistoryLoad.self,
-            RawHistory.self, HTTPBackend.self,
+            RatchetLoad.self, OMEMOLoad.self, QueueLoad.self, QueueShare.self, QueueSockets.self, RawQueue.self,
+            HistoryLoad.self, RawHistory.self, HTTPBackend.self,
         ])
 }

@@ -72,6 +72,34 @@ struct QueueTable {
         )
         table.print()
         try self.printShares(rounds)
+        try self.printSockets(rounds)
+    }
+
+    /// A backend that hangs in some conversations, and one that is slow, over sockets.
+    private func printSockets(_ rounds: Int) throws {
+        var figures: [QueueBackend: [Double]] = [:]
+        for round in 1...rounds {
+            progress("queue: sockets, round \(round) of \(rounds)")
+            for backend in QueueBackend.allCases {
+                figures[backend, default: []].append(
+                    try self.run(isPeer: false, ["queue-sockets", "--backend", backend.rawValue], "sockets")[0])
+            }
+        }
+        let limits = QueueLimits()
+        let bound = Double(limits.inFlightPerHost) * 1000 / Double(QueueSockets.latency)
+        var table = MarkdownTable("The queue and a backend over sockets", ["backend", "figure", "aim"])
+        table.add([
+            "no answer in 12 conversations of one person: ms until 100 messages of ten others have arrived",
+            (figures[.hanging] ?? []).median.text(), "2,000",
+        ])
+        table.add([
+            "\(QueueSockets.latency) ms for each answer: writes/s of 20 people in 30 conversations each",
+            (figures[.slow] ?? []).median.text(), bound.text(),
+        ])
+        table.note(
+            "The limits are the defaults: \(limits.inFlightPerHost) requests under way to a host, \(limits.inFlightPerTenant) of one "
+                + "person; the aim of the second row is the first of these divided by the time of an answer.")
+        table.print()
     }
 
     /// One tenant's waits beside another one's flood.
