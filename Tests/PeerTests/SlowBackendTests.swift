@@ -151,6 +151,19 @@ import Testing
         #expect(try town.lab.bob.texts("eve-0") == ["waits"])
     }
 
+    @Test func aTraceSaysWhyAttemptsFailed() throws {
+        let town = try Town(people: 0, ofEve: 1)
+        try town.lab.backend.set(.trouble("half", in: ["eve-0"]))
+        let client = try town.begin(town.eve, in: "eve-0", "text")
+        try eventually("it is sent again") { (try town.sent()["eve-0"] ?? 0) >= 2 }
+        let id = try #require(try town.waiting().first?["id"].string)
+        let trace = try town.lab.gateway.admin(["trace", id])
+        #expect(trace.stdout.contains("failed"), "\(trace)")
+        #expect(trace.stdout.contains("the connection broke before the answer came"), "\(trace)")
+        try town.lab.backend.behave()
+        #expect(try client.answer(to: "POST").status == 201)
+    }
+
     /// Whoever repeats a message at once is told one id for it, with which it can be edited.
     @Test func equalMessagesAtOnceHaveOneLocalID() throws {
         let directory = try ScratchDirectory()

@@ -69,6 +69,9 @@ extension Trace.Report {
             let first = (trace?.attempts ?? 0) - (trace?.sentAt.count ?? 0)
             events.append((at, "sent", first + number > 0 ? "attempt \(first + number + 1)" : nil))
         }
+        for failure in writes.traces.failures(of: request.token) {
+            events.append((failure.at, "failed", failure.reason))
+        }
         if let at = trace?.acknowledgedAt { events.append((at, "answered", nil)) }
         if let at = openedAt { events.append((at, "read", "handed to the first of its other readers")) }
         if let at = try writes.store.finishedAt(request.id) {

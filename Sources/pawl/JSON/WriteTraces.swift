@@ -7,12 +7,26 @@ import RequestQueue
 /// What is known of writes beside what their store has: attempts by their tokens, and by the message who has opened it, which the
 /// vault notes.
 final class WriteTraces: Sendable {
-    private struct State {
+    fileprivate struct State {
         var messages: [RequestToken: MessageID] = [:]
         /// The tokens of the same, the one at `next` being the oldest once all places are taken.
         var ring: [RequestToken] = []
         var next = 0
+        /// Why attempts failed, of the writes that failed last; the one at `nextFailed` being the oldest once all places are taken.
+        var failures: [RequestToken: [Failure]] = [:]
+        var failed: [RequestToken] = []
+        var nextFailed = 0
     }
+
+    /// An attempt that failed.
+    struct Failure: Sendable {
+        /// In milliseconds since 1970.
+        var at: Int64
+        var reason: String
+    }
+
+    /// Failures that are kept of one write: the last.
+    fileprivate static let failureLimit = 8
 
     private let attempts = RequestTraces()
     private let opened: RequestTraces
@@ -39,9 +53,16 @@ final class WriteTraces: Sendable {
     func sent(_ token: RequestToken) { attempts.note(.sent, of: token.low, at: SystemClock.now().wall) }
 
     func answered(_ token: RequestToken, _ reply: AttemptReply) {
-        guard case .success = reply else { return }
-        attempts.note(.acknowledged, of: token.low, at: SystemClock.now().wall)
+        let now = SystemClock.now().wall
+        switch reply {
+        case .success: attempts.note(.acknowledged, of: token.low, at: now)
+        case .failure(let failure, _, _, _):
+            state.withLock { $0.note(Failure(at: now, reason: failure.text), of: token) }
+        }
     }
+
+    /// Why the last attempts of a write failed, the oldest first.
+    func failures(of token: RequestToken) -> [Failure] { state.withLock { $0.failures[token] ?? [] } }
 
     /// What is known of a write; and when its text was sealed and when it was first handed to another reader, in milliseconds
     /// since 1970.
@@ -51,5 +72,21 @@ final class WriteTraces: Sendable {
         return (
             attempts[token.low], message.map { Int64($0.value >> 10) }, message.flatMap { opened[$0.value]?.openedAt }
         )
+    }
+}
+
+extension WriteTraces.State {
+    fileprivate mutating func note(_ failure: WriteTraces.Failure, of token: RequestToken) {
+        if failures[token] == nil {
+            if failed.count < RequestTraces.limit {
+                failed.append(token)
+            } else {
+                failures[failed[nextFailed]] = nil
+                failed[nextFailed] = token
+                nextFailed = (nextFailed + 1) % failed.count
+            }
+        }
+        failures[token, default: []].append(failure)
+        if failures[token]?.count ?? 0 > WriteTraces.failureLimit { failures[token]?.removeFirst() }
     }
 }
