@@ -1,8 +1,9 @@
 import Foundation
 import RequestQueue
-import RequestQueueClient
 import Synchronization
 import Testing
+
+@testable import RequestQueueClient
 
 /// One attempt and its end: what is sent with it, and what becomes of one that does not end by itself.
 @Suite struct AttemptTests {
@@ -27,7 +28,7 @@ import Testing
         let networkClient: any NetworkClient
         let identifier = "test"
         var host = "https://chat.example/api"
-        let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
+        var deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
         var timeoutInterval: Int64 = 600_000
         var allowed: Set<String> = []
         var preparation: @Sendable () async -> Void = {}
@@ -154,10 +155,12 @@ import Testing
             while !gate.withLock({ $0 }) { try? await Task.sleep(for: .milliseconds(5)) }
             return NetworkResponse(status: 200)
         }
+        let deduplicator = APIRequestDeduplicator()
         let listener = Listener()
-        let queue = try queue(Client(networkClient: network), InMemoryQueueStore(), [listener])
+        let queue = try queue(
+            Client(networkClient: network, deduplicator: deduplicator), InMemoryQueueStore(), [listener])
         for number in 0..<4 { try await queue.append(NewRequest(APIRequestConfig(path: "/me"), lane: "\(number)")) }
-        try await eventually("all are under way") { await queue.report().inFlight == 4 }
+        try await eventually("all wait for one answer") { await deduplicator.waiting == 4 }
         gate.withLock { $0 = true }
         try await eventually("all are done") { listener.all.count == 4 }
         #expect(network.sent.count == 1)

@@ -179,6 +179,27 @@ import Testing
         #expect(world.machine.counts.done == 12)
     }
 
+    @Test func aTenantHasNoMoreThanItsShareUnderWay() throws {
+        let world = QueueWorld(session: "one") { $0.limits.inFlightPerHost = 1_000 }
+        world.machine.setSession("other", present: true)
+        var ends: [String: [Int64]] = [:]
+        var most: [String: Int] = [:]
+        world.backend = { [unowned world] dispatch in
+            let (tenant, now) = (dispatch.request.tenant, world.now.uptime)
+            ends[tenant, default: []].append(now + 100)
+            most[tenant] = max(most[tenant] ?? 0, ends[tenant]?.count { $0 > now } ?? 0)
+            return .status(200, latency: 100)
+        }
+        for tenant in ["one", "other"] {
+            for number in 0..<200 {
+                _ = try world.offer(NewRequest(post("/\(number)"), tenant: tenant, lane: "\(number)"))
+            }
+        }
+        world.run(10_000)
+        let share = world.settings.limits.inFlightPerTenant
+        #expect(world.machine.counts.done == 400 && most == ["one": share, "other": share])
+    }
+
     /// A hundred reads of 100 ms, ten at a time: a second.
     @Test func concurrencyIsUsed() throws {
         let world = QueueWorld { $0.limits.inFlightPerLane = 10 }

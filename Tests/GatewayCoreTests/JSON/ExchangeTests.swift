@@ -56,6 +56,22 @@ import Testing
         #expect(world.backend.messages.isEmpty)
     }
 
+    @Test func membersAreRememberedForAWhileOnly() throws {
+        let book = ConversationBook()
+        book.remember([.services("alice")], of: "pair", now: 5)
+        #expect(book.members(of: "pair", now: 4 + ConversationBook.memory) == [.services("alice")])
+        #expect(book.members(of: "pair", now: 5 + ConversationBook.memory) == nil)
+        // Who has joined past the gateway is noticed by then.
+        let world = try JSONWorld(.hosted)
+        world.send("GET", "/me", as: "t-bob")
+        #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
+        world.backend.rooms["pair"] = ["alice", "eve"]
+        world.now.monotonic += ConversationBook.memory
+        let sent = world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"\#(secret)"}"#)
+        #expect(sent?.status == 403)
+        #expect(!world.backend.hasHeard(secret))
+    }
+
     @Test func aRoomGoesOnWithOutsidersInIt() throws {
         let world = try JSONWorld(.hosted)
         let sent = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
