@@ -117,6 +117,7 @@ extension ConfigurationKey {
         case number(ClosedRange<Double>, unit: String)
         case path
         case word
+        case words
         case host
         case variable
         case address
@@ -126,7 +127,7 @@ extension ConfigurationKey {
         /// Whether the value is a list.
         package var isList: Bool {
             switch self {
-            case .listeningURLs, .blocks, .services: true
+            case .listeningURLs, .blocks, .services, .words: true
             default: false
             }
         }
@@ -153,6 +154,7 @@ extension ConfigurationKey {
                     + "\(range.upperBound.plain)"
             case .path: "a path"
             case .word: "a name of at most 253 bytes without spaces"
+            case .words: "a list of names, each of at most 253 bytes without spaces"
             case .host: "a host name"
             case .variable: "the name of an environment variable"
             case .address: "a loopback address `HOST:PORT`, or an empty text for none"

@@ -106,11 +106,20 @@ extension ConfigurationKey {
     ) { one($0.upstream.url) }
 
     static let upstreamNetwork = ConfigurationKey(
-        "upstream.network", .word, standard: .one(""), derived: "the host of upstream.url", example: .one("ExampleNet"),
-        effect: .restart,
-        reason: "The name of the network in the store. Set it before the first start if the host may change: "
-            + "another name is another network, with other accounts."
-    ) { one($0.upstream.network) }
+        "upstream.network", .word, standard: .one(""),
+        derived: "what the store holds; at its first start the host of upstream.url",
+        example: .one("ExampleNet"), effect: .restart,
+        reason:
+            "The name of the network. It is bound to every sealed message, so the first start fixes it in the store, "
+            + "and a later start under another name is refused. `pawl store network NAME` changes it."
+    ) { optional($0.upstream.network) }
+
+    static let upstreamEarlierNetworks = ConfigurationKey(
+        "upstream.earlier_networks", .words, standard: .many([]), example: .many(["127.0.0.1"]), effect: .restart,
+        reason:
+            "Names that the network had before. Messages that were sealed under them can still be read; new ones are "
+            + "sealed under `upstream.network`."
+    ) { many($0.upstream.earlierNetworks) }
 
     static let upstreamAuthorities = ConfigurationKey(
         "upstream.tls.ca", .path, standard: .one(""), derived: "the authorities of the system",
@@ -179,7 +188,7 @@ extension ConfigurationKey {
     ) { one($0.upstream.flood.bytesPerSecond) }
 
     private static let back = [
-        upstreamURL, upstreamHost, upstreamNetwork, upstreamAuthorities, upstreamVerify,
+        upstreamURL, upstreamHost, upstreamNetwork, upstreamEarlierNetworks, upstreamAuthorities, upstreamVerify,
         upstreamServerName, upstreamProxyProtocol,
         upstreamPassword, upstreamPasswordFile, upstreamConnectTimeout, upstreamOutagePatience, floodBurst, floodLines,
         floodBytes,

@@ -64,7 +64,13 @@ extension PawlConfiguration.Upstream {
     init(_ reading: inout ConfigurationReading) {
         self.url = reading.one(.upstreamURL, PawlConfiguration.Endpoint.init(connecting:))
         self.host = reading.optional(.upstreamHost, PlainText.word)
-        self.network = reading.optional(.upstreamNetwork, PlainText.word) ?? self.url.host
+        self.network = reading.optional(.upstreamNetwork, PlainText.word)
+        self.earlierNetworks = reading.many(.upstreamEarlierNetworks, PlainText.word)
+        if self.earlierNetworks.count > Self.earlierNetworkLimit {
+            reading.conflict(
+                "\(reading.place(of: .upstreamEarlierNetworks)) has \(self.earlierNetworks.count) names; at most "
+                    + "\(Self.earlierNetworkLimit) are tried for each message")
+        }
         self.tls = TLS(
             authorities: reading.optional(.upstreamAuthorities, PlainText.path),
             verify: reading.flag(.upstreamVerify),

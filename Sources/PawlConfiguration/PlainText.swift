@@ -30,6 +30,11 @@ enum PlainText {
     }
 }
 
+extension PawlConfiguration {
+    /// Reads the name of a network as the configuration does.
+    package static func networkName(_ text: String) throws -> String { try PlainText.word(text) }
+}
+
 extension Secret {
     /// Reads a password as an operator writes it: it must fit between two spaces of an IRC line.
     init(configuration text: String) throws(Mismatch) {

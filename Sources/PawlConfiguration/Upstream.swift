@@ -5,8 +5,10 @@ extension PawlConfiguration {
         package var url: Endpoint
         /// The name under which an HTTP backend is asked who somebody is, or `nil` for the one it is reached by.
         package var host: String?
-        /// The name of the network: part of every account and every conversation in the store.
-        package var network: String
+        /// The name of the network, or `nil` for the one that the store holds.
+        package var network: String?
+        /// Names that the network had before.
+        package var earlierNetworks: [String]
         /// How the backend's certificate is checked.
         package var tls: TLS
         /// How the backend learns the address of the client.
@@ -23,6 +25,9 @@ extension PawlConfiguration {
 }
 
 extension PawlConfiguration.Upstream {
+    /// Ours: earlier names of the network. Each costs an attempt to open for each message that none before it opens.
+    static let earlierNetworkLimit = 8
+
     /// How the backend's certificate is checked; without effect on a plain connection.
     package struct TLS: Sendable, Equatable {
         /// A PEM file of certificate authorities, or `nil` for those of the system.

@@ -22,6 +22,8 @@ enum Assembly {
         var gateway: Gateway
         var configuration: PawlConfiguration
         var group: MultiThreadedEventLoopGroup
+        /// What the operator should read at this start.
+        var notices: [String] = []
     }
 
     /// What the program is.
@@ -34,7 +36,8 @@ enum Assembly {
         requestStop: @escaping @Sendable () -> Void
     ) throws -> Assembled {
         let store = try openStore(configuration)
-        try RoleRecord.check(role, network: configuration.upstream.network, store)
+        let network = try RoleRecord.check(
+            role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
         let peers = role == .sidecar ? PeerTable() : nil
         let directory = role == .front ? DirectoryTable() : nil
         let journal = try DeliveryJournal(directory: configuration.data)
@@ -46,19 +49,21 @@ enum Assembly {
         let requests = RequestDesk()
         let sealer = StorageSealer(key: store.key.withBytes { $0 })
         var vault = try Vault(
-            network: configuration.upstream.network,
+            network: network.name,
             carrier: Carrier(configuration.upstream.url.scheme.chat), sealer: sealer,
             store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
             requestAge: configuration.limits.requestAge.milliseconds,
             pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
             changes: &changes)
+        vault.earlierNetworks = configuration.upstream.earlierNetworks.filter { $0 != network.name }
         vault.historyRetention = configuration.history.retention.milliseconds
         if !changes.isEmpty { _ = try store.commit([changes]) }
         for warning in vault.warnings { logger.warning("\(warning)") }
         let (policies, source) = try policyTable(configuration, role, store, latches)
         let environment = IRCEnvironment(
-            settings: ircSettings(configuration, as: role), policies: policies, latches: latches, rooms: rooms,
+            settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
+            rooms: rooms,
             opened: opened, peers: peers, directory: directory, requests: requests)
         let runner = VaultRunner(
             vault: vault, store: store, clock: SystemClock.now,
@@ -108,7 +113,8 @@ enum Assembly {
                 endpoints.withLock { $0 = changed }
                 return new
             }, requestStop: requestStop)
-        return Assembled(gateway: gateway, configuration: configuration, group: group)
+        return Assembled(
+            gateway: gateway, configuration: configuration, group: group, notices: [network.notice].compactMap { $0 })
     }
 
     /// Where and how to listen and to connect; a reload makes them anew.
@@ -185,8 +191,10 @@ enum Assembly {
     // MARK: Settings
 
     /// What a reload may change, from a configuration.
-    static func ircSettings(_ configuration: PawlConfiguration, as role: Role) -> IRCSettings {
-        var settings = IRCSettings(network: configuration.upstream.network)
+    ///
+    /// - Parameter network: the name that the store holds.
+    static func ircSettings(_ configuration: PawlConfiguration, as role: Role, network: String) -> IRCSettings {
+        var settings = IRCSettings(network: network)
         settings.exemptions = (configuration.services + configuration.bots).map { pattern in
             switch pattern.origin {
             case .server(let mask): Exemption(nick: pattern.nick, proof: .server(mask))

@@ -16,7 +16,10 @@ struct Pawl: AsyncParsableCommand {
             running there, 75 a person has to confirm, 78 the configuration is wrong.
             """,
         version: ProgramVersion.text,
-        subcommands: [Serve.self, Watch.self, Config.self, BackupCommand.self, RestoreCommand.self, Version.self]
+        subcommands: [
+            Serve.self, Watch.self, Config.self, BackupCommand.self, RestoreCommand.self, StoreCommand.self,
+            Version.self,
+        ]
             + AdminGrammar.commands)
 }
 

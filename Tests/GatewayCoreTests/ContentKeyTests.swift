@@ -1,4 +1,5 @@
 import Envelope
+import StoreConformance
 import Testing
 
 @testable import GatewayCore
@@ -40,6 +41,25 @@ import Testing
         ]
         #expect(Set(places).count == 5)
         #expect(place(1, 1, "r", 1) == places[0])
+    }
+
+    /// Under another name of the network nothing opens, unless the earlier name is listed.
+    @Test func earlierNamesOfTheNetworkOpenTheirHistory() throws {
+        let store = InMemoryStore()
+        let world = try HistoryWorld { store }
+        let first = try world.write("under lab")
+        func texts(_ messages: [WrittenMessage]) throws -> [String?] {
+            try world.read(messages).map { outcome in
+                if case .text(let text, _, _, _) = outcome { String(decoding: text, as: UTF8.self) } else { nil }
+            }
+        }
+        try world.restart(network: "matrix")
+        #expect(try texts([first]) == [nil])
+        let second = try world.write("under matrix")
+        try world.restart(network: "matrix", earlier: ["other", "lab"])
+        #expect(try texts([first, second]) == ["under lab", "under matrix"])
+        try world.restart(network: "lab", earlier: ["matrix"])
+        #expect(try texts([first, second]) == ["under lab", "under matrix"])
     }
 
     @Test func aDigestIsTheFirstHalf() {

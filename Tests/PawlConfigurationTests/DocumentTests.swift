@@ -47,7 +47,7 @@ struct DocumentTests {
     @Test func exampleForNgIRCd() throws {
         let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/ngircd.yaml")
         #expect(configuration.upstream.url.description == "irc://127.0.0.1:6668")
-        #expect(configuration.upstream.network == "ngircd")
+        #expect(configuration.upstream.network == nil)
         #expect(configuration.policy == .observe)
     }
 
@@ -61,7 +61,7 @@ struct DocumentTests {
         let configuration = try PawlConfiguration.load(file: "\(deliveredFolder)/matrix.yaml")
         #expect(configuration.listen.map(\.description) == ["https://0.0.0.0:8443", "http://127.0.0.1:8008"])
         #expect(configuration.upstream.url.description == "http://127.0.0.1:8009")
-        #expect(configuration.upstream.network == "matrix")
+        #expect(configuration.upstream.network == nil)
         #expect(configuration.mapping == "/etc/pawl/mappings/matrix.yaml")
         #expect(configuration.policy == .observe)
     }

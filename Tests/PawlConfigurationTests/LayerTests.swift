@@ -8,7 +8,7 @@ struct LayerTests {
         let configuration = try load()
         #expect(configuration.listen == [.init(scheme: .irc, host: "127.0.0.1", port: 6667)])
         #expect(configuration.upstream.url == .init(scheme: .irc, host: "127.0.0.1", port: 6668))
-        #expect(configuration.upstream.network == "127.0.0.1")
+        #expect(configuration.upstream.network == nil)
         #expect(configuration.upstream.connectTimeout == .seconds(10))
         #expect(configuration.upstream.flood == .init(burst: 6, linesPerSecond: 1, bytesPerSecond: 0))
         #expect(configuration.upstream.tls == .init(authorities: nil, verify: true, serverName: nil))
@@ -41,7 +41,7 @@ struct LayerTests {
             data: "/tmp/pawl/")
         let configuration = try load(overrides: overrides)
         #expect(configuration.listen.map(\.description) == ["irc://127.0.0.1:7000", "irc://[::1]:7000"])
-        #expect(configuration.upstream.network == "localhost")
+        #expect(configuration.upstream.network == nil)
         #expect(configuration.storageKey == .file("/tmp/pawl/storage.key"))
     }
 

@@ -3,7 +3,7 @@ import ArgumentParser
 @testable import pawl
 
 /// Words that an operator, a script or an attacker on the control socket may send.
-struct AdminCorpus: Sendable {
+struct AdminCorpus: RandomNumberGenerator, Sendable {
     /// Prints the seed of a run, so that the run can be repeated.
     static func random() -> AdminCorpus {
         let seed = UInt64.random(in: 0...UInt64.max)
@@ -57,7 +57,7 @@ struct AdminCorpus: Sendable {
     }
 
     /// One command with some of them.
-    mutating func next() -> [String] {
+    mutating func words() -> [String] {
         var command = Self.commands[below(Self.commands.count)]
         if command == ["drain"] { command = ["status"] }
         var words = command
@@ -78,12 +78,14 @@ struct AdminCorpus: Sendable {
         return directory + "/" + argument.prefix(300)
     }
 
+    private mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
+
     /// SplitMix64.
-    private mutating func below(_ limit: Int) -> Int {
+    mutating func next() -> UInt64 {
         state &+= 0x9E37_79B9_7F4A_7C15
         var value = state
         value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
         value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-        return Int((value ^ (value >> 31)) % UInt64(limit))
+        return value ^ (value >> 31)
     }
 }

@@ -13,7 +13,7 @@ import Testing
 
 /// Admin commands with hostile arguments: no input may end the process.
 @Suite(.blocking, .serialized) struct AdminTests {
-    /// `Tests/fuzz admin` sets it.
+    /// `Tests/fuzz admin` sets it. Parsing takes most of the time of a command without optimisation.
     private static let runs = ProcessInfo.processInfo.environment["PAWL_FUZZ_RUNS"].flatMap { Int($0) } ?? 50
 
     /// A gateway that listens nowhere, with everything a command may find in its store.
@@ -70,7 +70,7 @@ import Testing
         try fill(gateway)
         var corpus = AdminCorpus.random()
         corpus.directory = directory
-        for words in (withAll ? corpus.all() : []) + (0..<runs).map({ _ in corpus.next() }) {
+        for words in (withAll ? corpus.all().shuffled(using: &corpus).prefix(5 * runs) : []) + (0..<runs).map({ _ in corpus.words() }) {
             let answer = await AdminGrammar.perform(words, on: gateway)
             let text = answer.out + answer.error
             #expect(
@@ -86,7 +86,7 @@ import Testing
     @Test func hostileArgumentsInFrontOfIRC() async throws {
         let scratch = try ScratchDirectory()
         let gateway = try Self.gateway(scratch, upstream: "irc://127.0.0.1:1", listen: "irc://127.0.0.1:0")
-        try await Self.attack(gateway, scratch.path, withAll: Self.runs > 1000)
+        try await Self.attack(gateway, scratch.path, withAll: true)
     }
 
     @Test func hostileArgumentsInFrontOfHTTP() async throws {
@@ -122,7 +122,7 @@ import Testing
         ] {
             _ = try await client.send(words)
         }
-        for _ in 0..<100 { _ = try await client.send(corpus.next()) }
+        for _ in 0..<100 { _ = try await client.send(corpus.words()) }
         #expect(gateway.isRunning && gateway.pid == pid)
         #expect(try await client.send(["policy", "get"]).exit == 0)
         #expect(try await client.send(["drain"]).exit == 0)

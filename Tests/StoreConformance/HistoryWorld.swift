@@ -51,18 +51,19 @@ package final class HistoryWorld {
     }
 
     /// The process ends and another begins.
-    package func restart(carrier: Carrier? = nil) throws {
+    package func restart(carrier: Carrier? = nil, network: String = "lab", earlier: [String] = []) throws {
         vault = nil
         store = WatchedStore(InMemoryStore())
         store = WatchedStore(try open())
         var changes: [StoreChange] = []
         let latches = LatchTable()
         vault = try Vault(
-            network: "lab", carrier: carrier ?? self.carrier,
+            network: network, carrier: carrier ?? self.carrier,
             sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
             rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
             random: SystemRandomSource(), wasDelivered: { _ in false }, changes: &changes)
         vault.historyRetention = retention
+        vault.earlierNetworks = earlier
         _ = try store.commit([changes])
     }
 

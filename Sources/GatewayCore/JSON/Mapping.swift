@@ -5,7 +5,7 @@ package import JSONCodec
 
 /// The mapping of one backend.
 package struct Mapping: Sendable, Equatable {
-    /// What the operator calls it: `matrix`. Part of what is sealed into each envelope.
+    /// What the operator calls it: `matrix`. For reports; nothing is sealed under it.
     package var name: String
     package var account: AccountSource
     /// How the members of a conversation are asked for; nothing where messages name their recipients.

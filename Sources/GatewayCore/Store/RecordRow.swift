@@ -23,12 +23,17 @@ package enum RecordKind: Int, Sendable, CaseIterable {
     case blob = 11
     /// What a device has called the last things that it sent.
     case sent = 12
+    /// The name of a gateway's network, under ``RecordRow/network``: it is bound to every envelope.
+    case network = 13
     /// An account whose own policy counts in rooms too; see ``PolicySnapshot/withRooms``. Without a value.
     case policyWithRooms = 16
 }
 
 /// A small row with a name.
 package struct RecordRow: Equatable, Sendable {
+    /// The name of the only record of ``RecordKind/network``.
+    package static let network = "network"
+
     package var kind: RecordKind
     package var name: String
     package var value: [UInt8]

@@ -192,7 +192,6 @@ extension Vault {
         guard let box = try? keeper.session(ends.receiving) else {
             return "there is no session between the two any more."
         }
-        let associated = associatedData(sender, envelope.sender, recipient, device.id, envelope.messageID)
         var state: [UInt8] = []
         var plaintext: [UInt8] = []
         defer {
@@ -200,17 +199,22 @@ extension Vault {
             plaintext.wipe()
         }
         box.sessions.serialize(into: &state)
-        do throws(RatchetError) {
-            // A copy of the recipient's state tries it, and is thrown away.
-            var trial = try SessionRecord(serialized: state.span)
-            _ = try trial.decrypt(envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
-            return nil
-        } catch {
-            switch error {
-            case .duplicate: return opened
-            case .tooFarAhead: return "too many messages lie between it and what its recipient has opened."
-            default: return "the session that it was sealed for has been set up anew. Its sender has to write it again."
+        for network in networks {
+            let associated = associatedData(
+                sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
+            do throws(RatchetError) {
+                // A copy of the recipient's state tries it, and is thrown away.
+                var trial = try SessionRecord(serialized: state.span)
+                _ = try trial.decrypt(envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                return nil
+            } catch {
+                switch error {
+                case .duplicate: return opened
+                case .tooFarAhead: return "too many messages lie between it and what its recipient has opened."
+                default: continue
+                }
             }
         }
+        return "the session that it was sealed for has been set up anew. Its sender has to write it again."
     }
 }

@@ -168,12 +168,17 @@ extension Vault {
         return box
     }
 
+    /// The names under which an envelope may have been sealed, the present one first.
+    var networks: [String] { [network] + earlierNetworks }
+
+    /// - Parameter network: nil for the present name.
     func associatedData(
         _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
-        _ message: MessageID
+        _ message: MessageID, network: String? = nil
     ) -> [UInt8] {
         AssociatedData(
-            protocolName: carrier.protocolName, network: network, sender: sender.text, senderDevice: senderDevice,
+            protocolName: carrier.protocolName, network: network ?? self.network, sender: sender.text,
+            senderDevice: senderDevice,
             recipient: recipient.text, recipientDevice: recipientDevice, messageID: message, protection: .gateway
         ).bytes
     }
@@ -224,7 +229,7 @@ extension Vault {
         }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
-        for recipient in job.recipients {
+        recipients: for recipient in job.recipients {
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
             if copies[key]?.ratchetMessage == envelope.ratchetMessage {
                 return copy(job, envelope, sender, recipient, now, &changes, &step)
@@ -238,24 +243,28 @@ extension Vault {
             } catch {
                 return .failure(.init(reason: .store))
             }
-            let associated = associatedData(sender, envelope.sender, recipient, device.id, envelope.messageID)
-            var plaintext: [UInt8] = []
-            do throws(RatchetError) {
-                let received = try box.sessions.decrypt(
-                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
-                step.sessions.append(ends.receiving)
-                keeper.markDirty(ends.receiving)
-                guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-                return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes, &step)
-            } catch {
-                switch error {
-                case .duplicate:
-                    // A copy of the same bytes would have been found above.
-                    guard copies[key] == nil else { continue }
-                    return copy(job, envelope, sender, recipient, now, &changes, &step)
-                case .tooFarAhead: reason = .tooFarAhead
-                case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
-                default: continue
+            for network in networks {
+                let associated = associatedData(
+                    sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
+                var plaintext: [UInt8] = []
+                do throws(RatchetError) {
+                    let received = try box.sessions.decrypt(
+                        envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                    step.sessions.append(ends.receiving)
+                    keeper.markDirty(ends.receiving)
+                    guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
+                    return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes, &step)
+                } catch {
+                    switch error {
+                    case .duplicate:
+                        // A copy of the same bytes would have been found above.
+                        guard copies[key] == nil else { continue recipients }
+                        return copy(job, envelope, sender, recipient, now, &changes, &step)
+                    case .tooFarAhead: reason = .tooFarAhead
+                    case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
+                    default: continue
+                    }
+                    continue recipients
                 }
             }
         }

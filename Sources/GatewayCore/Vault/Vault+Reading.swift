@@ -78,13 +78,19 @@ extension Vault {
         guard let message = try? MultiRecipientMessage(serialized: envelope.ratchetMessage.span) else {
             throw OpenError(reason: .malformed)
         }
-        let associated = associatedData(claim.sender, envelope.sender, claim.conversation, .all, id)
         var body: [UInt8] = []
-        do {
-            try key.withBytes { try message.openBody(contentKey: $0.span, associatedData: associated, into: &body) }
-        } catch {
-            throw OpenError(reason: .notAuthentic)
+        let isOpen = networks.contains { network in
+            let associated = associatedData(
+                claim.sender, envelope.sender, claim.conversation, .all, id, network: network)
+            body = []
+            do {
+                try key.withBytes { try message.openBody(contentKey: $0.span, associatedData: associated, into: &body) }
+                return true
+            } catch {
+                return false
+            }
         }
+        guard isOpen else { throw OpenError(reason: .notAuthentic) }
         guard let plaintext = try? Content.plaintext(of: body) else { throw OpenError(reason: .malformed) }
         contentKeys.remember(key)
         return .text(plaintext, sender: claim.sender, protection: .gateway, message: id)

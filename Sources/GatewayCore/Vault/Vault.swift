@@ -100,6 +100,8 @@ package struct Vault<Random: RandomSource> {
     }
 
     let network: String
+    /// Names that the network had before; what was sealed under them is still opened.
+    package var earlierNetworks: [String] = []
     /// How the chat protocol carries envelopes; its name is bound to each of them.
     let carrier: Carrier
     let store: any Store

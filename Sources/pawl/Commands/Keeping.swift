@@ -53,14 +53,7 @@ struct RestoreCommand: AsyncParsableCommand {
             --accept-rollback does the same for a store that was copied back by other means.
             """)
     @Argument(help: "The backup.") var file: String?
-    @Option(help: "The data directory.")
-    var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
-    @Option(name: .customLong("key-file"), help: "Where the storage key goes, if not DIR/storage.key.") var keyFile:
-        String?
-    @Option(
-        name: .customLong("key-environment"),
-        help: "The environment variable that holds the storage key, where the gateway reads it from one.")
-    var keyEnvironment: String?
+    @OptionGroup var place: StorePlace
     @Flag(help: "Move what is in the directory aside first.") var force = false
     @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that stands in the directory.")
     var acceptRollback = false
@@ -72,8 +65,7 @@ struct RestoreCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let key: StorageKey.Source =
-            keyEnvironment.map { .environment($0) } ?? keyFile.map { .file($0) } ?? .standard(directory: data)
+        let (data, key) = (place.data, place.key)
         let now = SystemClock.now().wall
         do {
             if acceptRollback {

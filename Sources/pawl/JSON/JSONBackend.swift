@@ -80,7 +80,7 @@ struct JSONBackend: Sendable {
     /// - Throws: what is wrong with it.
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let mapping = try Self.mapping(configuration)
-        let texts = Assembly.ircSettings(configuration, as: .front).texts
+        let texts = Assembly.ircSettings(configuration, as: .front, network: "").texts
         let limit = configuration.limits.answerBytes
         return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }

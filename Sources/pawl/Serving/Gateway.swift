@@ -172,7 +172,7 @@ final class Gateway: Sendable {
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
         let replaceMapping = try json?.reload(new)
-        environment.replace(Assembly.ircSettings(new, as: role))
+        environment.replace(Assembly.ircSettings(new, as: role, network: environment.settings.network))
         replaceMapping?()
         configuration.withLock { $0 = new }
         try commit([audit("reload", differences.map(\.name).joined(separator: " "))])

@@ -37,6 +37,7 @@ struct Running {
             // A wrong mapping is a wrong configuration: it does not mend by another start.
             throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
         }
+        for notice in assembled.notices { print(Printable.line(notice)) }
         let service = GatewayService(assembled: assembled) { line in
             print(line)
             fflush(nil)

@@ -1,0 +1,87 @@
+// `pawl store`: what is said once of a whole store, while no gateway runs.
+
+import ArgumentParser
+import Foundation
+import GatewayCore
+import PawlConfiguration
+import SQLiteStore
+
+/// `pawl store`
+struct StoreCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "store", abstract: "Show or correct what a store is for. The gateway must not run.",
+        subcommands: [Network.self])
+
+    /// `pawl store network`
+    struct Network: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show the name of the gateway's network, or change it. The gateway must not run.",
+            discussion: """
+                The name is bound to every sealed message. After a change, messages that were sealed under the old name are \
+                read only if upstream.earlier_networks lists it.
+                """)
+        @Argument(help: "The new name; without it, the present one is shown.") var name: String?
+        @OptionGroup var place: StorePlace
+
+        func validate() throws {
+            guard let name else { return }
+            guard let word = try? PawlConfiguration.networkName(name), word == name else {
+                throw ValidationError("A network has a name of at most 253 bytes without spaces.")
+            }
+        }
+
+        func run() async throws {
+            do {
+                let store = try place.open()
+                guard try store.record(.ownDevices, name: RecordRow.network) == nil else {
+                    throw AdminFailure(
+                        "The directory \(place.data) belongs to a sidecar, whose keys are for one network. For another network, "
+                            + "start a sidecar with another --data.")
+                }
+                let old = try RoleRecord.name(in: store)
+                guard let name else {
+                    return print(
+                        old.map(Printable.line) ?? "The store has no name of a network: no gateway has started on it.")
+                }
+                guard name != old else { return print("The network is \(name) already. Nothing has changed.") }
+                let detail = old.map { "\($0) → \(name)" } ?? name
+                try RoleRecord.fix(name, in: store, actor: "operator", detail: detail, now: SystemClock.now().wall)
+                print("The network is \(name) from the next start.")
+                let hasSealed = try store.load().devices.contains { $0.account != .own }
+                if let old, hasSealed {
+                    print(
+                        "Messages that were sealed under \(old) are read if the configuration has: upstream.earlier_networks: "
+                            + "[\(old)]. If it sets upstream.network, set it to \(name).")
+                }
+            } catch {
+                FileHandle.standardError.write(Data((Assembly.message(of: error) + "\n").utf8))
+                throw ExitCode(ExitStatus.failed)
+            }
+        }
+    }
+}
+
+/// Where a store and its key are, for commands that open it themselves.
+struct StorePlace: ParsableArguments {
+    @Option(help: "The data directory.")
+    var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
+    @Option(name: .customLong("key-file"), help: "The storage key, if not DIR/storage.key.") var keyFile: String?
+    @Option(
+        name: .customLong("key-environment"),
+        help: "The environment variable that holds the storage key, where the gateway reads it from one.")
+    var keyEnvironment: String?
+
+    var key: StorageKey.Source {
+        keyEnvironment.map { .environment($0) } ?? keyFile.map { .file($0) } ?? .standard(directory: data)
+    }
+
+    /// Opens a store that is there; makes none.
+    ///
+    /// - Throws: ``StoreError`` as for opening, or ``AdminFailure`` where there is none.
+    func open() throws -> SQLiteStore {
+        guard FileManager.default.fileExists(atPath: data + "/pawl.sqlite") else {
+            throw AdminFailure("There is no store in \(data). Name the gateway's data directory with --data.")
+        }
+        return try SQLiteStore.open(directory: data, key: key)
+    }
+}
