@@ -1,7 +1,7 @@
 /// Finds the name that was probably meant.
 package enum NearestName {
     /// Longer words are not compared: no name is so long, and the comparison takes time.
-    static let wordLimit = 64
+    package static let wordLimit = 64
 
     /// The closest of `names` to `word`, or `nil` when none is close enough to be worth suggesting.
     ///
@@ -30,7 +30,7 @@ package enum NearestName {
     }
 
     /// How many letters must be added, dropped, replaced or swapped with their neighbour.
-    static func distance(_ a: [UInt8], _ b: [UInt8]) -> Int {
+    package static func distance(_ a: [UInt8], _ b: [UInt8]) -> Int {
         var beforeLast = [Int](repeating: 0, count: b.count + 1)
         var last = Array(0...b.count)
         for i in a.indices {

@@ -70,7 +70,9 @@ import Testing
         try fill(gateway)
         var corpus = AdminCorpus.random()
         corpus.directory = directory
-        for words in (withAll ? corpus.all().shuffled(using: &corpus).prefix(5 * runs) : []) + (0..<runs).map({ _ in corpus.words() }) {
+        for words in (withAll ? corpus.all().shuffled(using: &corpus).prefix(5 * runs) : [])
+            + (0..<runs).map({ _ in corpus.words() })
+        {
             let answer = await AdminGrammar.perform(words, on: gateway)
             let text = answer.out + answer.error
             #expect(

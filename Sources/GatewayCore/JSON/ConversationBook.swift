@@ -25,6 +25,14 @@ package final class ConversationBook: Sendable {
         }
     }
 
+    /// The conversations whose members were asked for, for reports.
+    package var known: [String] { members.withLock { $0.keys.map(\.text) } }
+
+    /// The members of a conversation when they were last asked for, for reports; nil if they were not.
+    package func lastMembers(of conversation: String) -> [AccountID]? {
+        members.withLock { $0[ExactText(conversation)]?.members }
+    }
+
     package func remember(_ found: [AccountID], of conversation: String, now: Int64) {
         members.withLock { members in
             if members.count >= Self.limit { members.removeAll() }

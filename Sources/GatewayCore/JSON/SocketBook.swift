@@ -39,6 +39,9 @@ package final class SocketBook: Sendable {
         }
     }
 
+    /// How many connections of an account there are.
+    package func count(of account: AccountID) -> Int { listeners.withLock { $0[account]?.count ?? 0 } }
+
     /// Tells every connection of an account.
     package func tell(_ account: AccountID, _ news: MessageNews) {
         for listener in listeners.withLock({ Array(($0[account] ?? [:]).values) }) { listener(news) }

@@ -74,7 +74,8 @@ struct PolicyCommand: AsyncParsableCommand {
         @Argument(
             help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
         var policy: String
-        @Option(help: "A services account; without it, everyone.") var account: String?
+        @Option(help: "An account, as the backend writes it: alice, @alice:example.org. Without it, everyone.")
+        var account: String?
         @Option(help: "A room or conversation: what is written there has the stricter of its policy and everyone's.")
         var room: String?
         @Flag(
@@ -84,7 +85,19 @@ struct PolicyCommand: AsyncParsableCommand {
         var withRooms = false
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
+        @Flag(help: "Take a name that this gateway has never seen.") var force = false
         @OptionGroup var common: CommonOptions
+
+        struct Report: Codable {
+            /// The account, the room, or `everyone`.
+            var scope: String
+            /// The policy; `default` after its own was removed.
+            var policy: String
+            /// Whether the gateway has ever seen the name.
+            var known: Bool
+            /// What the change covers now.
+            var covers: KnownNames.Coverage
+        }
 
         func validate() throws {
             if account != nil, room != nil { throw ValidationError("Name an account or a room, not both.") }
@@ -97,41 +110,50 @@ struct PolicyCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            if let room, gateway.json == nil, room.first.map({ $0.isLetter || $0.isNumber }) != false {
-                throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
-            }
-            if let account, gateway.json == nil, let first = account.first, "#&+!".contains(first) {
-                throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
-            }
-            let id = room.map(gateway.room) ?? account.map(gateway.services)
-            if policy == "default" {
-                guard let id else {
+            let names = try KnownNames(gateway)
+            let new = policy == "default" ? nil : try PolicyCommand.parse(policy)
+            let (scope, isKnown) = try scope(names, gateway)
+            if new == nil {
+                guard let scope else {
                     throw AdminFailure(
                         "Only an account or a room can go back to everyone's policy: use --account or --room.")
                 }
-                try gateway.setPolicy(nil, for: id)
-                return .text("\(gateway.displayName(id)) now has everyone's policy.\(Self.whatStays(nil, gateway))")
+                guard gateway.environment.policies.snapshot.accounts[scope] != nil else {
+                    throw AdminFailure("\(gateway.displayName(scope)) has no policy of its own. See: pawl policy get.")
+                }
             }
-            let new = try PolicyCommand.parse(policy)
-            if !new.takesPart, !gateway.environment.latches.isEmpty {
+            if let new, !new.takesPart, !gateway.environment.latches.isEmpty {
                 throw AdminFailure(
                     "\(gateway.environment.latches.count) conversations are protected, and off would send them in the "
                         + "clear. Use observe, which keeps them protected, or reset them first: "
                         + "pawl conversations list, pawl conversations reset A B.")
             }
-            if let question = try question(new, for: id, gateway) { return question }
-            try gateway.setPolicy(new, for: id, withRooms: withRooms)
-            var text = "\(id.map(gateway.displayName) ?? "Everyone") now has the policy \(new.name)."
-            if account != nil, new.sealsEndToGateway {
+            if let new, let question = try question(new, for: scope, gateway) { return question }
+            try gateway.setPolicy(new, for: scope, withRooms: withRooms)
+            let report = Report(
+                scope: scope.map(gateway.displayName) ?? "everyone", policy: new?.name ?? "default", known: isKnown,
+                covers: names.coverage(of: scope, withRooms: withRooms))
+            return common.json ? try .json(report) : .text(text(report, new, gateway))
+        }
+
+        private func text(_ report: Report, _ new: Policy?, _ gateway: Gateway) -> String {
+            let name = report.scope == "everyone" ? "Everyone" : report.scope
+            var text = new.map { "\(name) now has the policy \($0.name)." } ?? "\(name) now has everyone's policy."
+            text +=
+                report.known
+                ? " It covers \(report.covers.text) now."
+                : " This gateway has never seen that name, so it protects nobody now."
+            if let new, account != nil, new.sealsEndToGateway {
                 text +=
                     withRooms
                     ? " It counts in rooms too: each room that this account writes in is protected for good."
                     : " It counts in conversations of two people; rooms keep everyone's policy or their own."
             }
             text += Self.whatStays(new, gateway)
-            return .text(
-                new.demandsProtection
-                    ? text + " Hosted is end-to-gateway: whoever runs this gateway can read it." : text)
+            if let new, new.demandsProtection {
+                text += " Hosted is end-to-gateway: whoever runs this gateway can read it."
+            }
+            return text
         }
 
         /// A policy that is taken back undoes nothing, and says so.
@@ -154,6 +176,45 @@ struct PolicyCommand: AsyncParsableCommand {
             var answer = gateway.question(forecast.question, words)
             if common.json { answer.out = try AdminAnswer.json(forecast).out }
             return answer
+        }
+
+        /// Whom the command is about; nil for everyone.
+        ///
+        /// - Throws: ``AdminFailure`` if nobody and nothing of that name is known.
+        private func scope(_ names: KnownNames, _ gateway: Gateway) throws -> (AccountID?, isKnown: Bool) {
+            guard let name = account ?? room else { return (nil, true) }
+            let isIRC = gateway.json == nil
+            let own = gateway.environment.policies.snapshot.accounts
+            // What an earlier version accepted can be taken back.
+            if policy == "default", let account,
+                let earlier = [AccountID.services(account), AccountID(text: account)].first(where: { own[$0] != nil })
+            {
+                return (earlier, names.hasSeen(earlier))
+            }
+            if name.contains(" ") { throw AdminFailure("No account and no room has a space in its name.") }
+            if let account, isIRC, let first = account.first, "#&+!".contains(first) {
+                throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
+            }
+            if let room, isIRC, room.first.map({ $0.isLetter || $0.isNumber }) != false {
+                throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+            }
+            switch room == nil ? names.account(name) : names.room(name) {
+            case .known(let scope): return (scope, names.hasSeen(scope))
+            case .unknown(let scope, let nearest):
+                guard !force else { return (scope, false) }
+                throw AdminFailure(unknown(name, nearest, names))
+            }
+        }
+
+        private func unknown(_ name: String, _ nearest: [String], _ names: KnownNames) -> String {
+            let noun = room == nil ? "account" : "room"
+            var text = "This gateway knows no \(noun) \(name), so nothing has changed."
+            if room == nil, names.nicks.contains(name.lowercased()) {
+                text +=
+                    " \(name) is the nick of somebody without an account: such people have everyone's policy."
+            }
+            if !nearest.isEmpty { text += " Known and similar: \(nearest.joined(separator: ", "))." }
+            return text + " To set it before the first login, exactly as the backend writes the name, add --force."
         }
     }
 

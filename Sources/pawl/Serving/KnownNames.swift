@@ -1,0 +1,167 @@
+// The accounts and conversations that a gateway knows, so that a policy for a mistyped name is not taken for protection.
+
+import Foundation
+import GatewayCore
+import GatewayNIO
+import PawlConfiguration
+import RequestQueue
+
+/// What a gateway knows of people and conversations now, from its connections and its store.
+struct KnownNames {
+    /// Ours: names that are offered in place of an unknown one.
+    private static let nearestLimit = 3
+
+    /// Services accounts, or the accounts of a backend that speaks HTTP.
+    private(set) var accounts: Set<AccountID> = []
+    /// Rooms, or the conversations of a backend that speaks HTTP.
+    private(set) var rooms: Set<AccountID> = []
+    /// Folded nicks of people without a services account.
+    private(set) var nicks: Set<String> = []
+    /// Scopes with a policy of their own: whoever set one may change it, seen or not.
+    private let configured: Set<AccountID>
+    private let observations: [ObservationRow]
+    private let latched: [ConversationID]
+    private let gateway: Gateway
+
+    /// Whether names are written in any case, as on IRC. A backend that speaks HTTP has its own rules.
+    private var foldsCase: Bool { gateway.json == nil }
+
+    init(_ gateway: Gateway) throws {
+        try gateway.writeDown()
+        self.gateway = gateway
+        let environment = gateway.environment
+        configured = Set(environment.policies.snapshot.accounts.keys)
+        observations = try gateway.store.observations(limit: 100_000)
+        let contents = try gateway.store.load()
+        latched = contents.conversations.map(\.id)
+        for row in try gateway.store.evidence(limit: 100_000) {
+            if row.verified {
+                accounts.insert(.services(row.name))
+            } else {
+                nicks.insert(row.name)
+            }
+        }
+        add(environment.roster.entries.map(\.account))
+        add(contents.devices.map(\.account))
+        add(latched.flatMap { [$0.first, $0.second] })
+        add(environment.directory?.all.map(\.account) ?? [])
+        add(environment.rooms.sizes.keys.map { .room($0.text) })
+        if let json = gateway.json {
+            add(json.environment.conversations.known.map { .room($0) })
+            let kinds: [ObservedRecipient] = [.legacy, .room, .outsider]
+            add(observations.filter { kinds.map(\.rawValue).contains($0.recipient) }.map { .room($0.target) })
+        }
+    }
+
+    private mutating func add(_ found: some Sequence<AccountID>) {
+        for account in found {
+            if let room = account.roomName {
+                if !room.isEmpty { rooms.insert(.room(room)) }
+            } else if !account.text.isEmpty, !account.text.contains(" "), !foldsCase || account.isVerified {
+                accounts.insert(account)
+            }
+        }
+    }
+
+    // MARK: Names
+
+    /// What a name that an operator wrote means.
+    enum Match {
+        case known(AccountID)
+        /// - Parameter nearest: known names that were probably meant, the nearest first.
+        case unknown(AccountID, nearest: [String])
+    }
+
+    func account(_ name: String) -> Match {
+        match(gateway.services(name), among: accounts.union(configured.filter { $0.roomName == nil })) { $0.name }
+    }
+
+    func room(_ name: String) -> Match {
+        match(gateway.room(name), among: rooms.union(configured.filter { $0.roomName != nil })) { $0.roomName ?? "" }
+    }
+
+    /// Whether the gateway has ever seen an account or a room.
+    func hasSeen(_ scope: AccountID) -> Bool { accounts.contains(scope) || rooms.contains(scope) }
+
+    private func match(_ exact: AccountID, among known: Set<AccountID>, _ name: (AccountID) -> String) -> Match {
+        guard !known.contains(exact) else { return .known(exact) }
+        // Equal but for the bytes in which a letter is written, and on IRC for case: only one can be meant.
+        let wanted = folded(name(exact))
+        let alike = known.filter { folded(name($0)) == wanted }
+        if alike.count == 1, let only = alike.first { return .known(only) }
+        return .unknown(exact, nearest: Self.nearest(name(exact), among: known.map(name)))
+    }
+
+    private func folded(_ name: String) -> String { foldsCase ? name.lowercased() : name }
+
+    /// Known names with the same core, then those that differ by a few letters.
+    static func nearest(_ wanted: String, among names: some Sequence<String>) -> [String] {
+        let core = Array(Self.core(wanted).utf8)
+        let tolerance = max(1, min(3, core.count / 3))
+        return names.compactMap { name -> (distance: Int, name: String)? in
+            let candidate = Array(Self.core(name).utf8)
+            guard abs(candidate.count - core.count) <= tolerance else { return nil }
+            let distance = NearestName.distance(candidate, core)
+            return distance <= tolerance ? (distance, name) : nil
+        }.sorted { ($0.distance, $0.name) < ($1.distance, $1.name) }.prefix(nearestLimit).map(\.name)
+    }
+
+    /// `alice` of `@alice:example.org`, `#ops` and `ops` alike, bounded for the comparison.
+    private static func core(_ name: String) -> String {
+        let begin = name.drop { "@#!&+~".contains($0) }.prefix { $0 != ":" }
+        return begin.prefix(NearestName.wordLimit).lowercased()
+    }
+
+    // MARK: Coverage
+
+    /// How many known people, connections and conversations a scope covers now.
+    struct Coverage: Codable, Equatable {
+        var people: Int
+        var connections: Int
+        var conversations: Int
+
+        var text: String {
+            func count(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
+            return "\(people) known \(people == 1 ? "person" : "people"), \(count(connections, "connection")) and "
+                + count(conversations, "conversation")
+        }
+    }
+
+    /// - Parameters:
+    ///   - scope: an account, a room, or nil for everyone without a policy of their own.
+    ///   - withRooms: whether an account's policy counts in rooms too.
+    func coverage(of scope: AccountID?, withRooms: Bool = false) -> Coverage {
+        let policies = gateway.environment.policies.snapshot.accounts
+        let known = gateway.knownConversations(observations)
+        guard let scope else {
+            let people = accounts.filter { policies[$0] == nil }.count + (foldsCase ? nicks.count : 0)
+            let conversations = Set(known.map(\.id) + latched).union(rooms.map { ConversationID($0, $0) })
+            return Coverage(
+                people: people, connections: gateway.server.connectionCount,
+                conversations: conversations.count { policies[$0.first] == nil || $0.first.roomName == nil })
+        }
+        if let room = scope.roomName {
+            return Coverage(
+                people: people(in: room), connections: gateway.environment.rooms.connections(in: room).count,
+                conversations: rooms.contains(scope) ? 1 : 0)
+        }
+        let connections =
+            gateway.json?.environment.sockets.count(of: scope)
+            ?? gateway.environment.roster.connections(of: scope).count
+        let observed = known.filter { ($0.isPrivate || withRooms) && $0.people.contains(scope) }.map(\.id)
+        let pairs = latched.filter { $0.first == scope || $0.second == scope }
+        return Coverage(
+            people: accounts.contains(scope) ? 1 : 0, connections: connections,
+            conversations: Set(observed + pairs).count)
+    }
+
+    private func people(in room: String) -> Int {
+        let here = Set(gateway.environment.rooms.connections(in: room))
+        guard let json = gateway.json else {
+            return Set(gateway.environment.roster.entries.filter { here.contains($0.connection) }.map(\.account)).count
+        }
+        let writers = observations.filter { $0.target == room }.map { AccountID.services($0.sender) }
+        let members = json.environment.conversations.lastMembers(of: room) ?? []
+        return Set(writers + members).intersection(accounts).count
+    }
+}
