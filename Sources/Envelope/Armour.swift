@@ -78,13 +78,15 @@ package enum Armour {
 
     private static func fragmentBytes(_ capacity: Int) -> Int { max(capacity - fragmentOverhead, 0) / 4 * 3 }
 
-    /// How many lines an envelope needs, or nothing where it is too long for ``maximumFragments``.
-    package static func lines(for length: Int, capacity: Int) -> Int? {
+    /// How many lines an envelope needs, or nil if it is too long for a number of lines.
+    ///
+    /// - Parameter limit: at most ``maximumFragments``.
+    package static func lines(for length: Int, capacity: Int, limit: Int = maximumFragments) -> Int? {
         if length <= self.capacity(lines: 1, of: capacity) { return 1 }
         let each = fragmentBytes(capacity)
         guard each > 0 else { return nil }
         let count = max((length + each - 1) / each, 2)
-        return count <= maximumFragments ? count : nil
+        return count <= min(limit, maximumFragments) ? count : nil
     }
 
     /// The lines of an envelope, or nothing where it does not fit.

@@ -310,9 +310,10 @@ extension ConfigurationKey {
     ) { one($0.limits.connections) }
 
     static let limitFragments = ConfigurationKey(
-        "limits.message_fragments", .whole(1...256), standard: .one("16"),
-        reason: "Lines of one envelope. Sixteen hold the longest line of any client, sealed for several devices; "
-            + "more would flood the backend."
+        "limits.message_fragments", .whole(1...16), standard: .one("16"), effect: .restart,
+        reason:
+            "Lines that a sealed message may take on IRC; a longer one is refused, and its sender told. Sixteen hold "
+            + "the longest line of any client, sealed for several devices; fewer suit a backend that allows few at once."
     ) { one($0.limits.messageFragments) }
 
     static let limitFragmentTimeout = ConfigurationKey(

@@ -3,7 +3,7 @@ extension PawlConfiguration {
     package struct Limits: Sendable, Equatable {
         /// Clients connected at one time.
         package var connections: Int
-        /// Lines that one envelope may be split over.
+        /// Lines that one sealed message may take.
         package var messageFragments: Int
         /// How long an incomplete envelope waits for its next line.
         package var fragmentTimeout: Duration

@@ -57,6 +57,7 @@ enum Assembly {
             random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
             changes: &changes)
         vault.earlierNetworks = configuration.upstream.earlierNetworks.filter { $0 != network.name }
+        vault.messageLines = configuration.limits.messageFragments
         vault.historyRetention = configuration.history.retention.milliseconds
         if !changes.isEmpty { _ = try store.commit([changes]) }
         for warning in vault.warnings { logger.warning("\(warning)") }
@@ -91,7 +92,7 @@ enum Assembly {
                 last = now
                 return true
             }
-            if isDue { logger.warning("no answer from the backend: \(error)") }
+            if isDue { logger.warning("no answer from the backend: \(ErrorWords.text(error))") }
         }
         let json = try JSONBackend(configuration, role, environment, store, sealer: sealer)
         let server: any ChatServer =
@@ -302,9 +303,9 @@ enum Assembly {
         case let error as AdminFailure: error.message
         case let error as ConfigurationError: "\(error)"
         case let error as ListenFailure:
-            "\(error.host):\(error.port) cannot be listened at: \(error.reason). If another program has the port, stop it, "
+            "cannot listen on \(error.host):\(error.port): \(error.reason). If another program has the port, stop it, "
                 + "or choose another one with --listen."
-        default: "\(error)"
+        default: ErrorWords.text(error)
         }
     }
 }

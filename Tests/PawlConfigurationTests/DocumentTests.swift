@@ -33,6 +33,35 @@ struct DocumentTests {
         #expect(found == Dictionary(uniqueKeysWithValues: ConfigurationKey.table.map { ($0.name, $0.standard) }))
     }
 
+    /// A key without effect is a promise that nobody keeps: each one's value is read outside of this module.
+    @Test func everyKeyIsReadByTheProgram() throws {
+        let sources = URL(filePath: deliveredFolder).deletingLastPathComponent().appending(path: "Sources")
+        var text = ""
+        for folder in ["pawl", "GatewayNIO"] {
+            let files = FileManager.default.enumerator(
+                at: sources.appending(path: folder), includingPropertiesForKeys: nil)
+            for case let file as URL in files ?? .init() where file.pathExtension == "swift" {
+                text += try String(contentsOf: file, encoding: .utf8)
+            }
+        }
+        #expect(!text.isEmpty)
+        // Where the property is called otherwise than the key.
+        let properties = [
+            "tls.certificate": "identity.certificate", "tls.key": "identity.key",
+            "accept.trusted": "accept.trusts(", "accept.webirc_password_file": "webircPassword",
+            "upstream.webirc_password_file": "webircPassword", "upstream.tls.ca": "authorities",
+            "upstream.flood.burst": "flood.burst", "storage_key.file": "case .file(",
+            "queue.credentials": "queueCredentials",
+            "queue.request_age": "queueRequestAge", "storage_key.environment": "case .environment(",
+            "policy": "configuration.policy", "data": "configuration.data", "mapping": "configuration.mapping",
+        ]
+        for key in ConfigurationKey.table {
+            let words = (key.name.split(separator: ".").last ?? "").split(separator: "_")
+            let property = "." + words.enumerated().map { $0 == 0 ? String($1) : $1.capitalized }.joined()
+            #expect(text.contains(properties[key.name] ?? property), "nobody reads \(key.name)")
+        }
+    }
+
     @Test func deliveredFileIsTheDefaults() throws {
         #expect(try PawlConfiguration.load(file: "\(deliveredFolder)/pawl.yaml") == PawlConfiguration.load())
     }

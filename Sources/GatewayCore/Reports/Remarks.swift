@@ -3,7 +3,7 @@
 /// What operators can word themselves; `{target}` stands for the name that was written to.
 package struct RemarkTexts: Sendable, Equatable {
     package var outsider =
-        "Not sent: {target} is not behind this gateway, so the message would have gone out unencrypted."
+        "Not sent: {target} is not connected through this gateway, so a message to them cannot be protected."
     package var required =
         "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
         + "Run a sidecar beside it: pawl sidecar --upstream with this network's address."

@@ -106,7 +106,9 @@ extension Vault {
     /// - Throws: ``SealRefusal/tooLong`` where no number of lines is enough.
     func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
         let fixed = Envelope.headerLength + overhead
-        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity) else { throw SealRefusal.tooLong }
+        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity, limit: messageLines) else {
+            throw SealRefusal.tooLong
+        }
         return body.bytes(paddedTo: max(Armour.capacity(lines: lines, of: capacity) - fixed, body.length))
     }
 

@@ -119,6 +119,8 @@ package struct Vault<Random: RandomSource> {
     var unrecovered: [AccountID: ConnectionID] = [:]
     /// How many messages were given up for their age while nobody could be told, by sender and by name of the recipient.
     var lapsed: [AccountID: [ExactText: Int]] = [:]
+    /// How many lines a sealed message may take; a longer one is refused.
+    package var messageLines = Armour.maximumFragments
     /// How long the keys of what was written are kept, in milliseconds; at zero they are kept in memory only.
     package var historyRetention: Int64 = 365 * 86_400_000
     /// Keys of messages that were written or read last.

@@ -28,11 +28,27 @@ struct CommonOptions: ParsableArguments {
     @Flag(name: .long, help: "Print JSON for scripts.")
     var json = false
 
-    /// `PAWL_DATA`; else where a system service keeps its state, or a person.
+    static let serviceData = "/var/lib/pawl"
+
+    /// The directory of a gateway that commands look at unless another is named.
     static var defaultData: String {
-        let environment = ProcessInfo.processInfo.environment
+        dataDirectory(ProcessInfo.processInfo.environment, isRoot: geteuid() == 0) { path in
+            access(path, R_OK | W_OK) == 0
+        }
+    }
+
+    /// `PAWL_DATA`; else that of the system service if this user may use it, as `sudo -u pawl` does; else a person's own.
+    static func dataDirectory(
+        _ environment: [String: String], isRoot: Bool, canUse: (String) -> Bool
+    ) -> String {
         if let data = environment["PAWL_DATA"] { return data }
-        guard geteuid() != 0, let home = environment["HOME"] else { return "/var/lib/pawl" }
+        let isService = ["pawl.sock", "pawl.sqlite"].contains { canUse("\(serviceData)/\($0)") }
+        return isService ? serviceData : personalData(environment, isRoot: isRoot)
+    }
+
+    /// Where a person's own sidecar keeps its keys.
+    static func personalData(_ environment: [String: String], isRoot: Bool) -> String {
+        guard !isRoot, let home = environment["HOME"] else { return serviceData }
         return (environment["XDG_DATA_HOME"] ?? home + "/.local/share") + "/pawl"
     }
 

@@ -10,11 +10,21 @@ struct Version: AdminCommand {
         abstract: "Show the version of this program and of the running gateway.")
     @OptionGroup var common: CommonOptions
 
+    struct Report: Codable {
+        var program: String
+        /// The version of the running gateway, if one runs.
+        var gateway: String?
+    }
+
     func run() async throws {
-        print(ProgramVersion.text)
-        guard FileManager.default.fileExists(atPath: common.socketPath) else { return }
-        let answer = try await AdminClient(common).send(["version"])
-        print("gateway at \(common.socketPath): \(answer.out)")
+        let isRunning = FileManager.default.fileExists(atPath: common.socketPath)
+        let gateway = isRunning ? try await AdminClient(common).send(["version"]).out : nil
+        if common.json {
+            print(try AdminAnswer.json(Report(program: ProgramVersion.text, gateway: gateway)).out)
+        } else {
+            print(ProgramVersion.text)
+            if let gateway { print("gateway at \(common.socketPath): \(gateway)") }
+        }
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer { .text(ProgramVersion.text) }
@@ -41,7 +51,7 @@ struct Watch: AsyncParsableCommand {
         let client = AdminClient(common)
         var looks = 0
         while count == 0 || looks < count {
-            let answer = try await client.send(["status"])
+            let answer = try await client.send(["status"] + (common.json ? ["--json"] : []))
             // Home and clear to the end: what stood there is overwritten without flicker.
             if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
             print(answer.out)
@@ -104,9 +114,14 @@ struct Config: AsyncParsableCommand {
             abstract: "Read the configuration again. A wrong one is refused and the old one kept.")
         @OptionGroup var common: CommonOptions
 
+        struct Report: Codable {
+            var changes: [String]
+        }
+
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             do {
                 let changes = try gateway.reload()
+                if common.json { return try .json(Report(changes: changes)) }
                 return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
             } catch let error as AdminFailure {
                 return .failure(

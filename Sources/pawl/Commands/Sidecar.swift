@@ -41,7 +41,9 @@ struct Sidecar: AsyncParsableCommand {
         func run() async throws { try await Running(role: .sidecar, load: load).run() }
 
         @Sendable private func load() throws -> PawlConfiguration {
-            let home = config == nil ? data ?? CommonOptions.defaultData : data
+            let environment = ProcessInfo.processInfo.environment
+            let own = environment["PAWL_DATA"] ?? CommonOptions.personalData(environment, isRoot: geteuid() == 0)
+            let home = config == nil ? data ?? own : data
             var overrides = PawlConfiguration.Overrides(
                 listen: listen, upstream: upstream, data: home, logLevel: logLevel)
             // A person's own machine has nobody who scrapes it.

@@ -27,6 +27,10 @@ final class Gateway: Sendable {
     /// Writes store and key into one file.
     let writeBackup: @Sendable (String) throws -> Void
     private let configuration: Mutex<PawlConfiguration>
+    /// The configuration of this process's start: keys that wait for the next start are compared with it.
+    private let started: PawlConfiguration
+    /// What the files that the configuration names held when they were last read.
+    private let files: Mutex<ConfiguredFiles>
     private let reloadConfiguration: @Sendable () throws -> PawlConfiguration
     private let requestStop: @Sendable () -> Void
     static let fromConfiguration = "from the configuration"
@@ -48,6 +52,8 @@ final class Gateway: Sendable {
         self.json = json
         self.logger = logger
         self.configuration = Mutex(configuration)
+        started = configuration
+        files = Mutex(ConfiguredFiles(configuration))
         self.policySource = Mutex(policySource)
         self.writeBackup = writeBackup
         reloadConfiguration = reload
@@ -171,16 +177,24 @@ final class Gateway: Sendable {
         let new = try reloadConfiguration()
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
+        let waiting = Set(new.differences(from: started).map(\.name))
+        let read = ConfiguredFiles(new)
+        let contents = read.changes(since: files.withLock { $0 })
         let replaceMapping = try json?.reload(new)
         environment.replace(Assembly.ircSettings(new, as: role, network: environment.settings.network))
         replaceMapping?()
         configuration.withLock { $0 = new }
-        try commit([audit("reload", differences.map(\.name).joined(separator: " "))])
+        files.withLock { $0 = read }
+        let names = differences.map(\.name) + contents.map(\.name)
+        try commit([audit("reload", names.joined(separator: " "))])
         logger.notice("configuration reloaded")
         return differences.map { difference in
-            guard difference.name == (role == .front ? "policy" : "sidecar.require") else { return "\(difference)" }
-            return adoptConfiguredPolicy(new)
-        }
+            guard difference.name != (role == .front ? "policy" : "sidecar.require") else {
+                return adoptConfiguredPolicy(new)
+            }
+            guard difference.needsRestart, !waiting.contains(difference.name) else { return "\(difference)" }
+            return "\(difference.name): \(difference.before) → \(difference.after) (as it runs; nothing waits)"
+        } + contents.map(\.text)
     }
 
     /// The configured policy holds until an operator has set another one.

@@ -61,7 +61,7 @@ struct GatewayService: Service {
         } catch {
             // Chat goes on without being watched; a second gateway on the same machine should not need a file for it.
             gateway.logger.warning(
-                "no metrics: \(address) cannot be listened at (\(Assembly.message(of: error))). Set metrics.listen.")
+                "no metrics: cannot listen on \(address): \(ErrorWords.text(error)). Set metrics.listen.")
             return nil
         }
     }

@@ -1,0 +1,45 @@
+// The files that a configuration names. A reload reads them again, and says which of them hold something else.
+
+import Foundation
+import GatewayCore
+import NIOSSL
+import PawlConfiguration
+
+/// What those files held when they were read.
+struct ConfiguredFiles: Sendable {
+    private struct File: Sendable, Equatable {
+        var path: String
+        var digest: EnvelopeDigest?
+    }
+
+    private let files: [(key: String, file: File)]
+
+    init(_ configuration: PawlConfiguration) {
+        let paths: [(String, String?)] = [
+            ("tls.certificate", configuration.tls?.certificate), ("tls.key", configuration.tls?.key),
+            ("upstream.tls.ca", configuration.upstream.tls.authorities), ("mapping", configuration.mapping),
+        ]
+        files = paths.compactMap { key, path in
+            guard let path else { return nil }
+            let content = FileManager.default.contents(atPath: path)
+            return (key, File(path: path, digest: content.map { EnvelopeDigest(of: Array($0)) }))
+        }
+    }
+
+    /// Files at the same paths with other contents; another path is another value of its key.
+    func changes(since older: ConfiguredFiles) -> [(name: String, text: String)] {
+        files.compactMap { key, file in
+            guard let before = older.files.first(where: { $0.key == key })?.file, before.path == file.path,
+                before.digest != file.digest
+            else { return nil }
+            return (key, "\(key): \(file.path) has other contents\(Self.expiry(key, file.path)) (applied)")
+        }
+    }
+
+    private static func expiry(_ key: String, _ path: String) -> String {
+        guard key == "tls.certificate", let certificate = try? NIOSSLCertificate.fromPEMFile(path).first else {
+            return ""
+        }
+        return ", valid until \(Table.time(Int64(certificate.notValidAfter) * 1000))"
+    }
+}
