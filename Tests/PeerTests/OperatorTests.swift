@@ -81,6 +81,53 @@ import Testing
         #expect(try gateway.admin(["audit"]).stdout.contains("reload"))
     }
 
+    /// A renewed certificate is applied and said; a key that is set back to what runs waits for nothing.
+    @Test func aReloadSaysWhatItDid() throws {
+        let scratch = try ScratchDirectory()
+        let (first, second) = (try ScratchDirectory(), try ScratchDirectory())
+        let paths = (certificate: scratch.file("certificate.pem"), key: scratch.file("key.pem"))
+        func install(_ certificate: Certificate) throws {
+            for (from, to) in [(certificate.certificatePath, paths.certificate), (certificate.keyPath, paths.key)] {
+                try Data(contentsOf: URL(fileURLWithPath: from)).write(to: URL(fileURLWithPath: to))
+            }
+        }
+        try install(Certificate(in: first))
+        let tls = "tls:\n  certificate: \(paths.certificate)\n  key: \(paths.key)\n"
+        _ = try scratch.write("pawl.yaml", tls)
+        let gateway = try PawlProcess(
+            upstream: 1, Lab.options("observe", arguments: ["--config", scratch.file("pawl.yaml")]))
+        defer { gateway.stop() }
+        #expect(try gateway.admin(["config", "reload"]).stdout == "Nothing has changed.\n")
+        try install(Certificate(in: second))
+        let renewed = try gateway.admin(["config", "reload"]).stdout
+        #expect(
+            renewed.contains("tls.certificate: \(paths.certificate) has other contents, valid until 20"), "\(renewed)")
+        #expect(try gateway.admin(["audit"]).stdout.contains("tls.certificate"))
+        _ = try scratch.write("pawl.yaml", tls + "limits:\n  request_age: 100\n")
+        #expect(try gateway.admin(["config", "reload"]).stdout.contains("300 → 100 (at the next start)"))
+        _ = try scratch.write("pawl.yaml", tls)
+        let json = try gateway.admin(["config", "reload", "--json"]).stdout
+        #expect(json.contains("100 → 300 (as it runs; nothing waits)"), "\(json)")
+    }
+
+    /// A crash names functions; registers and the memory behind them stay out of the log.
+    @Test func aCrashShowsNoMemory() throws {
+        var options = Lab.options("observe")
+        options.environment["SWIFT_BACKTRACE"] = ""
+        let gateway = try PawlProcess(upstream: 1, options)
+        defer { gateway.stop() }
+        let pid = try #require(gateway.pid)
+        let environment = try #require(FileManager.default.contents(atPath: "/proc/\(pid)/environ"))
+        #expect(String(decoding: environment, as: UTF8.self).contains("SWIFT_BACKTRACE=enable=yes,registers=none"))
+        let limits = try String(contentsOfFile: "/proc/\(pid)/limits", encoding: .utf8)
+        #expect(limits.contains(/Max core file size +0 +0/))
+        gateway.signal(SIGSEGV)
+        try eventually("the gateway has ended") { !gateway.isRunning }
+        let output = gateway.output
+        #expect(output.contains("crashed") || output.contains("Crash"), "\(output)")
+        #expect(!output.contains("Registers") && !output.contains(/(?:\b[0-9a-f]{2} ){8}/), "\(output)")
+    }
+
     @Test func backupAndRestore() throws {
         let accounts = try AccountLab(accounts: ["anna", "bert"])
         let lab = try Lab(accounts.server, policy: "hosted")
@@ -112,6 +159,18 @@ import Testing
         try other.expectMessage("after the restore")
         #expect(try lab.gateway.admin(["audit"]).stdout.contains("store.restored"))
         #expect(!lab.tap.shows("after the restore"))
+    }
+
+    /// `limits.message_fragments` bounds the lines of a sealed message.
+    @Test func aMessageOfTooManyLinesIsRefused() throws {
+        let lab = try Lab(
+            try NgIRCd(), policy: "hosted", environment: ["PAWL_LIMITS_MESSAGE_FRAGMENTS": "1"])
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        alice.send("PRIVMSG bob :" + String(repeating: "long ", count: 80))
+        #expect(try alice.expect("531").body.contains("too long"))
+        alice.send("PRIVMSG bob :short")
+        try bob.expectMessage("short")
     }
 
     @Test func watchingLooksAgain() throws {

@@ -14,6 +14,7 @@ struct Running {
     let load: @Sendable () throws -> PawlConfiguration
 
     func run() async throws {
+        CrashReports.keepMemoryOut()
         let configuration: PawlConfiguration
         do {
             configuration = try load()
@@ -85,5 +86,23 @@ private final class StopSignal: Service, Sendable {
 
     func run() async throws {
         for await _ in stream.cancelOnGracefulShutdown() {}
+    }
+}
+
+/// What a crash may show. Keys are in memory, and a crash report goes into a log that others read.
+private enum CrashReports {
+    /// The functions on the stack, without registers and the bytes that they point at.
+    static let setting =
+        "enable=yes,registers=none,threads=crashed,images=none,symbolicate=fast,interactive=no,color=no"
+
+    /// Turns core dumps off, and starts the program again under ``setting`` if nothing says what reports hold: the Swift
+    /// runtime reads the variable before any code of ours runs. The process keeps its id.
+    static func keepMemoryOut() {
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        guard getenv("SWIFT_BACKTRACE") == nil else { return }
+        setenv("SWIFT_BACKTRACE", setting, 1)
+        execv("/proc/self/exe", CommandLine.unsafeArgv)
+        // Without a second start the reports stay as they are; the service file sets the variable itself.
     }
 }
