@@ -74,7 +74,7 @@ struct AdminCorpus: RandomNumberGenerator, Sendable {
 
     /// A backup goes where files may be written.
     private func safe(_ argument: String, for command: [String]) -> String {
-        guard command == ["backup"], !argument.hasPrefix("-") else { return argument }
+        guard command == ["backup"], !argument.hasPrefix("--") else { return argument }
         return directory + "/" + argument.prefix(300)
     }
 

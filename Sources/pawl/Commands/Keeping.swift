@@ -17,6 +17,10 @@ struct BackupCommand: AdminCommand {
     @Argument(help: "The file to write; it must not exist.") var file: String
     @OptionGroup var common: CommonOptions
 
+    func validate() throws {
+        guard !file.hasPrefix("-"), !file.isEmpty else { throw ValidationError("A backup goes into a file: name one.") }
+    }
+
     /// In a shell: the gateway may have another working directory.
     func run() async throws {
         let path = URL(fileURLWithPath: file).path
@@ -31,6 +35,7 @@ struct BackupCommand: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+        guard file.hasPrefix("/") else { throw AdminFailure("Name the file by its whole path.") }
         try gateway.writeBackup(file)
         try gateway.commit([gateway.audit("backup", file)])
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
