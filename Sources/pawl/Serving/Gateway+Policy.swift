@@ -83,9 +83,10 @@ extension LatchForecast {
     /// What an operator is asked before the change.
     var question: String {
         let lines = rises.prefix(Self.named).map { rise in
-            rise.outsiders.isEmpty
-                ? "  \(rise.conversation)"
-                : "  \(rise.conversation), and then these cannot read it: \(rise.outsiders.joined(separator: ", "))"
+            Printable.line(
+                rise.outsiders.isEmpty
+                    ? "  \(rise.conversation)"
+                    : "  \(rise.conversation), and then these cannot read it: \(rise.outsiders.joined(separator: ", "))")
         }
         let rest = rises.count > Self.named ? ["  and \(rises.count - Self.named) more"] : []
         return """
