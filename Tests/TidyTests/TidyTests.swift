@@ -142,6 +142,34 @@ import Testing
         }
     }
 
+    /// Each fault that `Tests/mutants` puts into a copy of the tree replaces lines that have to be there exactly once, and that
+    /// no other fault replaces.
+    @Test func everyFaultFitsTheSources() throws {
+        let text = try String(contentsOf: Self.root.appending(path: "Tests/Mutants/faults.txt"), encoding: .utf8)
+        var faults: [(number: Substring, file: String, lines: [String])] = []
+        for line in text.split(separator: "\n") where !line.hasPrefix("#") {
+            if line.hasPrefix("[") { faults.append((line.prefix { $0 != "]" }, "", [])) }
+            guard !faults.isEmpty else { continue }
+            if line.hasPrefix("in ") { faults[faults.count - 1].file = String(line.dropFirst(3)) }
+            if line.hasPrefix("- ") { faults[faults.count - 1].lines.append(String(line.dropFirst(2))) }
+        }
+        #expect(faults.count >= 100)
+        #expect(Set(faults.map(\.number)).count == faults.count, "a number is there twice")
+        var replaced: Set<String> = []
+        for fault in faults {
+            let source = try? String(contentsOf: Self.root.appending(path: fault.file), encoding: .utf8)
+            let lines = (source ?? "").split(separator: "\n", omittingEmptySubsequences: false)
+                .map { $0.trimmingCharacters(in: .whitespaces) }
+            let places = lines.indices.filter { lines[$0...].starts(with: fault.lines) }
+            #expect(places.count == 1, "fault \(fault.number)] is not there exactly once: \(fault.file)")
+            guard let place = places.first else { continue }
+            for number in place..<place + fault.lines.count {
+                let isNew = replaced.insert("\(fault.file):\(number)").inserted
+                #expect(isNew, "fault \(fault.number)] replaces a line of another fault")
+            }
+        }
+    }
+
     @Test func theTopLevelHoldsWhatBelongsThere() throws {
         let allowed: Set<String> = [
             "Package.swift", "Package.resolved", "Sources", "Tests", "config", "deploy", "README.md",
