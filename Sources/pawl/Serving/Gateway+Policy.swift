@@ -86,7 +86,8 @@ extension LatchForecast {
             Printable.line(
                 rise.outsiders.isEmpty
                     ? "  \(rise.conversation)"
-                    : "  \(rise.conversation), and then these cannot read it: \(rise.outsiders.joined(separator: ", "))")
+                    : "  \(rise.conversation), and then these cannot read it: \(rise.outsiders.joined(separator: ", "))"
+            )
         }
         let rest = rises.count > Self.named ? ["  and \(rises.count - Self.named) more"] : []
         return """
