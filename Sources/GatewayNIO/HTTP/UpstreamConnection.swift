@@ -44,7 +44,7 @@ enum UpstreamError: Error, CustomStringConvertible {
         case .closed: "it closed the connection before its answer was whole"
         case .timeout: "it did not answer in time"
         case .notHTTP(let fault): "its answer is refused: \(fault.rule)"
-        case .unaskedUpgrade: "its answer is refused: it changes the protocol, and nobody has asked for that"
+        case .unaskedUpgrade: "its answer is refused: it changes the protocol without being asked"
         }
     }
 }
