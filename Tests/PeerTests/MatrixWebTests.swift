@@ -35,7 +35,7 @@ import Testing
         let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
         let room = try lab.room([alice, bob])
         try alice.send("said before", to: room)
-        let set = try lab.gateway.admin(["policy", "set", "hosted", "--account", alice.user])
+        let set = try lab.gateway.admin(["policy", "set", "hosted", "--account", alice.user, "--yes"])
         #expect(set.succeeded, "\(set.stderr)")
         try alice.send("sealed first", to: room)
         #expect(lab.synapse.files(showing: "sealed first").isEmpty)
