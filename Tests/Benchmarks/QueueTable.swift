@@ -1,4 +1,5 @@
 import Foundation
+import RequestQueue
 
 /// The request queue beside SQLite alone doing the same row changes, and beside queues that others keep in SQLite.
 struct QueueTable {
