@@ -25,10 +25,11 @@ extension ConfigurationKey {
     ) { one($0.queueCredentials.rawValue) }
 
     static let queueRequestAge = ConfigurationKey(
-        "queue.request_age", .number(1...604800, unit: "seconds"), standard: .one("86400"), effect: .restart,
+        "queue.request_age", .number(1...7_776_000, unit: "seconds"), standard: .one("1814400"), effect: .restart,
         reason:
             "For a backend that speaks HTTP: how long a message that was accepted is tried to be sent, however often "
-            + "the backend does not answer. Then it is dead, and its sender is told if a WebSocket of theirs is open."
+            + "the backend does not answer: three weeks. Then it is dead, and its sender is told if a WebSocket of "
+            + "theirs is open."
     ) { .one($0.queueRequestAge.seconds.plain) }
 
     static let web = [mapping, queueCredentials, queueRequestAge]

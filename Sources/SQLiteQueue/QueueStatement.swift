@@ -72,5 +72,5 @@ enum QueueStatement: Int, CaseIterable {
     }
 
     private static let pruned = "SELECT id FROM queue_progress WHERE \(isPruned)"
-    private static let isPruned = "id < ?2 AND finished_at < ?1 AND undelivered IS NULL"
+    private static let isPruned = "id < ?2 AND finished_at < ?1 AND undelivered IS NULL AND state <> 2"
 }

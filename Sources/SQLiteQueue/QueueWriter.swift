@@ -62,13 +62,13 @@ package struct QueueWriter {
         case .remove(let id):
             try raiseHighest()
             for name in [QueueStatement.removeRequest, .removeProgress, .removeResponse] { try run(name, id) }
-        case .prune(let before, let below):
+        case .prune(let before, let below, let names):
             try raiseHighest()
             let time = UInt64(bitPattern: before)
             for name in [QueueStatement.pruneResponses, .pruneRequests, .pruneProgress] {
                 try run(name, time, Int64(clamping: below))
             }
-            try run(.pruneMappings, time)
+            try run(.pruneMappings, UInt64(bitPattern: names ?? before))
         }
     }
 

@@ -11,6 +11,8 @@ struct Faults {
     var retryAfter: Int?
     /// The refusals are for every request, not for writes of messages only.
     var refusesAll = false
+    /// The refusals are pages of HTML, as a proxy gives them.
+    var page = false
     /// Milliseconds that every request waits before its effect.
     var delay = 0
     /// Nobody listens, and connections are torn.
@@ -41,7 +43,7 @@ struct Faults {
 
     init(_ json: JSONValue) throws(Refusal) {
         let known: Set<String> = [
-            "loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away", "cookie", "trouble",
+            "loses", "refuses", "status", "retry_after", "refuses_all", "delay", "away", "cookie", "page", "trouble",
         ]
         for name in json.object.keys where !known.contains(name) { throw .invalid("no fault is called \(name)") }
         loses = json["loses"].integer ?? 0
@@ -51,6 +53,7 @@ struct Faults {
         refusesAll = json["refuses_all"].bool ?? false
         delay = json["delay"].integer ?? 0
         away = json["away"].bool ?? false
+        page = json["page"].bool ?? false
         cookie = json["cookie"].string
         for (conversation, name) in json["trouble"].object {
             guard let trouble = name.string.flatMap(Trouble.init) else {
@@ -65,7 +68,7 @@ struct Faults {
             "loses": .integer(loses), "refuses": .integer(refuses), "status": .integer(status),
             "retry_after": retryAfter.map(JSONValue.integer) ?? .null, "refuses_all": .bool(refusesAll),
             "delay": .integer(delay), "away": .bool(away), "cookie": cookie.map(JSONValue.string) ?? .null,
-            "trouble": .object(trouble.mapValues { .string($0.rawValue) }),
+            "page": .bool(page), "trouble": .object(trouble.mapValues { .string($0.rawValue) }),
         ]
     }
 
@@ -74,7 +77,9 @@ struct Faults {
         guard refuses > 0, isWrite || refusesAll else { return nil }
         refuses -= 1
         let code = status == 429 ? "rate_limited" : "unavailable"
-        return Refusal(status, code, "as it was told to", retryAfter: retryAfter)
+        var refusal = Refusal(status, code, "as it was told to", retryAfter: retryAfter)
+        refusal.isPage = page
+        return refusal
     }
 
     /// Whether the answer to a request is lost.

@@ -7,6 +7,8 @@ struct Refusal: Error {
     var message: String
     /// Seconds.
     var retryAfter: Int?
+    /// Given as HTML.
+    var isPage = false
 
     init(_ status: Int, _ code: String, _ message: String, retryAfter: Int? = nil) {
         (self.status, self.code, self.message, self.retryAfter) = (status, code, message, retryAfter)

@@ -76,6 +76,7 @@ struct Answer {
     init(_ refusal: Refusal) {
         self.init(refusal.status, refusal.json)
         retryAfter = refusal.retryAfter
+        if refusal.isPage { (contentType, body) = ("text/html", Array("<html>\(refusal.message)</html>".utf8)) }
     }
 
     private init() { (status, contentType, body) = (204, nil, []) }

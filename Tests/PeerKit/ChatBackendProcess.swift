@@ -22,6 +22,8 @@ package final class ChatBackendProcess: Sendable {
         package var retryAfter: Int?
         /// The refusals are for every request, not for writes of messages only.
         package var refusesAll = false
+        /// The refusals are pages of HTML, as a proxy gives them.
+        package var page = false
         /// Milliseconds before every effect.
         package var delay = 0
         /// Nobody listens, and all connections are torn. Nothing is forgotten.
@@ -52,6 +54,13 @@ package final class ChatBackendProcess: Sendable {
             return faults
         }
 
+        /// So many writes get the page of a proxy.
+        package static func page(_ count: Int, status: Int) -> Faults {
+            var faults = Faults.refuses(count, status: status)
+            faults.page = true
+            return faults
+        }
+
         package static func delay(milliseconds: Int) -> Faults {
             var faults = Faults()
             faults.delay = milliseconds
@@ -68,7 +77,7 @@ package final class ChatBackendProcess: Sendable {
             var json: JSONValue = [
                 "loses": .integer(loses), "refuses": .integer(refuses), "status": .integer(status),
                 "refuses_all": .bool(refusesAll), "delay": .integer(delay), "away": .bool(away),
-                "cookie": cookie.map(JSONValue.string) ?? .null,
+                "cookie": cookie.map(JSONValue.string) ?? .null, "page": .bool(page),
             ]
             json["trouble"] = .object(trouble.mapValues(JSONValue.string))
             json["retry_after"] = retryAfter.map(JSONValue.integer) ?? .null

@@ -31,6 +31,8 @@ extension QueueConformance {
         #expect(try subject.open().load().mappings == others + [mapping("a", "9")])
         try store.commit([.prune(before: 20)])
         #expect(try store.load().mappings == [mapping("a", "9")])
+        try store.commit([.prune(before: 30, names: 20)])
+        #expect(try store.load().mappings == [mapping("a", "9")])
         try store.commit([.prune(before: 21)])
         #expect(try store.load().mappings.isEmpty)
     }
@@ -66,7 +68,10 @@ extension QueueConformance {
         #expect(dead.allSatisfy { $0.cause == "It cannot be read." && $0.lease == nil })
         #expect(try store.outcome(token(1)) == nil)
         #expect(try store.outcome(token(5)) == success)
+        // What is dead is removed by its number only.
         try store.commit([.prune(before: 78)])
+        #expect(try all(store).map(\.id) == [1, 2, 3, 4, 5])
+        try store.commit([.remove(id: 1), .remove(id: 3)])
         #expect(try all(store).map(\.id) == [2, 4, 5])
     }
 

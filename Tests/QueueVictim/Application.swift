@@ -21,7 +21,6 @@ func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async 
     var number = try store.load().highest
     let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
     var settings = QueueMachine.Settings()
-    settings.limits.crashes = 1_000
     settings.backoff = Backoff(base: 1, cap: 5)
     let queue = try APIClientQueue(
         client: Application(networkClient: HTTPNetworkClient(http), host: url), store: store, settings: settings)

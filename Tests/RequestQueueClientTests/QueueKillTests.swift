@@ -60,11 +60,9 @@ import Testing
     /// - Returns: the doubts about each request, all of which are done.
     private func drain(_ path: String, _ backend: ChatBackend) async throws -> [Int: Int] {
         let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
-        var settings = QueueMachine.Settings()
-        settings.limits.crashes = 1_000
         let queue = try APIClientQueue(
             client: ChatClient(networkClient: HTTPNetworkClient(http), host: backend.url),
-            store: try SQLiteQueueStore(path: path), settings: settings)
+            store: try SQLiteQueueStore(path: path))
         // Thousands may be left, 30 ms each, three at a time.
         for _ in 0..<20 {
             if await queue.report().depth == 0 { break }

@@ -13,8 +13,12 @@ import Testing
         #expect(world.sent.count == 5)
         world.sent = []
         try world.restart()
+        // One at a time; the time of one that is not answered ends.
+        #expect(world.targets == ["/0"])
+        world.run(10_000)
         #expect(world.targets == ["/0", "/1", "/2", "/3", "/4"])
-        #expect(world.sent.allSatisfy { $0.dispatch.request.attempts == 2 && $0.dispatch.request.crashes == 1 })
+        #expect(zip(world.sent, world.sent.dropFirst()).allSatisfy { $1.at - $0.at >= QueueMachine.trialTime })
+        #expect(world.sent.allSatisfy { $0.dispatch.request.attempts == 2 && $0.dispatch.request.crashes == 0 })
         #expect(world.sent.allSatisfy { $0.dispatch.request.doubts == 1 })
     }
 
@@ -53,18 +57,82 @@ import Testing
         }
     }
 
-    @Test func aRequestThatEndsTheProcessIsGivenUp() throws {
+    /// The default limits.
+    @Test func aRequestThatEndsTheProcessIsHeldAndNamed() throws {
         let world = QueueWorld()
         world.backend = { _ in .status(200, latency: 1_000_000) }
         let poison = try world.append(post("/poison"))
-        let behind = try world.append(post("/behind"))
-        for _ in 0..<3 { try world.restart() }
-        #expect(try world.state(poison) == .dead)
-        #expect(try world.cause(poison)?.hasPrefix("The process ended 3 times while it was under way.") == true)
-        world.backend = { _ in .status(200) }
+        let behind = try world.append(post("/behind"), lane: "other")
+        // Both were under way at the first end, so it counts against neither.
+        world.backend = { $0.resolved.target == "/poison" ? .status(200, latency: 1_000_000) : .status(200) }
+        for crash in 0..<3 {
+            try world.restart()
+            #expect(world.machine.request(poison)?.crashes == crash)
+            #expect(world.machine.request(poison)?.state == .inFlight)
+        }
         try world.restart()
+        let request = try #require(world.machine.request(poison))
+        #expect(request.state == .pending && request.isHeld && request.crashes == 3)
+        #expect(request.cause?.hasPrefix("The process ended 3 times in a row while only this request") == true)
+        #expect(world.machine.census().heldAfterCrashes == [request.id])
+        #expect(world.machine.obstacles(poison, now: world.now)[0].hasPrefix("held: the process ended 3 times"))
         world.run()
-        #expect(try world.state(behind) == .done)
+        #expect(try world.state(behind) == .done && world.state(poison) == .pending)
+        // It stays so, and an operator lets it go.
+        try world.restart()
+        #expect(world.machine.request(poison)?.isHeld == true)
+        world.backend = { _ in .status(200) }
+        try world.machine.hold(poison, false, now: world.now)
+        world.run()
+        #expect(try world.state(poison) == .done && world.machine.census().heldAfterCrashes == [])
+    }
+
+    /// Three ends of the process in a row, with the default limits.
+    @Test func whatWasUnderWayTogetherIsNeverHeldOrDead() throws {
+        let world = QueueWorld()
+        world.backend = { _ in .status(200, latency: 1_000_000) }
+        let tokens = try (0..<20).map { try world.append(post("/\($0)"), lane: "\($0)") }
+        for _ in 0..<3 {
+            world.run(60_000)
+            #expect(world.machine.underWay == 20)
+            try world.restart()
+        }
+        world.backend = { _ in .status(200) }
+        world.run()
+        #expect(try tokens.allSatisfy { try world.state($0) == .done })
+        #expect(world.machine.counts.dead == 0)
+    }
+
+    /// Each time the poison is sent the process ends. Everything else is done, and the poison is found.
+    @Test(arguments: 1...5) func poisonIsFoundAmongOthers(_ seed: Int) throws {
+        let world = QueueWorld(seed: UInt64(seed))
+        var isCrashing = false
+        world.backend = { dispatch in
+            if dispatch.resolved.target == "/poison" { isCrashing = true }
+            return .status(200, latency: 200)
+        }
+        var tokens: [RequestToken] = []
+        let place = seed * 3
+        var poison: RequestToken?
+        func crashIfDue() throws {
+            while isCrashing {
+                isCrashing = false
+                try world.restart()
+            }
+        }
+        for number in 0..<20 {
+            if number == place { poison = try world.append(post("/poison"), lane: "p") }
+            try crashIfDue()
+            tokens.append(try world.append(post("/\(number)"), lane: "\(number)"))
+            try crashIfDue()
+        }
+        for _ in 0..<100 {
+            world.run(50)
+            try crashIfDue()
+        }
+        #expect(try tokens.allSatisfy { try world.state($0) == .done })
+        let found = try #require(poison.flatMap { world.machine.request($0) })
+        #expect(found.isHeld && found.state == .pending && world.machine.depth == 1)
     }
 
     @Test func pausesGoOnAfterARestart() throws {
@@ -187,8 +255,6 @@ import Testing
         var random = SplitMix(UInt64(seed))
         func chance(_ percent: UInt64) -> Bool { random.next() % 100 < percent }
         let world = QueueWorld(seed: UInt64(seed), session: nil) {
-            $0.limits.attempts = 1_000
-            $0.limits.crashes = 1_000
             $0.limits.inFlight = 8
             $0.backoff = Backoff(base: 50, cap: 2_000)
             $0.breaker = .init(threshold: 5, pause: 100, longestPause: 1_000)

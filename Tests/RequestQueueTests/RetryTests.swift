@@ -5,13 +5,18 @@ import Testing
 
 /// Which failure is followed by another attempt, and when.
 @Suite struct RetryTests {
-    static let transient = Set([408, 423, 425, 429]).union(Set(500..<600).subtracting([501, 504, 505, 506, 510, 511]))
+    static let transient = Set([408, 423, 425, 429]).union(
+        Set(500..<600).subtracting([501, 502, 503, 504, 505, 506, 510, 511]))
 
     @Test func everyStatusHasAMeaning() {
         for status in 100..<700 where !RetryTable.isSuccess(status) {
             let expected: FailureKind =
                 status == 401
-                ? .unauthorized : status == 504 ? .timedOut : Self.transient.contains(status) ? .transient : .permanent
+                ? .unauthorized
+                : status == 504
+                    ? .timedOut
+                    : [502, 503].contains(status)
+                        ? .unexpected : Self.transient.contains(status) ? .transient : .permanent
             #expect(RetryTable.kind(of: status) == expected, "\(status)")
         }
         #expect((100..<700).filter(RetryTable.isSuccess) == Array(200..<300) + [304])
@@ -20,7 +25,7 @@ import Testing
     @Test func everyFailureOfTheNetworkHasAMeaning() {
         let kinds: [NetworkFailure: FailureKind] = [
             .notConnectedToInternet: .unreachable, .cannotFindHost: .unreachable, .cannotConnectToHost: .unreachable,
-            .secureConnectionFailed: .permanent, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
+            .secureConnectionFailed: .unreachable, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
             .badServerResponse: .interrupted, .responseTooLarge: .permanent, .badURL: .permanent,
             .cancelled: .permanent, .noFreeConnection: .unreachable,
         ]
@@ -50,6 +55,110 @@ import Testing
         #expect(!policy(.onAllErrorCodesExcept([404])).retries(after: .status(404)))
         #expect(policy(.onRequestTimeout).retries(after: .status(504)))
         #expect(!policy(.onNetworkInterrupt).retries(after: .status(503)))
+        for status in [403, 404, 407] {
+            #expect(!standard.retries(after: .status(status)) && standard.retries(after: .unexpected(status)))
+        }
+    }
+
+    @Test func whatMayHaveBeenDoneTwiceIsADoubt() {
+        for status in 400..<600 {
+            let failure = AttemptFailure.status(status)
+            #expect(failure.isAmbiguous(for: .post) == [500, 502, 504].contains(status), "\(status)")
+            #expect(failure.isAmbiguous(for: .put) == (status == 504), "\(status)")
+        }
+        #expect(AttemptFailure.network(.timedOut).isAmbiguous(for: .put))
+        #expect(!AttemptFailure.network(.secureConnectionFailed).isAmbiguous(for: .post))
+    }
+
+    /// An hour without a network, a wrong certificate, the page of a proxy: nobody has judged the request.
+    @Test(arguments: [
+        AttemptFailure.network(.notConnectedToInternet), .network(.cannotFindHost), .network(.cannotConnectToHost),
+        .network(.secureConnectionFailed), .status(502), .status(503), .status(504), .unexpected(403),
+        .unexpected(404), .unexpected(407),
+    ])
+    func whatIsNoVerdictNeverKills(_ failure: AttemptFailure) throws {
+        let world = QueueWorld { $0.limits.attempts = 3 }
+        world.backend = { _ in
+            .init(reply: .failure(failure, retryAfter: nil, headers: [], body: []))
+        }
+        let tokens = try (0..<10).map { try world.append(post("/\($0)"), lane: "\($0)") }
+        world.run(12 * 3_600_000)
+        #expect(try tokens.allSatisfy { try world.state($0) == .pending })
+        #expect(world.sent.count > 100 && world.machine.counts.dead == 0)
+        #expect((world.machine.counts.unexpected > 0) == failure.isUnexpected)
+        world.backend = { _ in .status(200) }
+        world.run(600_000)
+        #expect(try tokens.allSatisfy { try world.state($0) == .done })
+    }
+
+    /// With the default limits a backend that fails for days kills nothing, and a dead request stays until it is removed.
+    @Test func deadLettersStayUntilTheyAreRemoved() throws {
+        let world = QueueWorld()
+        world.backend = { $0.resolved.target == "/bad" ? .status(400) : .status(500) }
+        let bad = try world.append(post("/bad"), lane: "x")
+        let patient = try world.append(post("/patient"))
+        world.run(20 * 86_400_000)
+        #expect(try world.state(patient) == .pending && world.state(bad) == .dead)
+        #expect(world.machine.census().deadLetters == 1)
+        world.run(40 * 86_400_000)
+        #expect(try world.state(patient) == .dead && world.state(bad) == .dead)
+        #expect(try world.cause(patient)?.hasPrefix("It could not be sent for 21 days.") == true)
+        try world.restart()
+        #expect(world.machine.census().deadLetters == 2)
+        // Sent again together.
+        world.backend = { _ in .status(200) }
+        for request in try world.store.requests(states: [.dead], after: 0, limit: 9) {
+            try world.machine.revive(request, now: world.now)
+        }
+        world.run(1_000)
+        #expect(try world.state(patient) == .done && world.state(bad) == .done)
+        #expect(world.machine.census().deadLetters == 0)
+    }
+
+    @Test func deadLettersCanBeRemovedAndAreBounded() throws {
+        let world = QueueWorld { $0.limits.deadLetters = 3 }
+        world.backend = { _ in .status(400) }
+        let tokens = try (0..<5).map { try world.append(post("/\($0)"), lane: "\($0)") }
+        world.run(200_000)
+        #expect(try tokens.map { try world.state($0) } == [nil, nil, .dead, .dead, .dead])
+        let row = try #require(try world.store.request(tokens[2]))
+        try world.machine.purge(row.id)
+        world.turn()
+        #expect(try world.state(tokens[2]) == nil && world.machine.census().deadLetters == 2)
+        #expect(throws: QueueActError.unknown) { try world.machine.purge(row.id) }
+        // Its key is free again, and nothing of it is remembered.
+        #expect(try world.append(NewRequest(post("/2"), idempotencyKey: tokens[2].description)) != tokens[2])
+        world.backend = { _ in .status(200, latency: 1_000_000) }
+        let waiting = try world.append(post("/waits"), lane: "w")
+        let id = try #require(world.machine.request(waiting)?.id)
+        #expect(throws: QueueActError.notDead) { try world.machine.purge(id) }
+    }
+
+    /// A request in the middle of its longest life still finds the name of what it is about.
+    @Test func namesAreKeptForAsLongAsARequestMayWait() throws {
+        let world = QueueWorld()
+        world.backend = { $0.request.creates.isEmpty ? .status(500) : .created(MergeTests.remote) }
+        try world.append(NewRequest(post("/m"), creates: [message]))
+        world.run(1_000)
+        let edit = try world.append(post("/m/\(message)"))
+        world.run(15 * 86_400_000)
+        try world.restart()
+        world.backend = { _ in .status(200) }
+        world.run(600_000)
+        #expect(try world.state(edit) == .done && world.targets.last == "/m/%2442")
+    }
+
+    @Test func longestTimesDoNotOverflow() throws {
+        let world = QueueWorld {
+            $0.limits.age = .max
+            $0.limits.retention = .max
+            $0.backoff = Backoff(base: .max, cap: .max, retryAfterCap: .max)
+        }
+        world.backend = { _ in .status(503, retryAfter: .max) }
+        let token = try world.append(post("/a"))
+        world.run(1_000)
+        try world.restart()
+        #expect(try world.state(token) == .pending)
     }
 
     // MARK: Pauses

@@ -23,10 +23,10 @@ extension Vault {
         (settings.limits.inFlight, settings.limits.inFlightPerHost) = (.max, .max)
         (settings.limits.inFlightPerTenant, settings.limits.inFlightPerLane) = (.max, .max)
         settings.limits.lookahead = .max
-        // A copy does no harm: the recipient's ratchet drops it.
-        settings.limits.crashes = settings.limits.attempts
         settings.limits.age = requestAge
         (settings.limits.retention, settings.limits.finished) = kept
+        // The sender has been told, and soon the recipient would not open it any more.
+        (settings.limits.deadRetention, settings.limits.deadLetters) = kept
         settings.limits.mappings = kept.rows
         return settings
     }

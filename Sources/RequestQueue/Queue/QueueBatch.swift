@@ -69,6 +69,8 @@ final class QueueEntry: @unchecked Sendable {
     var isParked = false
     /// On the clock that only goes on.
     var notBefore: Int64 = 0
+    /// Failed attempts of this process that count toward the limit.
+    var verdicts = 0
     var deadline: Int64
     /// What it waits for: requests, and entities without a name.
     var blockers: Set<Blocker>

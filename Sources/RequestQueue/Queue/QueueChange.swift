@@ -75,9 +75,10 @@ public enum QueueChange: Sendable, Equatable {
     case remove(id: UInt64)
     /// Keeps a tenant's session key, sealed by whoever gave it, or forgets it.
     case session(tenant: String, sealed: [UInt8]?)
-    /// Removes what was finished before this time and has a smaller id, and mappings that were learnt before it. All that is
-    /// old has a smaller id; a store that looks at no others has no need to find what is old by its time.
-    case prune(before: Int64, below: UInt64 = .max)
+    /// Removes what was done or cancelled before this time and has a smaller id, and mappings that were learnt before `names`,
+    /// or before the same time. Dead requests stay. All that is old has a smaller id; a store that looks at no others has no need
+    /// to find what is old by its time.
+    case prune(before: Int64, below: UInt64 = .max, names: Int64? = nil)
 
     /// How a request waits for its next attempt.
     public struct Wait: Sendable, Equatable {
@@ -85,7 +86,7 @@ public enum QueueChange: Sendable, Equatable {
         public var notBefore: Int64
         /// How often its sending was begun.
         public var attempts: Int
-        /// How often a process ended while it was under way.
+        /// How often in a row a process ended while it alone was under way.
         public var crashes: Int
         /// How many attempts ended without an answer.
         public var doubts: Int

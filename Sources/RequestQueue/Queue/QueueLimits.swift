@@ -22,17 +22,22 @@ public struct QueueLimits: Hashable, Sendable {
     public var inFlightPerLane = 8
     /// How far behind the head of a lane a concurrent request is looked for while those before it wait.
     public var lookahead = 64
-    /// Attempts after which a request is dead, and crashes while under way, which are counted apart.
-    public var attempts = 25
-    /// Crashes while it is under way, after which a request is dead.
+    /// Failed attempts in one process after which a request is dead. Only those count in which the backend judged the request,
+    /// see ``AttemptFailure/isVerdict``. Default: no bound but the age.
+    public var attempts = Int.max
+    /// Crashes in a row during which this request alone was under way, after which it is held.
     public var crashes = 3
     /// Milliseconds after which a request that is not done is dead.
-    public var age: Int64 = 7 * 86_400_000
-    /// Milliseconds for which finished requests, and the map of identifiers, are kept.
+    public var age: Int64 = 21 * 86_400_000
+    /// Milliseconds for which done and cancelled requests are kept.
     public var retention: Int64 = 86_400_000
-    /// Finished requests that are kept at most, whatever the time; and mappings.
+    /// Dead requests that are kept at most; the oldest are removed first.
+    public var deadLetters = 100_000
+    /// Milliseconds for which dead requests are kept. Default: until they are removed.
+    public var deadRetention = Int64.max
+    /// Done and cancelled requests that are kept at most, whatever the time.
     public var finished = 100_000
-    /// Entities of which it is remembered what the backend calls them.
+    /// Remote identifiers of entities that are kept at most. They are kept for ``retention`` and at least for ``age``.
     public var mappings = 1_000_000
     /// Bytes of a response that are kept for handlers and for repetitions of an idempotency key.
     public var responseSize = 1 << 20

@@ -13,7 +13,7 @@ public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
         switch self {
         case .unknown: "There is no such request."
         case .finished(let state): "The request is \(state.name) already."
-        case .notDead: "Only a dead request can be sent again; this one is still in the queue."
+        case .notDead: "Only a dead request can be sent again or removed; this one is still in the queue."
         case .refused(let cause): cause
         }
     }
@@ -108,6 +108,13 @@ extension QueueMachine {
         public var doubtful = 0
         /// When the oldest was accepted, in milliseconds since 1970.
         public var oldest: Int64?
+        /// The first of those that are held after crashes, see ``QueueLimits/crashes``.
+        public var heldAfterCrashes: [UInt64] = []
+        /// Dead requests that are kept.
+        public var deadLetters = 0
+
+        /// Numbers that ``heldAfterCrashes`` has at most.
+        static let named = 10
 
         /// Nothing yet.
         public init() {}
@@ -116,6 +123,9 @@ extension QueueMachine {
     /// Counts the requests that wait or are under way.
     public func census() -> Census {
         var census = Census()
+        census.deadLetters = deadLetters.count
+        census.heldAfterCrashes = Array(
+            entries.values.lazy.map(\.request).filter(isHeldAfterCrashes).map(\.id).sorted().prefix(Census.named))
         for entry in entries.values {
             if isHeld(entry) { census.held += 1 }
             if needsSession(entry) { census.withoutSession += 1 }
@@ -149,6 +159,18 @@ extension QueueMachine {
         wake(entry.lane)
     }
 
+    /// Ends the pauses of all that wait for their next attempt.
+    ///
+    /// - Returns: how many.
+    public mutating func hurryAll(now: QueueTime) -> Int {
+        let paused = entries.values.filter { $0.request.state == .pending && $0.notBefore > now.uptime }
+        for entry in paused {
+            entry.notBefore = now.uptime
+            wake(entry.lane)
+        }
+        return paused.count
+    }
+
     /// A dead request waits again, at the place and with the key that it had.
     ///
     /// - Parameter request: as the store has it.
@@ -158,6 +180,7 @@ extension QueueMachine {
         revived.apply(.init(notBefore: 0, attempts: 0, crashes: 0, doubts: request.doubts, cause: nil))
         revived.isHeld = false
         revived.timestamp = now.wall
+        do throws(QueueError) { try checkBounds(revived) } catch { throw .refused("\(error)") }
         for reference in revived.creates {
             let name = TenantReference(tenant: revived.tenant, reference: reference)
             guard creators[name] == nil, map[revived.tenant, reference] == nil else {
@@ -172,6 +195,12 @@ extension QueueMachine {
         let entry = entry(revived, deadline: now.uptime.adding(limits.age), blockers: blockers)
         entry.isParked = settings.isCarried
         enter(entry)
+    }
+
+    /// A dead request is removed, with all that is kept of it.
+    public mutating func purge(_ id: UInt64) throws(QueueActError) {
+        guard deadLetters[id] != nil else { throw entries[id] == nil ? .unknown : .notDead }
+        bury(id)
     }
 
     /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.

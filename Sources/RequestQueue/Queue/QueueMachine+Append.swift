@@ -104,7 +104,7 @@ extension QueueMachine {
         return blockers
     }
 
-    private func checkBounds(_ request: QueuedRequest, replacing replaced: UInt64?) throws(QueueError) {
+    func checkBounds(_ request: QueuedRequest, replacing replaced: UInt64? = nil) throws(QueueError) {
         let tenant = tenants[request.tenant]
         let (count, freed) = replaced.flatMap { entries[$0] }.map { (1, $0.request.size) } ?? (0, 0)
         guard entries.count - count < limits.requests else { throw .full(limit: limits.requests) }

@@ -12,19 +12,43 @@ extension QueueMachine {
             if timer.lane.timer == timer.at { timer.lane.timer = nil }
             wake(timer.lane)
         }
+        guard !dispatchSuspect(now: now) else { return }
         while inFlight < limits.inFlight, let tenant = ring.popFirst() {
             tenant.leaveRing()
             guard tenant.inFlight < limits.inFlightPerTenant, let lane = tenant.nextLane() else { continue }
             switch candidate(in: lane, now: now) {
-            case .send(let entry, let place):
-                begin(entry, now: now)
-                if place == lane.begun, !entry.isBarrier { lane.begun += 1 }
-                wake(lane)
+            case .send(let entry, let place): begin(entry, at: place, now: now)
             case .wait(let until): setTimer(lane, until)
             case .nothing: if lane.isQuiet { dissolve(lane) }
             }
             joinRing(tenant)
         }
+    }
+
+    /// Milliseconds for which nothing else begins beside a request that was under way at a crash.
+    static let trialTime: Int64 = 1_000
+
+    /// Begins the next request that was under way when the last process ended, alone: if the process ends again, that was it.
+    ///
+    /// - Returns: whether the others have to wait.
+    private mutating func dispatchSuspect(now: QueueTime) -> Bool {
+        if let trial {
+            let request = entries[trial.dispatch]?.request
+            if request?.lease == trial.lease, request?.state == .inFlight, now.uptime < trial.until { return true }
+            self.trial = nil
+        }
+        suspects.removeAll { entries[$0]?.request.state != .pending }
+        for (index, id) in suspects.enumerated() {
+            // One that waits for something else holds up nobody.
+            guard let entry = entries[id], case .send(let next, let place) = candidate(in: entry.lane, now: now),
+                next === entry
+            else { continue }
+            suspects.remove(at: index)
+            begin(entry, at: place, now: now)
+            trial = (id, entry.request.lease ?? 0, now.uptime + Self.trialTime)
+            return true
+        }
+        return false
     }
 
     /// One timer a lane is enough, the earliest.
@@ -130,6 +154,13 @@ extension QueueMachine {
 
     // MARK: Flight
 
+    private mutating func begin(_ entry: QueueEntry, at place: Int, now: QueueTime) {
+        let lane = entry.lane
+        begin(entry, now: now)
+        if place == lane.begun, !entry.isBarrier { lane.begun += 1 }
+        wake(lane)
+    }
+
     private mutating func begin(_ entry: QueueEntry, now: QueueTime) {
         let lease = nextLease
         nextLease &+= 1
@@ -171,6 +202,10 @@ extension QueueMachine {
         entry.request.attempts -= 1
         entry.request.lease = nil
         entry.host.breaker.withdrew(now: 0)
+        if trial?.lease == dispatch.lease {
+            trial = nil
+            suspects.insert(dispatch.id, at: 0)
+        }
         wake(entry.lane)
     }
 

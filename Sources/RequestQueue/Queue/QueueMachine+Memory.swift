@@ -17,56 +17,99 @@ extension QueueMachine {
 
     mutating func remember(_ request: QueuedRequest, at: Int64) {
         ended[request.token] = request.state == .done ? "" : request.cause ?? Self.cancelled
-        finished.append(
-            FinishedRecord(
-                id: request.id, token: request.token, at: at, key: KeyName(request),
-                creates: request.creates.map { TenantReference(tenant: request.tenant, reference: $0) }))
+        let record = FinishedRecord(
+            id: request.id, token: request.token, at: at, key: KeyName(request),
+            creates: request.creates.map { TenantReference(tenant: request.tenant, reference: $0) })
+        guard request.state == .dead else { return finished.append(record) }
+        deadLetters[request.id] = record
+        deadOrder.append((request.id, at))
     }
 
     /// Keeps an answer, and forgets the oldest ones that have no room beside it.
     mutating func keepResponse(of id: UInt64, size: Int) {
         guard size > 0 else { return }
-        responses.append((id, size))
-        responseBytes += size
-        while responseBytes > limits.responses, let oldest = responses.popFirst() {
-            responseBytes -= oldest.size
-            steps.append(.change(.forgetResponse(id: oldest.id), nil))
+        responseBytes += size - (responses.updateValue(size, forKey: id) ?? 0)
+        responseOrder.append(id)
+        while responseBytes > limits.responses, let oldest = responseOrder.popFirst() {
+            guard forgetResponse(of: oldest) else { continue }
+            steps.append(.change(.forgetResponse(id: oldest), nil))
         }
     }
 
-    /// A finished request is not finished any more: nothing that was remembered of its end goes on counting.
+    /// - Returns: whether there was one.
+    @discardableResult
+    private mutating func forgetResponse(of id: UInt64) -> Bool {
+        guard let size = responses.removeValue(forKey: id) else { return false }
+        responseBytes -= size
+        while let first = responseOrder.first, responses[first] == nil { responseOrder.removeFirst() }
+        return true
+    }
+
+    /// A dead request is not dead any more: nothing that was remembered of its end goes on counting.
     mutating func forgetEnd(of id: UInt64) {
-        if let place = finished.firstIndex(where: { $0.id == id }) { finished.remove(at: place) }
-        if let place = responses.firstIndex(where: { $0.id == id }) {
-            responseBytes -= responses.remove(at: place).size
-        }
+        deadLetters[id] = nil
+        forgetResponse(of: id)
+        trimDeadOrder()
+    }
+
+    /// Removes a dead request from memory and store.
+    mutating func bury(_ id: UInt64) {
+        guard let record = deadLetters.removeValue(forKey: id) else { return }
+        forget(record)
+        steps.append(.change(.remove(id: id), nil))
+        trimDeadOrder()
+    }
+
+    private mutating func trimDeadOrder() {
+        while let first = deadOrder.first, deadLetters[first.id]?.at != first.at { deadOrder.removeFirst() }
+        guard deadOrder.count > 2 * deadLetters.count + Self.slack else { return }
+        deadOrder = Deque(deadOrder.filter { deadLetters[$0.id]?.at == $0.at })
+    }
+
+    private mutating func forget(_ record: FinishedRecord) {
+        ended[record.token] = nil
+        if keys[record.key]?.token == record.token { keys[record.key] = nil }
+        for name in record.creates { failedCreators[name] = nil }
+        forgetResponse(of: record.id)
     }
 
     /// Forgets what is over its time or its number. What is stored is removed with the next batch.
     mutating func prune(now: QueueTime) {
-        let isFull = finished.count > limits.finished + Self.slack || learnt.count > limits.mappings + Self.slack
+        let isFull =
+            finished.count > limits.finished + Self.slack || learnt.count > limits.mappings + Self.slack
+            || deadLetters.count > limits.deadLetters + Self.slack
         guard isFull || now.uptime >= nextPrune else { return }
         nextPrune = now.uptime + Self.prunePause
         let before = now.wall - limits.retention
         var horizon: Int64?
         while let oldest = finished.first, oldest.at < before || finished.count > limits.finished {
             finished.removeFirst()
-            ended[oldest.token] = nil
-            if keys[oldest.key]?.token == oldest.token { keys[oldest.key] = nil }
-            for name in oldest.creates { failedCreators[name] = nil }
+            forget(oldest)
             horizon = oldest.at
             highestPruned = max(highestPruned, oldest.id)
-            if let response = responses.first, response.id == oldest.id {
-                responses.removeFirst()
-                responseBytes -= response.size
-            }
         }
-        while let oldest = learnt.first, oldest.at < before || learnt.count > limits.mappings {
+        // A request that waits may name an entity for as long as its age allows.
+        let namesBefore = now.wall - max(limits.retention, limits.age)
+        var namesHorizon: Int64?
+        while let oldest = learnt.first, oldest.at < namesBefore || learnt.count > limits.mappings {
             learnt.removeFirst()
             map.forget(oldest.mapping)
-            horizon = max(horizon ?? oldest.at, oldest.at)
+            namesHorizon = oldest.at
         }
         // What shares the last one's millisecond stays in the store a little longer than in memory.
-        if let horizon { steps.append(.change(.prune(before: horizon, below: highestPruned + 1), nil)) }
+        if horizon != nil || namesHorizon != nil {
+            steps.append(
+                .change(
+                    .prune(before: horizon ?? .min, below: highestPruned + 1, names: namesHorizon ?? .min), nil))
+        }
+        pruneDeadLetters(now: now)
+    }
+
+    private mutating func pruneDeadLetters(now: QueueTime) {
+        // No dead letter is older than the epoch.
+        let before = limits.deadRetention == .max ? .min : now.wall - limits.deadRetention
+        while let oldest = deadOrder.first, oldest.at < before || deadLetters.count > limits.deadLetters {
+            bury(oldest.id)
+        }
     }
 }

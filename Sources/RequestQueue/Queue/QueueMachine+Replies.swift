@@ -1,9 +1,14 @@
 // What becomes of a request when the backend has answered, or has not.
 
+import DequeModule
+
 /// How an attempt ended.
 public enum AttemptReply: Sendable, Equatable {
     /// Everything that is no failure: the backend has done it.
-    case success(status: Int, headers: [ResolvedRequest.Header], body: [UInt8], identifiers: [EntityIdentifier])
+    /// - Parameter isCut: whether the answer was larger than the client keeps.
+    case success(
+        status: Int, headers: [ResolvedRequest.Header], body: [UInt8], identifiers: [EntityIdentifier],
+        isCut: Bool = false)
     /// `retryAfter` is in milliseconds, as the host has asked.
     case failure(AttemptFailure, retryAfter: Int64?, headers: [ResolvedRequest.Header], body: [UInt8])
 }
@@ -28,11 +33,11 @@ extension QueueMachine {
             requeue(entry, isBegun: false, cause: "")
             entry.notBefore = now.uptime.adding(pause)
             wake(entry.lane)
-        case .success(let status, let headers, let body, let identifiers):
-            succeed(
-                entry, bounded(RequestOutcome(.success(status: status), headers: headers, body: body)), identifiers,
-                now: now)
+        case .success(let status, let headers, let body, let identifiers, let isCut):
+            let outcome = RequestOutcome(.success(status: status), headers: headers, body: body, isCut: isCut)
+            succeed(entry, bounded(outcome), identifiers, now: now)
         case .failure(let failure, let retryAfter, let headers, let body):
+            if failure.isUnexpected { counts.unexpected += 1 }
             if waitsForLogin, failure.kind == .unauthorized, entry.needsSession {
                 entry.lane.tenant.hasSession = false
                 goBack(entry, failure, pause: 0, now: now)
@@ -71,7 +76,9 @@ extension QueueMachine {
             case 504: host.breaker.withdrew(now: now.uptime)
             default: host.breaker.succeeded()
             }
-        case .failure(.network(.noFreeConnection), _, _, _): host.breaker.withdrew(now: now.uptime)
+        // Something between answered, so the host is there; whether the backend works is not known.
+        case .failure(.unexpected, _, _, _), .failure(.network(.noFreeConnection), _, _, _):
+            host.breaker.withdrew(now: now.uptime)
         case .failure(.network(let failure), _, _, _):
             if failure.kind == .unreachable {
                 host.breaker.failed(now: now.uptime)
@@ -89,12 +96,11 @@ extension QueueMachine {
             // Either all of them are learnt or none.
             try map.check(identifiers, tenant: entry.request.tenant)
         } catch {
+            var outcome = outcome
             let cause = "The backend has done it, and has named an entity in a way that cannot be: \(error)"
-            end(
-                entry,
-                RequestOutcome(
-                    .failure(status: nil), cause: cause, headers: outcome.headers, body: outcome.body,
-                    isCut: outcome.isCut), now: now)
+            outcome.cause = cause
+            let request = end(entry, outcome, now: now)
+            fail(dependentsOnNames(of: request, cause), on: request, cause, now: now)
             return
         }
         end(entry, outcome, now: now)
@@ -107,11 +113,14 @@ extension QueueMachine {
     /// It waits for its next attempt, at the place that it has.
     private mutating func goBack(_ entry: QueueEntry, _ failure: AttemptFailure, pause: Int64, now: QueueTime) {
         let request = entry.request
-        guard request.attempts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
+        if failure.isVerdict { entry.verdicts += 1 }
+        guard entry.verdicts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
         goBack(entry)
+        // The process has survived this attempt; without a connection that says nothing.
+        let crashes = failure.kind == .unreachable ? request.crashes : 0
         let wait = QueueChange.Wait(
-            notBefore: min(now.wall.adding(pause), Self.latest), attempts: request.attempts, crashes: request.crashes,
-            doubts: request.doubts + (failure.kind.isAmbiguous ? 1 : 0),
+            notBefore: min(now.wall.adding(pause), Self.latest), attempts: request.attempts, crashes: crashes,
+            doubts: request.doubts + (failure.isAmbiguous(for: request.config.method) ? 1 : 0),
             cause: "Attempt \(request.attempts): \(failure.text).")
         entry.request.apply(wait)
         entry.notBefore = now.uptime.adding(pause)
@@ -125,11 +134,16 @@ extension QueueMachine {
         now: QueueTime
     ) {
         var status: Int?
-        if case .status(let code) = failure { status = code }
+        switch failure {
+        case .status(let code), .unexpected(let code): status = code
+        case .network: break
+        }
         let attempts = entry.request.attempts
         var cause = "\(failure.text.prefix(1).uppercased())\(failure.text.dropFirst())"
         cause += attempts > 1 ? ", after \(attempts) attempts." : "."
-        if failure.kind.isAmbiguous || entry.request.doubts > 0 { cause += " The backend may have done it." }
+        if failure.isAmbiguous(for: entry.request.config.method) || entry.request.doubts > 0 {
+            cause += " The backend may have done it."
+        }
         end(
             entry, bounded(RequestOutcome(.failure(status: status), cause: cause, headers: headers, body: body)),
             now: now)
@@ -139,9 +153,12 @@ extension QueueMachine {
 
     /// A request is finished: nobody waits for it any more.
     ///
+    /// - Parameter failsDependants: whether those that depend on it fail with it, where it is not done.
     /// - Returns: it, as it ended.
     @discardableResult
-    mutating func end(_ entry: QueueEntry, _ outcome: RequestOutcome, now: QueueTime) -> QueuedRequest {
+    mutating func end(
+        _ entry: QueueEntry, _ outcome: RequestOutcome, failsDependants: Bool = true, now: QueueTime
+    ) -> QueuedRequest {
         let lease = entry.request.state == .inFlight ? entry.request.lease : nil
         take(entry.id)
         var request = entry.request
@@ -161,28 +178,42 @@ extension QueueMachine {
             unblock(.request(entry.id), waitingForRequest.removeValue(forKey: entry.id) ?? [])
         case .failure, .aborted:
             if case .aborted = outcome.result { counts.cancelled += 1 } else { counts.dead += 1 }
-            failDependants(of: request, outcome.cause ?? Self.cancelled, now: now)
+            if failsDependants { failDependants(of: request, outcome.cause ?? Self.cancelled, now: now) }
         }
         return request
     }
 
-    /// Who depends on a request that will never be done will never be done either.
+    /// Requests that depend on one that will never be done will never be done either. A chain is followed link by link; each of
+    /// its requests names the one that failed first.
     private mutating func failDependants(of request: QueuedRequest, _ cause: String, now: QueueTime) {
-        var dependants = waitingForRequest.removeValue(forKey: request.id) ?? []
+        fail(dependants(of: request, cause), on: request, cause, now: now)
+    }
+
+    private mutating func fail(_ ids: [UInt64], on root: QueuedRequest, _ cause: String, now: QueueTime) {
+        let words = "It depends on request \(root.id), which failed: \(cause)"
+        var left = Deque(ids.sorted())
+        while let id = left.popFirst() {
+            guard let entry = entries[id] else { continue }
+            let request = end(
+                entry, RequestOutcome(.failure(status: nil), cause: words), failsDependants: false, now: now)
+            left.append(contentsOf: dependants(of: request, words).sorted())
+        }
+    }
+
+    private mutating func dependants(of request: QueuedRequest, _ cause: String) -> [UInt64] {
+        (waitingForRequest.removeValue(forKey: request.id) ?? []) + dependentsOnNames(of: request, cause)
+    }
+
+    /// Requests that wait for a name which the request was to bring.
+    private mutating func dependentsOnNames(of request: QueuedRequest, _ cause: String) -> [UInt64] {
+        var dependants: [UInt64] = []
         for reference in request.creates where map[request.tenant, reference] == nil {
             let name = TenantReference(tenant: request.tenant, reference: reference)
             guard creators[name] == nil else { continue }
             noteFailure(of: name, cause)
             dependants += waitingForReference.removeValue(forKey: name) ?? []
         }
-        for id in dependants.sorted() {
-            guard let entry = entries[id] else { continue }
-            end(
-                entry,
-                RequestOutcome(
-                    .failure(status: nil), cause: "It depends on request \(request.token), which failed: \(cause)"),
-                now: now)
-        }
+        return dependants
     }
 
     mutating func unblock(_ blocker: QueueEntry.Blocker, _ ids: [UInt64]) {

@@ -21,9 +21,10 @@ extension QueueMachine {
             steps.append(
                 .change(.quarantine(id: row.id, cause: "It cannot be read: \(row.reason).", at: now.wall), nil))
         }
+        let isAlone = contents.requests.count { $0.state == .inFlight } == 1
         for request in contents.requests.sorted(by: { $0.id < $1.id }) {
             if request.isPlausible {
-                recover(request, now: now)
+                recover(request, wasAlone: isAlone, now: now)
             } else {
                 let cause = "It cannot be read: a number of it is out of range."
                 steps.append(.change(.quarantine(id: request.id, cause: cause, at: now.wall), nil))
@@ -50,17 +51,26 @@ extension QueueMachine {
             token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
     }
 
-    /// A request that waited goes on waiting. One that was under way when the process ended has had an attempt and a crash.
-    private mutating func recover(_ stored: QueuedRequest, now: QueueTime) {
+    /// A request that waited goes on waiting. One that was under way when the process ended has had an attempt, and may be the
+    /// reason: it is sent again while nothing else is.
+    ///
+    /// - Parameter wasAlone: whether only one request was under way then. A crash is counted only against that one.
+    private mutating func recover(_ stored: QueuedRequest, wasAlone: Bool, now: QueueTime) {
         counts.restored += 1
         var request = stored
         rememberKey(of: request)
         let wasInFlight = request.state == .inFlight
         if wasInFlight {
             let lease = request.lease ?? 0
+            let crashes = request.crashes + (wasAlone ? 1 : 0)
+            let isHeld = !settings.isCarried && crashes >= limits.crashes
+            let cause =
+                isHeld
+                ? "The process ended \(crashes) times in a row while only this request was under way, so it is held. The backend "
+                    + "may have done it."
+                : "Attempt \(request.attempts): the process ended before the answer came."
             let wait = QueueChange.Wait(
-                notBefore: 0, attempts: request.attempts, crashes: request.crashes + 1, doubts: request.doubts + 1,
-                cause: "Attempt \(request.attempts): the process ended before the answer came.")
+                notBefore: 0, attempts: request.attempts, crashes: crashes, doubts: request.doubts + 1, cause: cause)
             request.apply(wait)
             steps.append(.change(.requeue(id: request.id, lease: lease, wait), nil))
         }
@@ -74,10 +84,14 @@ extension QueueMachine {
         entry.notBefore = now.uptime.adding(pause)
         entry.isParked = settings.isCarried
         enter(entry)
-        guard wasInFlight, request.crashes >= limits.crashes else { return }
-        let cause = "The process ended \(request.crashes) times while it was under way. The backend may have done it."
-        end(entry, RequestOutcome(.failure(status: nil), cause: cause), now: now)
+        guard wasInFlight, !settings.isCarried else { return }
+        guard request.crashes >= limits.crashes else { return suspects.append(request.id) }
+        entry.request.isHeld = true
+        steps.append(.change(.hold(id: request.id, true), nil))
     }
+
+    /// Whether it was held because of ``QueueLimits/crashes``, and nobody has released it.
+    func isHeldAfterCrashes(_ request: QueuedRequest) -> Bool { request.isHeld && request.crashes >= limits.crashes }
 
     /// Whose creator has failed while nobody looked.
     private mutating func failOrphans(now: QueueTime) {

@@ -55,6 +55,8 @@ public struct QueueMachine: Sendable {
         public var late = 0
         /// Done after an attempt whose answer never came: the backend may have done them twice.
         public var doubtful = 0
+        /// Answers that something between gave in place of the backend.
+        public var unexpected = 0
 
         /// Nothing yet.
         public init() {}
@@ -77,10 +79,19 @@ public struct QueueMachine: Sendable {
     var waitingForReference: [TenantReference: [UInt64]] = [:]
     var coalescing: [TenantKey: UInt64] = [:]
     var keys: [KeyName: KeyRecord] = [:]
+    /// Done and cancelled, the oldest first.
     var finished: Deque<FinishedRecord> = []
-    /// Of the finished, those whose answers are kept, and the bytes of these, in all as well.
-    var responses: Deque<(id: UInt64, size: Int)> = []
+    /// Dead, and their order, which may name requests that are dead no more.
+    var deadLetters: [UInt64: FinishedRecord] = [:]
+    var deadOrder: Deque<(id: UInt64, at: Int64)> = []
+    /// Sizes of the answers that are kept, in bytes; their order, which may name answers that are not kept any more; their sum.
+    var responses: [UInt64: Int] = [:]
+    var responseOrder: Deque<UInt64> = []
     var responseBytes = 0
+    /// Requests that were under way when the last process ended and have not been sent since.
+    var suspects: [UInt64] = []
+    /// The suspect that was sent last. Nothing else begins before it has ended, or this time has come.
+    var trial: (dispatch: UInt64, lease: UInt64, until: Int64)?
     var learnt: Deque<QueueContents.Learnt> = []
     /// When requests are given up, those among them that have ended or have got another time.
     var deadlines: Heap<Deadline> = []
@@ -109,6 +120,9 @@ public struct QueueMachine: Sendable {
 
     /// - Parameter lease: 64 random bits; leases are counted from there, so that those of two processes differ.
     public init(_ settings: Settings, lease: UInt64) {
+        var settings = settings
+        // Times are added to it.
+        settings.limits.age = min(max(settings.limits.age, 0), Backoff.longest)
         self.settings = settings
         nextLease = lease
     }
@@ -136,7 +150,12 @@ public struct QueueMachine: Sendable {
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
         var obstacles: [String] = []
-        if isHeld(entry) { obstacles.append("held by an operator") }
+        if isHeldAfterCrashes(entry.request) {
+            obstacles.append("held: the process ended \(entry.request.crashes) times while only this request was under way")
+        } else if isHeld(entry) {
+            obstacles.append("held by an operator")
+        }
+        if suspects.contains(id) { obstacles.append("was under way at a crash: such requests go one at a time") }
         for blocker in entry.blockers {
             switch blocker {
             case .request(let other):
@@ -248,7 +267,7 @@ public struct QueueMachine: Sendable {
 
     /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
     public func nextWake() -> Int64? {
-        [timers.min?.at, deadlines.min?.at, leaseEnds.min?.at].compactMap { $0 }.min()
+        [timers.min?.at, deadlines.min?.at, leaseEnds.min?.at, trial?.until].compactMap { $0 }.min()
     }
 
     /// Outcomes are kept for handlers from now on.

@@ -160,7 +160,7 @@ public struct QueuedRequest: Sendable, Equatable {
     public internal(set) var state: RequestState = .pending
     /// How often its sending was begun, crashes included.
     public internal(set) var attempts = 0
-    /// How often a process ended while it was under way.
+    /// How often in a row a process ended while it alone was under way.
     public internal(set) var crashes = 0
     /// How many attempts ended without an answer: the backend may have done each of them.
     public internal(set) var doubts = 0

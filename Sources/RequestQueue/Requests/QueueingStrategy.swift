@@ -14,7 +14,8 @@ public struct QueueingStrategy: Hashable, Sendable {
         case onNetworkInterrupt
         /// The host did not answer within the request's timeout.
         case onRequestTimeout
-        /// The host answered that it may work later: 408, 425, 429, and the 5xx that ``RetryTable`` calls transient.
+        /// The host answered that it may work later: 408, 423, 425, 429 and the 5xx that ``RetryTable`` calls transient or
+        /// unexpected; or something else answered in its place, see ``AttemptFailure/unexpected(_:)``.
         case onTransientStatus
         /// HTTP statuses besides.
         case onCustomErrorCodes([Int])

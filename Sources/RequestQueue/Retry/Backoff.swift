@@ -7,11 +7,14 @@ public struct Backoff: Hashable, Sendable {
     /// Milliseconds; what a host's `Retry-After` is believed up to.
     public var retryAfterCap: Int64
 
+    /// No pause is longer, so that times can be added without overflow: about 140,000 years.
+    static let longest: Int64 = 1 << 52
+
     /// All in milliseconds.
     public init(base: Int64 = 500, cap: Int64 = 300_000, retryAfterCap: Int64 = 3_600_000) {
-        self.base = max(base, 1)
-        self.cap = max(cap, self.base)
-        self.retryAfterCap = max(retryAfterCap, 0)
+        self.base = min(max(base, 1), Self.longest)
+        self.cap = min(max(cap, base), Self.longest)
+        self.retryAfterCap = min(max(retryAfterCap, 0), Self.longest)
     }
 
     /// The longest pause after so many attempts.
@@ -26,9 +29,9 @@ public struct Backoff: Hashable, Sendable {
     ///
     /// - Parameter random: 64 uniformly random bits.
     public func pause(attempts: Int, retryAfter: Int64?, random: UInt64) -> Int64 {
-        let bound = UInt64(bound(attempts: attempts))
+        let bound = UInt64(min(max(bound(attempts: attempts), 0), Self.longest))
         let jittered = Int64(random.multipliedFullWidth(by: bound + 1).high)
-        return max(jittered, min(max(retryAfter ?? 0, 0), retryAfterCap))
+        return max(jittered, min(max(retryAfter ?? 0, 0), min(max(retryAfterCap, 0), Self.longest)))
     }
 }
 

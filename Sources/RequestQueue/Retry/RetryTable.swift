@@ -6,7 +6,7 @@ public enum FailureKind: UInt8, Sendable {
     case permanent = 0
     /// The backend says that it may work later; it has not done it.
     case transient = 1
-    /// No connection was had: the backend has not seen the request.
+    /// No connection was set up, or it could not be secured: the backend has not seen the request.
     case unreachable = 2
     /// The connection broke before the answer: the backend may have done it.
     case interrupted = 3
@@ -14,6 +14,8 @@ public enum FailureKind: UInt8, Sendable {
     case timedOut = 4
     /// The session key is not, or no longer, accepted.
     case unauthorized = 5
+    /// Something between answered in place of the backend, which has not judged the request.
+    case unexpected = 6
 
     /// Whether the backend may have done what was asked.
     public var isAmbiguous: Bool { self == .interrupted || self == .timedOut }
@@ -40,10 +42,11 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     /// What it says about the request.
     public var kind: FailureKind {
         switch self {
-        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection: .unreachable
+        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection, .secureConnectionFailed:
+            .unreachable
         case .networkConnectionLost, .badServerResponse: .interrupted
         case .timedOut: .timedOut
-        case .secureConnectionFailed, .responseTooLarge, .badURL, .cancelled: .permanent
+        case .responseTooLarge, .badURL, .cancelled: .permanent
         }
     }
 
@@ -70,6 +73,11 @@ public enum RetryTable {
     /// Whether the status means that the request was done: 2xx, and 304.
     public static func isSuccess(_ status: Int) -> Bool { (200..<300).contains(status) || status == 304 }
 
+    /// Statuses that proxies and filters also answer with. The body shows whether the backend answered.
+    public static let ambiguousOrigin: Set = [403, 404, 407]
+    /// Statuses of a gateway or load balancer that has no answer of the backend.
+    static let ofGateways: Set = [502, 503, 504]
+
     /// What a status that is no success means. Statuses that nobody has defined are taken for their class (RFC 9110 section 15).
     public static func kind(of status: Int) -> FailureKind {
         switch status {
@@ -78,7 +86,9 @@ public enum RetryTable {
         case 408, 423, 425, 429: .transient
         // Not Implemented, HTTP Version Not Supported, Variant Also Negotiates, Not Extended, Network Authentication Required.
         case 501, 505, 506, 510, 511: .permanent
-        // Gateway Timeout: who stands between has had no answer, so that the backend may have done it.
+        // Bad Gateway, Service Unavailable: usually a proxy whose backend is away.
+        case 502, 503: .unexpected
+        // Gateway Timeout: the proxy has had no answer, so the backend may have done it.
         case 504: .timedOut
         case 500..<600: .transient
         // 1xx are never final, 3xx are not followed, 4xx are the sender's fault.
@@ -90,20 +100,43 @@ public enum RetryTable {
 /// Why an attempt failed.
 public enum AttemptFailure: Hashable, Sendable {
     case status(Int)
+    /// A status with a body that is not of the backend's form, such as the error page of a proxy.
+    case unexpected(Int)
     case network(NetworkFailure)
 
     /// What it says about the request.
     public var kind: FailureKind {
         switch self {
         case .status(let status): RetryTable.kind(of: status)
+        case .unexpected: .unexpected
         case .network(let failure): failure.kind
         }
+    }
+
+    /// Whether something between the client and the backend may have given the answer.
+    public var isUnexpected: Bool {
+        switch self {
+        case .status(let status): RetryTable.ofGateways.contains(status)
+        case .unexpected: true
+        case .network: false
+        }
+    }
+
+    /// Whether the failure says something about the request, so that it counts toward ``QueueLimits/attempts``.
+    public var isVerdict: Bool { !isUnexpected && kind != .unreachable && kind != .unauthorized }
+
+    /// Whether the backend may have done the request. After 500 and 502 it may have where doing it twice differs from once.
+    public func isAmbiguous(for method: HTTPMethod) -> Bool {
+        if case .status(let status) = self, [500, 502].contains(status) { return !method.isIdempotent }
+        return kind.isAmbiguous
     }
 
     /// For people.
     public var text: String {
         switch self {
+        case .status(let status) where isUnexpected: "unexpected answer: status \(status), as a proxy gives it"
         case .status(let status): "the host answered with status \(status)"
+        case .unexpected(let status): "unexpected answer: status \(status) with a body that is not the backend's"
         case .network(let failure): failure.text
         }
     }
@@ -118,9 +151,14 @@ extension QueueingStrategy {
             switch (policy, failure) {
             case (.onNetworkInterrupt, .network): failure.kind == .unreachable || failure.kind == .interrupted
             case (.onRequestTimeout, _): failure.kind == .timedOut
-            case (.onTransientStatus, .status): failure.kind == .transient
-            case (.onCustomErrorCodes(let codes), .status(let status)): codes.contains(status)
-            case (.onAllErrorCodesExcept(let codes), .status(let status)): !codes.contains(status)
+            case (.onTransientStatus, .status), (.onTransientStatus, .unexpected):
+                failure.kind == .transient || failure.kind == .unexpected
+            case (.onCustomErrorCodes(let codes), .status(let status)),
+                (.onCustomErrorCodes(let codes), .unexpected(let status)):
+                codes.contains(status)
+            case (.onAllErrorCodesExcept(let codes), .status(let status)),
+                (.onAllErrorCodesExcept(let codes), .unexpected(let status)):
+                !codes.contains(status)
             case (.onAllErrorCodesExcept, .network): true
             default: false
             }

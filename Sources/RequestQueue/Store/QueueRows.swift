@@ -149,11 +149,11 @@ extension QueueRows {
             rows[id]?.undelivered = nil
         case .remove(let id): rows[id] = nil
         case .session(let tenant, let sealed): sessions[ExactText(tenant)] = sealed
-        case .prune(let before, let below):
+        case .prune(let before, let below, let names):
             rows = rows.filter { id, row in
-                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil
+                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil || row.request.state == .dead
             }
-            mappings = mappings.filter { $0.value.at >= before }
+            mappings = mappings.filter { $0.value.at >= names ?? before }
         }
     }
 }

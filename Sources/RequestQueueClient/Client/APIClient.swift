@@ -34,7 +34,8 @@ public protocol APIClient: Sendable {
     /// has failed, and other requests of the tenant go on.
     func waitsForLogin(_ request: APIClientQueueRequest) -> Bool
 
-    /// Called with the body of an answer whose status is a failure.
+    /// Called with the body of an answer whose status is a failure. Nil for 403, 404 and 407 means that the backend did not give
+    /// this answer: the request waits, see ``AttemptFailure/unexpected(_:)``. Default: any JSON object is the backend's.
     func errorPayload(from body: Data) -> APIErrorPayload?
 
     /// What the backend calls the entities that a request has brought into being. They are stored with the completion of the
@@ -55,8 +56,11 @@ extension APIClient {
     public func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { true }
     /// The request as it is.
     public func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig { requestConfig }
-    /// None.
-    public func errorPayload(from body: Data) -> APIErrorPayload? { nil }
+    /// Any JSON object, with its member `message` or `error` where that is a string.
+    public func errorPayload(from body: Data) -> APIErrorPayload? {
+        guard let members = (try? JSONSerialization.jsonObject(with: body)) as? [String: Any] else { return nil }
+        return APIErrorPayload(message: members["message"] as? String ?? members["error"] as? String ?? "")
+    }
     /// None.
     public func identifiers(
         in response: APIClientResponse<Data>, for request: APIClientQueueRequest
@@ -108,7 +112,8 @@ public enum APIError: Error, Hashable, Sendable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .api(let status, let payload):
-            "The host answered with status \(status)\(payload.map { ": \($0.message)" } ?? ".")"
+            "The host answered with status \(status)"
+                + (payload.flatMap { $0.message.isEmpty ? nil : ": \($0.message)" } ?? ".")
         case .network(let failure): "\(failure.text.prefix(1).uppercased())\(failure.text.dropFirst())."
         case .queue(let cause): cause
         case .noSession: "The request needs a login, and there is none at present."

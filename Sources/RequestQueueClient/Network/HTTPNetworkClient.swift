@@ -15,7 +15,7 @@ public struct HTTPNetworkClient: NetworkClient {
 
     /// - Parameters:
     ///   - client: made with ``configuration``, or another one that follows no redirections.
-    ///   - largestResponse: bytes of a body; a larger one is a failure.
+    ///   - largestResponse: bytes of a body that are kept; the rest of a larger one is not read.
     public init(_ client: HTTPClient, largestResponse: Int = 16 << 20) {
         (self.client, self.largestResponse) = (client, largestResponse)
     }
@@ -52,26 +52,39 @@ public struct HTTPNetworkClient: NetworkClient {
         do {
             let deadline = NIODeadline.now() + .milliseconds(min(max(request.timeoutInterval, 0), Self.longestTimeout))
             let response = try await client.execute(outgoing, deadline: deadline)
-            let body = try await collect(response.body, until: deadline)
+            let (body, isCut) = try await collect(response.body, until: deadline)
             return NetworkResponse(
                 status: Int(response.status.code), headers: response.headers.map { .init($0.name, $0.value) },
-                body: Array(body.readableBytesView))
+                body: body, isCut: isCut)
         } catch {
             throw Self.failure(error)
         }
     }
 
-    /// Reads a body. The client's own deadline ends with the head of the answer, so that the rest of it is timed here.
-    private func collect(_ body: HTTPClientResponse.Body, until deadline: NIODeadline) async throws -> ByteBuffer {
+    /// Reads a body. The client's own deadline ends with the head of the answer, so that the rest of it is timed here. The head
+    /// says how it went, so an answer that is too large is one, without its end.
+    private func collect(
+        _ body: HTTPClientResponse.Body, until deadline: NIODeadline
+    ) async throws -> (bytes: [UInt8], isCut: Bool) {
         let limit = largestResponse
-        return try await withThrowingTaskGroup(of: ByteBuffer.self) { group in
+        return try await withThrowingTaskGroup(of: (bytes: [UInt8], isCut: Bool).self) { group in
             defer { group.cancelAll() }
-            group.addTask { try await body.collect(upTo: limit) }
+            group.addTask {
+                var bytes: [UInt8] = []
+                for try await part in body {
+                    guard part.readableBytes <= limit - bytes.count else {
+                        bytes += part.readableBytesView.prefix(limit - bytes.count)
+                        return (bytes, true)
+                    }
+                    bytes += part.readableBytesView
+                }
+                return (bytes, false)
+            }
             group.addTask {
                 try await Task.sleep(for: .nanoseconds((deadline - NIODeadline.now()).nanoseconds))
                 throw NetworkFailure.timedOut
             }
-            return try await group.next() ?? ByteBuffer()
+            return try await group.next() ?? ([], false)
         }
     }
 
@@ -85,7 +98,6 @@ public struct HTTPNetworkClient: NetworkClient {
                 ? .cannotFindHost : .cannotConnectToHost
         case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError: .secureConnectionFailed
         case is HTTPParserError: .badServerResponse
-        case is NIOTooManyBytesError: .responseTooLarge
         case is CancellationError: .cancelled
         case let error as IOError: error.errnoCode == ECONNREFUSED ? .cannotConnectToHost : .networkConnectionLost
         default: .networkConnectionLost

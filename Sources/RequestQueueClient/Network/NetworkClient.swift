@@ -39,10 +39,13 @@ public struct NetworkResponse: Hashable, Sendable {
     public var headers: [ResolvedRequest.Header]
     /// Its bytes.
     public var body: [UInt8]
+    /// Whether the body was larger than the client keeps, so that only its beginning is here.
+    public var isCut: Bool
 
     /// An answer with a status.
-    public init(status: Int, headers: [ResolvedRequest.Header] = [], body: [UInt8] = []) {
+    public init(status: Int, headers: [ResolvedRequest.Header] = [], body: [UInt8] = [], isCut: Bool = false) {
         (self.status, self.headers, self.body) = (status, headers, body)
+        self.isCut = isCut
     }
 
     /// The first field of a name, whatever its case.

@@ -46,6 +46,55 @@ extension APIClientQueue {
         }
     }
 
+    /// Ends the pauses of all requests that wait for their next attempt.
+    ///
+    /// - Returns: how many.
+    /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    @discardableResult
+    public func hurryAll() async throws -> Int { try await perform { (machine, now) throws in machine.hurryAll(now: now) } }
+
+    /// Removes a dead request, with all that is kept of it.
+    ///
+    /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
+    public func purge(_ token: RequestToken) async throws {
+        guard let dead = try store.request(token) else { throw QueueActError.unknown }
+        try await perform { (machine, _) throws in try machine.purge(dead.id) }
+    }
+
+    /// Sends all dead requests again, in the order in which they were accepted.
+    ///
+    /// - Returns: how many wait again. Those that cannot, for example because the queue is full, stay dead.
+    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    @discardableResult
+    public func retryDead() async throws -> Int {
+        try await eachDead { (machine, now, request) throws in try machine.revive(request, now: now) }
+    }
+
+    /// Removes all dead requests.
+    ///
+    /// - Returns: how many.
+    /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
+    @discardableResult
+    public func purgeDead() async throws -> Int {
+        try await eachDead { (machine, _, request) throws in try machine.purge(request.id) }
+    }
+
+    /// - Returns: how many dead requests the act did not refuse.
+    private func eachDead(
+        _ act: @escaping @Sendable (inout QueueMachine, QueueTime, QueuedRequest) throws -> Void
+    ) async throws -> Int {
+        var (count, last) = (0, UInt64(0))
+        while true {
+            // Few at a time: each page is one transaction.
+            let page = try store.requests(states: [.dead], after: last, limit: 256)
+            guard let end = page.last?.id else { return count }
+            count += try await perform { (machine, now) throws in
+                page.count { request in (try? act(&machine, now, request)) != nil }
+            }
+            last = end
+        }
+    }
+
     /// Keeps back all that a tenant sends, now and later, or lets it go on. It ends with the process.
     ///
     /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.

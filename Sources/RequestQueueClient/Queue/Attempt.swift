@@ -39,15 +39,20 @@ struct Attempt: Sendable {
         guard RetryTable.isSuccess(response.status) else {
             let wall = QueueEngine.now().wall
             let retryAfter = response.header("Retry-After").flatMap { RetryAfter.milliseconds($0, now: wall) }
+            let isForeign =
+                RetryTable.ambiguousOrigin.contains(response.status)
+                && client.errorPayload(from: Data(response.body)) == nil
             return .failure(
-                .status(response.status), retryAfter: retryAfter, headers: response.headers, body: response.body)
+                isForeign ? .unexpected(response.status) : .status(response.status), retryAfter: retryAfter,
+                headers: response.headers, body: response.body)
         }
         let answer = APIClientResponse(
             data: Data(response.body), status: response.status, headers: response.headers,
             jsonCoderConfig: client.jsonCoderConfig)
         return .success(
             status: response.status, headers: response.headers, body: response.body,
-            identifiers: client.identifiers(in: answer, for: APIClientQueueRequest(dispatch.request)))
+            identifiers: client.identifiers(in: answer, for: APIClientQueueRequest(dispatch.request)),
+            isCut: response.isCut)
     }
 }
 
@@ -64,9 +69,10 @@ extension AttemptReply {
     /// The same without the fields that must not be stored.
     func keeping(_ keeps: (String) -> Bool) -> AttemptReply {
         switch self {
-        case .success(let status, let headers, let body, let identifiers):
+        case .success(let status, let headers, let body, let identifiers, let isCut):
             .success(
-                status: status, headers: headers.filter { keeps($0.name) }, body: body, identifiers: identifiers)
+                status: status, headers: headers.filter { keeps($0.name) }, body: body, identifiers: identifiers,
+                isCut: isCut)
         case .failure(let failure, let retryAfter, let headers, let body):
             .failure(failure, retryAfter: retryAfter, headers: headers.filter { keeps($0.name) }, body: body)
         }

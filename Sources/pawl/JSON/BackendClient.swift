@@ -14,10 +14,14 @@ struct BackendClient: APIClient {
     let host: String
     let networkClient: any NetworkClient
     private let credentials: KnownCredentials
+    /// The form of the backend's refusals, as the mapping has it now.
+    private let refusal: @Sendable () -> RefusalForm
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
-    init(host: String, http: HTTPClient, credentials: KnownCredentials) {
-        (self.host, self.credentials) = (host, credentials)
+    init(
+        host: String, http: HTTPClient, credentials: KnownCredentials, refusal: @escaping @Sendable () -> RefusalForm
+    ) {
+        (self.host, self.credentials, self.refusal) = (host, credentials, refusal)
         networkClient = BackendNetwork(http: HTTPNetworkClient(http), credentials: credentials)
     }
 
@@ -30,7 +34,23 @@ struct BackendClient: APIClient {
     /// A cookie that a client gets may let it in.
     func keepsHeader(_ name: String) -> Bool { name.lowercased() != "set-cookie" }
 
-    func errorPayload(from body: Data) -> APIErrorPayload? { nil }
+    /// Only what the backend itself has refused is final: a JSON object that has a member of the mapping's `refusal.body`. Where the
+    /// mapping has none of its own, any JSON object.
+    func errorPayload(from body: Data) -> APIErrorPayload? {
+        let form = refusal().body
+        guard let found = Self.members(Array(body)) else { return nil }
+        if form != RefusalForm().body, let expected = Self.members(Array(form.utf8)), expected.isDisjoint(with: found) {
+            return nil
+        }
+        return APIErrorPayload(message: "")
+    }
+
+    /// The names of a JSON object's members; nil if the bytes are no JSON object.
+    private static func members(_ bytes: [UInt8]) -> Set<String>? {
+        guard let document = try? JSONDocument(ByteBuffer(bytes: bytes)), document.kind(document.root) == .object
+        else { return nil }
+        return Set(document.children(document.root).compactMap { try? document.name($0) })
+    }
 
     /// The backend's id of the message, where the mapping says that it stands.
     func identifiers(

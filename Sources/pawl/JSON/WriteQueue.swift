@@ -40,13 +40,11 @@ final class WriteQueue: Sendable {
         var settings = settings
         settings.keepsOutcomes = true
         settings.createsAllEntities = true
-        // A write waits for as long as its age allows, however often the backend could not be reached.
-        settings.limits.attempts = .max
         let (queueBox, sockets) = (made, environment.sockets)
         let ends = WriteEnds(waiting) { sockets.tell($0, $1) }
         queue = try APIClientQueue(
-            client: BackendClient(host: host, http: http, credentials: own), store: store, settings: settings,
-            credentials: credentials, held: held, handlers: [ends]
+            client: BackendClient(host: host, http: http, credentials: own) { environment.mapping.refusal },
+            store: store, settings: settings, credentials: credentials, held: held, handlers: [ends]
         ) { event in
             switch event {
             case .sent(let token): writeTraces.sent(token)

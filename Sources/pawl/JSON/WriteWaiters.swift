@@ -116,7 +116,7 @@ struct WriteWaiters: Sendable {
     mutating func note(_ reply: AttemptReply, to token: RequestToken) {
         let fields: [ResolvedRequest.Header]
         switch reply {
-        case .success(_, let headers, _, _), .failure(_, _, let headers, _): fields = headers
+        case .success(_, let headers, _, _, _), .failure(_, _, let headers, _): fields = headers
         }
         let given = fields.filter { $0.name.lowercased() == "set-cookie" }
         guard !given.isEmpty else { return }
