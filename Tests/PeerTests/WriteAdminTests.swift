@@ -186,6 +186,78 @@ import Testing
         #expect(try lab.bob.texts(Self.c) == ["warm", "patient"])
     }
 
+    /// A proxy's error page is no word of the backend's: the write waits. The same status in the backend's form is final.
+    @Test(arguments: [403, 404, 407, 502]) func aProxysPageKillsNothing(_ status: Int) throws {
+        let lab = try warm()
+        try lab.backend.set(.page(2, status: status))
+        try lab.alice.say("patient", in: Self.c)
+        #expect(try lab.backend.faultsToCome().refuses == 0)
+        #expect(try lab.bob.texts(Self.c) == ["warm", "patient"])
+        let text = try lab.gateway.admin(["status"]).stdout
+        #expect(text.contains("2 unexpected answers since the start"), "\(text)")
+        guard status < 500 else { return }
+        try lab.backend.set(.refuses(1, status: status))
+        #expect(try lab.alice.trySaying("refused", in: Self.c).status == status)
+        #expect(try ids(lab, "dead").count == 1)
+    }
+
+    /// With what is shipped: what waits while the process ends three times is sent, each once or more, and nothing is dead.
+    @Test func threeEndsOfTheProcessKillNothing() throws {
+        let lab = try warm("sealed")
+        try lab.backend.set(.delay(milliseconds: 60_000))
+        var clients: [WebClient] = []
+        for number in 1...8 {
+            let conversation = "k\(number)"
+            try lab.backend.behave()
+            try lab.alice.open(conversation, with: ["bob"])
+            try lab.backend.set(.delay(milliseconds: 60_000))
+            clients.append(try lab.begin("POST", "/conversations/\(conversation)/messages", said(number)))
+            try lab.wait(for: number)
+        }
+        for _ in 0..<3 {
+            lab.gateway.crash()
+            try lab.gateway.start()
+            try eventually("one is under way") { try lab.gateway.admin(["queue", "list"]).stdout.contains("in flight") }
+        }
+        for client in clients { client.hangUp() }
+        try lab.backend.behave()
+        lab.gateway.crash()
+        try lab.gateway.start()
+        try eventually("all are sent") { try JSONLab.waiting(lab.gateway) == 0 }
+        #expect(try ids(lab, "dead").isEmpty)
+        #expect(try lab.backend.messages().count == 9)
+    }
+
+    @Test func deadWritesAreSentAgainOrRemovedTogether() throws {
+        let lab = try warm()
+        try lab.backend.set(.refuses(4, status: 400))
+        for number in 1...4 { #expect(try lab.alice.trySaying("text \(number)", in: Self.c).status == 400) }
+        let dead = try ids(lab, "dead")
+        #expect(dead.count == 4)
+        let status = try lab.gateway.admin(["status"]).stdout
+        #expect(status.contains("4 writes were given up and are kept"), "\(status)")
+        // Kept over a restart, until somebody removes them.
+        lab.gateway.stop()
+        try lab.gateway.start()
+        let asked = try lab.gateway.admin(["queue", "purge"])
+        #expect(asked.status == .exited(75) && asked.stderr.contains("4 dead requests"), "\(asked)")
+        #expect(try lab.gateway.admin(["queue", "purge", dead[0], "--yes"]).succeeded)
+        #expect(try ids(lab, "dead") == Array(dead.dropFirst()))
+        let again = try lab.gateway.admin(["queue", "retry", "--dead"])
+        #expect(again.status == .exited(75), "\(again)")
+        _ = try lab.alice.ask("GET", "/me")
+        #expect(try json(lab, ["queue", "retry", "--dead", "--yes"]).array.first?["done"] == true)
+        try eventually("they are sent") { try lab.backend.messages().count == 4 }
+        #expect(try lab.bob.texts(Self.c) == ["warm", "text 2", "text 3", "text 4"])
+        try lab.backend.set(.refuses(1, status: 400))
+        _ = try lab.alice.trySaying("never", in: Self.c)
+        #expect(try json(lab, ["queue", "purge", "--yes"]).array.first?["text"] == "1 dead request removed.")
+        #expect(try ids(lab, "dead").isEmpty)
+        #expect(try !lab.gateway.admin(["status"]).stdout.contains("given up"))
+        #expect(try lab.gateway.admin(["audit"]).stdout.contains("queue.purge"))
+        #expect(!(try lab.gateway.admin(["queue", "retry"]).succeeded))
+    }
+
     @Test func wrongWordsAreRefused() throws {
         let lab = try warm()
         for words in [

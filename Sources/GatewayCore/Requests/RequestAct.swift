@@ -10,6 +10,8 @@ package struct RequestAct: Sendable {
         case release(RequestScope)
         /// A dead request waits again, with the same bytes.
         case retry(UInt64)
+        /// A dead request is removed.
+        case purge(UInt64)
     }
 
     /// How an act ended.

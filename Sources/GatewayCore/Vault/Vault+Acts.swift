@@ -67,12 +67,15 @@ extension Vault {
                 queueHold(scope, false, now)
             case .release(let scope): queueHold(scope, true, now)
             case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
+            case .purge:
+                act.answer(.refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                return []
             }
             act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
             return []
         }
         switch act.kind {
-        case .hold: break
+        case .hold, .purge: break
         case .release(let scope): desk.gate.release(scope)
         case .drop(let id):
             let entry = inFlight[id]
@@ -120,12 +123,24 @@ extension Vault {
             queueHold(scope, false, now)
             if case .account = scope { changes.append(.removeRecord(.hold, name: scope.name)) }
         case .retry(let id): return retry(id, now, &step)
+        case .purge(let id):
+            do {
+                try queue.purge(id)
+            } catch {
+                if case .unknown = error { return notDead(id) }
+                return "Request \(id) still waits: only a dead one can be removed."
+            }
         }
         return nil
     }
 
     private func isWaiting(_ id: UInt64) -> Bool {
         queue.request(Request.token(id)) != nil && inFlight[id]?.acknowledgedAt == nil
+    }
+
+    private func notDead(_ id: UInt64) -> String {
+        guard let row = try? store.request(id) else { return Remarks.noRequest(id) }
+        return "Request \(id) is \(row.state.name): only a dead one can be removed."
     }
 
     private static func begun(_ id: UInt64) -> String {

@@ -9,9 +9,11 @@ import RequestQueue
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at writes to the backend, and hold, drop or retry them.",
-        discussion:
-            "A request holds ciphertext only. What is finished stays visible for an hour, the last 50,000 of it at most.",
-        subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self, Repair.self],
+        discussion: """
+            A request holds ciphertext only. In front of a backend that speaks HTTP, what is done stays visible for a day and what \
+            is dead until it is removed; in IRC what is finished stays for an hour, the last 50,000 of it at most.
+            """,
+        subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self, Purge.self, Repair.self],
         defaultSubcommand: List.self)
 
     /// `pawl queue list`

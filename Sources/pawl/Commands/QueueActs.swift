@@ -140,18 +140,88 @@ extension QueueCommand {
     /// `pawl queue retry`
     struct Retry: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send a dead request again, where its recipient would still open it.",
+            abstract: "Send dead requests again, where their recipients would still open them.",
             discussion: """
-                The same bytes go out, behind what was said since. It is refused where the recipient has opened it already, \
-                where keys or the session have been set up anew, and in a sidecar, which does not have the recipient's keys.
+                The same bytes go out. In front of a backend that speaks HTTP they go at their old place; in IRC behind what was \
+                sent since, and a request is refused where the recipient has opened it already, where keys or the session have \
+                been set up anew, and in a sidecar, which does not have the recipient's keys.
                 """)
-        @Argument(help: "The id, from pawl queue list --state dead.") var id: UInt64
+        @Argument(help: "Ids, from pawl queue list --state dead.") var ids: [UInt64] = []
+        @Flag(help: "All dead requests.") var dead = false
+        @Flag(help: "All dead requests, and those that wait for their next attempt now.") var all = false
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @Flag(help: "Do it without asking.") var yes = false
+        @OptionGroup var common: CommonOptions
+
+        func validate() throws {
+            guard [!ids.isEmpty, dead, all].count(where: { $0 }) == 1 else {
+                throw ValidationError("Name requests, or --dead, or --all.")
+            }
+        }
+
+        func answer(_ gateway: Gateway) async throws -> AdminAnswer {
+            if dead || all { return try await retryAll(gateway) }
+            var outcomes: [Outcome] = []
+            for id in ids {
+                let text = "Request \(id) waits again. See: pawl queue show \(id)"
+                outcomes.append(try await QueueCommand.carryOut(.retry(id), "\(id)", text, on: gateway))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
+        }
+
+        private func retryAll(_ gateway: Gateway) async throws -> AdminAnswer {
+            let words = all ? "retry all" : "retry dead"
+            guard yes || gateway.confirmations.accept(confirm, for: words) else {
+                return gateway.question(
+                    "This sends \(QueueCommand.dead(try gateway.deadLetters().count)) again. What the backend has done already may "
+                        + "stand there twice.", words)
+            }
+            let (retried, refused, hurried) = try await gateway.retryDead(hurries: all)
+            var outcomes = [
+                Outcome(subject: "dead", done: true, text: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
+            ]
+            if all {
+                outcomes.append(
+                    Outcome(subject: "waiting", done: true, text: "\(hurried) that waited for an attempt go now."))
+            }
+            if refused > 0 {
+                let text = "\(QueueCommand.dead(refused)) cannot be sent again; pawl queue retry ID says why."
+                outcomes.append(Outcome(subject: "dead", done: false, text: text))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
+        }
+    }
+
+    static func dead(_ count: Int) -> String { "\(count) dead \(count == 1 ? "request" : "requests")" }
+
+    /// `pawl queue purge`
+    struct Purge: AdminCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove dead requests for good. It is audited.",
+            discussion: "Without ids all dead requests are removed. What waits is not touched: see pawl queue drop.")
+        @Argument(help: "Ids, from pawl queue list --state dead.") var ids: [UInt64] = []
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @Flag(help: "Do it without asking.") var yes = false
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let text = "Request \(id) waits again. See: pawl queue show \(id)"
-            return try QueueCommand.answer(
-                [try await QueueCommand.carryOut(.retry(id), "\(id)", text, on: gateway)], json: common.json)
+            let names = ids.map { "\($0)" }.joined(separator: " ")
+            let words = "purge \(names)"
+            guard yes || gateway.confirmations.accept(confirm, for: words) else {
+                let count = ids.isEmpty ? try gateway.deadLetters().count : ids.count
+                return gateway.question(
+                    "This removes \(QueueCommand.dead(count)) for good: they cannot be sent again.", words)
+            }
+            guard !ids.isEmpty else {
+                let text = "\(QueueCommand.dead(try await gateway.purgeDead())) removed."
+                return try QueueCommand.answer([Outcome(subject: "dead", done: true, text: text)], json: common.json)
+            }
+            var outcomes: [Outcome] = []
+            for id in ids {
+                let text = "Request \(id) is removed."
+                outcomes.append(try await QueueCommand.carryOut(.purge(id), "\(id)", text, on: gateway))
+            }
+            return try QueueCommand.answer(outcomes, json: common.json)
         }
     }
 }

@@ -29,9 +29,19 @@ extension WriteQueue {
     func request(_ id: UInt64) throws -> QueuedRequest {
         guard let request = try queue.request(number: id) else {
             throw AdminFailure(
-                "There is no request \(id) at this gateway. Finished ones are kept for a day; see: pawl queue list.")
+                "There is no request \(id) at this gateway. Done ones are kept for a day; see: pawl queue list.")
         }
         return request
+    }
+
+    /// The numbers of all writes that are dead now.
+    func deadLetters() throws -> [UInt64] {
+        var ids: [UInt64] = []
+        while true {
+            let page = try queue.requests(states: [.dead], after: ids.last ?? 0, limit: 1000)
+            guard !page.isEmpty else { return ids }
+            ids += page.map(\.id)
+        }
     }
 
     /// Why a write cannot be dropped; nil if it waits or is under way. An answer may never come.
@@ -72,6 +82,12 @@ extension WriteQueue {
                         + "sent again."
                 }
                 try await revive(request)
+            case .purge(let id):
+                let request = try request(id)
+                guard request.state == .dead else {
+                    return "Request \(id) is \(request.state.name): only a dead one can be removed."
+                }
+                try await queue.purge(request.token)
             case .hold(.request(let id)), .release(.request(let id)):
                 let request = try request(id)
                 if let why = whyNotWaiting(request) { return why }

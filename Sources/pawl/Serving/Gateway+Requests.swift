@@ -24,7 +24,7 @@ extension Gateway {
         var subject: Request?
         let detail: String
         switch kind {
-        case .drop(let id), .retry(let id):
+        case .drop(let id), .retry(let id), .purge(let id):
             subject = try store.request(id)
             detail = "\(id)" + (subject.map { " of \($0.account)" } ?? "")
         case .hold(let scope), .release(let scope): detail = scope.name
@@ -92,6 +92,7 @@ extension RequestAct.Kind {
         case .hold: "hold"
         case .release: "release"
         case .retry: "retry"
+        case .purge: "purge"
         }
     }
 }

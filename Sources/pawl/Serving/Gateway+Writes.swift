@@ -19,12 +19,51 @@ extension Gateway {
         case .hold(.account), .release(.account):
             if let refusal = try await store(kind) { return refusal }
             return try await writes.carryOut(kind)
-        case .drop(let id), .retry(let id), .hold(.request(let id)), .release(.request(let id)):
+        case .drop(let id), .retry(let id), .purge(let id), .hold(.request(let id)), .release(.request(let id)):
             let request = try writes.request(id)
             if let refusal = try await writes.carryOut(kind) { return refusal }
             try commit([audit("queue.\(kind.name)", "\(id) of \(request.tenant)")])
             return nil
         }
+    }
+
+    /// Sends all dead requests again, and audits it once.
+    ///
+    /// - Parameter hurries: whether pauses of those that wait end as well.
+    /// - Returns: how many wait again, how many stay dead, and how many pauses ended.
+    func retryDead(hurries: Bool) async throws -> (retried: Int, refused: Int, hurried: Int) {
+        let hurried = hurries ? try await json?.writes.queue.hurryAll() ?? 0 : 0
+        let ids = try deadLetters()
+        var retried = 0
+        for id in ids {
+            let refusal =
+                if let writes = json?.writes { try await writes.carryOut(.retry(id)) } else { try await store(.retry(id)) }
+            if refusal == nil { retried += 1 }
+        }
+        if json != nil { try commit([audit("queue.retry", "all dead: \(retried) of \(ids.count)")]) }
+        return (retried, ids.count - retried, hurried)
+    }
+
+    /// Removes all dead requests, and audits it once.
+    ///
+    /// - Returns: how many.
+    func purgeDead() async throws -> Int {
+        if let writes = json?.writes {
+            let count = try await writes.queue.purgeDead()
+            try commit([audit("queue.purge", "all dead: \(count)")])
+            return count
+        }
+        var count = 0
+        for id in try deadLetters() where try await store(.purge(id)) == nil { count += 1 }
+        return count
+    }
+
+    /// The numbers of all requests that are dead now.
+    func deadLetters() throws -> [UInt64] {
+        guard let writes = json?.writes else {
+            return try store.requests(states: [.dead], limit: 1_000_000).map(\.id)
+        }
+        return try writes.deadLetters()
     }
 
     /// The requests at a glance, of whichever queue this gateway has.
@@ -43,14 +82,37 @@ extension Gateway {
         return requests
     }
 
+    private func addQueueWarnings(to report: inout StatusReport, _ queue: APIClientQueue.Report) {
+        let dead = queue.census.deadLetters
+        if dead > 0 {
+            report.warnings.append(
+                "\(dead) \(dead == 1 ? "write was" : "writes were") given up and \(dead == 1 ? "is" : "are") kept: pawl queue list "
+                    + "--state dead. To send again: pawl queue retry --dead. To remove: pawl queue purge.")
+        }
+        let held = queue.census.heldAfterCrashes
+        if !held.isEmpty {
+            report.warnings.append(
+                "This gateway ended several times in a row while only one write was under way, so that one is held: request "
+                    + held.map { "\($0)" }.joined(separator: ", ") + ". Look at it with pawl queue show, then release or drop it.")
+        }
+        let unexpected = queue.counts.unexpected
+        if unexpected > 0 {
+            report.warnings.append(
+                "\(unexpected) unexpected \(unexpected == 1 ? "answer" : "answers") since the start: 502, 503, 504, or a refusal that "
+                    + "is not of the backend's form, as proxies give. Such writes wait and are sent again.")
+        }
+    }
+
     /// Adds to a status what is of HTTP.
     func addWrites(to report: inout StatusReport) async throws {
         guard let json else { return }
-        report.requests = try requests(await json.writes.queue.report())
+        let counts = await json.writes.queue.report()
+        report.requests = try requests(counts)
         report.queue = [
             RequestState.pending.name: report.requests.waiting, RequestState.done.name: report.requests.done,
             RequestState.dead.name: report.requests.dead,
         ]
+        addQueueWarnings(to: &report, counts)
         let environment = json.environment
         report.accounts.behind = environment.accounts.count
         report.blockers += environment.conversations.outsiders(

@@ -55,6 +55,11 @@ enum MetricsPage {
                 "pawl_requests_retried_total", "Attempts that were followed by another.", "counter",
                 [("", report.counts.retried)])
             family(
+                "pawl_requests_unexpected_answers_total",
+                "Answers of something between this gateway and the backend: 502, 503, 504, or a refusal of another form.",
+                "counter", [("", report.counts.unexpected)])
+            family("pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)])
+            family(
                 "pawl_requests_doubtful", "Requests that the backend may have done twice.", "gauge",
                 [("", report.counts.doubtful + report.census.doubtful)])
             family(
