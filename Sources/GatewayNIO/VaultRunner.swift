@@ -38,12 +38,13 @@ package final class VaultRunner<Random: RandomSource & Sendable>: Sendable {
     private let store: any Store
     private let pool = NIOThreadPool(numberOfThreads: 1)
     private let clock: @Sendable () -> Moment
-    private let onFailure: @Sendable (StoreError) -> Void
+    private let onFailure: @Sendable (StoreError, [StoreChange]) -> Void
     private let onUnreadable: @Sendable (SessionID) -> Void
 
+    /// - Parameter onFailure: called on the vault's thread if a batch is not committed, with the records that were to be written.
     package init(
         vault: Vault<Random>, store: any Store, clock: @escaping @Sendable () -> Moment,
-        onFailure: @escaping @Sendable (StoreError) -> Void,
+        onFailure: @escaping @Sendable (StoreError, [StoreChange]) -> Void,
         onUnreadable: @escaping @Sendable (SessionID) -> Void = { _ in }
     ) {
         confined = Confined(vault)
@@ -130,7 +131,9 @@ package final class VaultRunner<Random: RandomSource & Sendable>: Sendable {
             do {
                 committed = try store.commit(batch.groups)
             } catch {
-                onFailure(error)
+                onFailure(
+                    error,
+                    jobs.flatMap { job -> [StoreChange] in if case .record(let changes) = job { changes } else { [] } })
             }
         }
         return vault.settle(batch, committed: committed, now: clock())

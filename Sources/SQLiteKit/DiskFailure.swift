@@ -12,6 +12,8 @@ package protocol DiskFailure: Error {
     static func tooNew(found: Int, known: Int) -> Self
     /// It could not be used.
     static func unavailable(_ words: String) -> Self
+    /// In words.
+    var message: String { get }
     /// The words for a store that cannot be read, with what to do.
     static func damaged(_ path: String, _ detail: String) -> String
 }

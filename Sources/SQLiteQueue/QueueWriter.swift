@@ -75,8 +75,11 @@ package struct QueueWriter {
     /// For a commit that has failed so late that all of it may be in the log, and only the sync has failed: the next process could
     /// read it there as if it had succeeded. So something small is committed in its place, at once; only a disk that refuses that
     /// as well, and a process that ends before its next commit, leave it.
-    package static func supersede(_ database: Database) {
-        try? database.inTransaction(.immediate) {
+    package static func supersede(_ database: Database) { try? touch(database) }
+
+    /// Commits a change that means nothing.
+    package static func touch(_ database: Database) throws {
+        try database.inTransaction(.immediate) {
             var writer = QueueWriter(database)
             try writer.statement(.supersede).run()
             return .commit

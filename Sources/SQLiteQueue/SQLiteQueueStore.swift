@@ -5,7 +5,7 @@
 
 import GRDB
 public import RequestQueue
-import SQLiteKit
+package import SQLiteKit
 
 /// A queue store in a file. It is closed when the last reference goes.
 public final class SQLiteQueueStore: QueueStore {
@@ -21,6 +21,8 @@ public final class SQLiteQueueStore: QueueStore {
     /// Ours: a file up to this size is checked whole when it is opened, in bytes; a larger one in its smallest table.
     private static let checkedWhole = 64 << 20
 
+    /// How commits end, and whether the file is still there.
+    package let health: StoreHealth
     let path: String
     let pool: DatabasePool
     private let lock: FileLock
@@ -42,6 +44,7 @@ public final class SQLiteQueueStore: QueueStore {
                 path, Self.configuration, readers: Self.readers, checkpointPages: Self.checkpointPages
             ) { database in try Connections.migrate(database, QueueTables.migrations) }
         }
+        health = StoreHealth(path)
     }
 
     deinit { Connections.close(pool) }
@@ -87,6 +90,19 @@ public final class SQLiteQueueStore: QueueStore {
     /// `QueueWriter.supersede(_:)`.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
         guard !changes.isEmpty else { return }
+        try health.committing { () throws(QueueStoreError) in try transact(changes) }
+    }
+
+    /// Commits something small, to find out whether the disk takes it.
+    package func probe() {
+        try? health.committing { () throws(QueueStoreError) in
+            try QueueStoreError.translating(path) {
+                try pool.writeWithoutTransaction { try QueueWriter.touch($0) }
+            }
+        }
+    }
+
+    private func transact(_ changes: [QueueChange]) throws(QueueStoreError) {
         try QueueStoreError.translating(path) {
             try pool.writeWithoutTransaction { database in
                 var isComplete = false

@@ -10,12 +10,14 @@ extension SQLiteStore {
     private struct NeedsSavepoints: Error {}
 
     package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
-        try translating {
-            try writing { database, bounds in
-                do {
-                    return try transact(groups, database, &bounds, savepoints: false)
-                } catch is NeedsSavepoints {
-                    return try transact(groups, database, &bounds, savepoints: true)
+        try health.committing { () throws(StoreError) in
+            try translating {
+                try writing { database, bounds in
+                    do {
+                        return try transact(groups, database, &bounds, savepoints: false)
+                    } catch is NeedsSavepoints {
+                        return try transact(groups, database, &bounds, savepoints: true)
+                    }
                 }
             }
         }

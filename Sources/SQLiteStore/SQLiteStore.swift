@@ -9,7 +9,8 @@
 
 import GRDB
 package import GatewayCore
-import SQLiteKit
+package import SQLiteKit
+import SQLiteQueue
 import Synchronization
 
 /// A store in a directory. It is closed when the last reference goes.
@@ -19,6 +20,8 @@ package final class SQLiteStore: Store {
     /// How often the store has been opened, this time included.
     package let generation: UInt64
 
+    /// How commits end, and whether the file is still there.
+    package let health: StoreHealth
     let pool: DatabasePool
     let files: StoreFiles
     let limits: StoreLimits
@@ -46,6 +49,7 @@ package final class SQLiteStore: Store {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
         let pool = try opening.connect()
         self.pool = pool
+        health = StoreHealth(opening.files.store)
         let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
         generation = next
         try translating(opening.files.store) {
@@ -61,6 +65,13 @@ package final class SQLiteStore: Store {
     }
 
     deinit { Connections.close(pool) }
+
+    /// Commits something small, to find out whether the disk takes it.
+    package func probe() {
+        try? health.committing { () throws(StoreError) in
+            try translating(files.store) { try pool.writeWithoutTransaction { try QueueWriter.touch($0) } }
+        }
+    }
 
     /// Runs something on the writer's connection.
     func writing<Result: Sendable>(_ body: (Database, inout BoundedTables) throws -> Result) throws -> Result {

@@ -66,9 +66,14 @@ enum Assembly {
             settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
             rooms: rooms,
             opened: opened, peers: peers, directory: directory, requests: requests)
+        let unwritten = Shared<(@Sendable ([StoreChange]) -> Void)?>(nil)
         let runner = VaultRunner(
             vault: vault, store: store, clock: SystemClock.now,
-            onFailure: { logger.error("the store did not take a batch: \($0.message)") },
+            onFailure: { failure, changes in
+                // The store's health is told once; this is of one batch.
+                logger.debug("the store did not take a batch: \(failure.message)")
+                unwritten.withLock { $0 }?(changes)
+            },
             onUnreadable: { session in
                 environment.tally.add(.unreadableSessions)
                 logger.error(
@@ -103,9 +108,30 @@ enum Assembly {
             } else {
                 IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
             }
+        let queue = json?.writes.store
+        let health = [store.health] + (queue.map { [$0.health] } ?? [])
+        for health in health {
+            health.watch { problem in
+                if let problem {
+                    logger.error("the store fails, and messages that have to be stored are refused: \(problem)")
+                } else {
+                    logger.notice("the store works again")
+                }
+            }
+        }
+        unwritten.withLock {
+            $0 = { changes in
+                environment.tally.giveBack(changes)
+                json?.environment.observations.giveBack(changes)
+            }
+        }
         let gateway = Gateway(
             role: role, environment: environment, store: store, vault: runner, server: server, json: json,
-            logger: logger,
+            health: health,
+            probeStores: {
+                store.probe()
+                queue?.probe()
+            }, logger: logger,
             configuration: configuration, policySource: source,
             writeBackup: { try Self.backUp(store, json?.writes.store, to: $0) },
             reload: {

@@ -127,7 +127,11 @@ extension HTTPExchange {
     // MARK: No
 
     mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
-        if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
+        switch no {
+        case .refused(let refusal): environment.tally.add(TallyKind(refusal))
+        case .notStored, .notQueued: environment.tally.add(.failed)
+        default: break
+        }
         let (head, body) = mapping.refusal.answer(
             to: no, words: no.words(target: recipientName ?? Remarks.thisConversation, environment.texts))
         respondItself(head, body, &actions)

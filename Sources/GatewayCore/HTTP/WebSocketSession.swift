@@ -269,7 +269,11 @@ package struct WebSocketSession: Sendable {
     mutating func tell(
         _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
     ) {
-        if case .refused(let refusal) = no { environment.tally.add(TallyKind(refusal)) }
+        switch no {
+        case .refused(let refusal): environment.tally.add(TallyKind(refusal))
+        case .notStored, .notQueued: environment.tally.add(.failed)
+        default: break
+        }
         tell(no, about: outgoing?.localID, to: name)
     }
 

@@ -112,6 +112,19 @@ package final class SharedObservations: Sendable {
         }
     }
 
+    /// Rows could not be stored: they are handed out again.
+    package func giveBack(_ changes: [StoreChange]) {
+        counts.withLock { counts in
+            for case .addObservation(let row) in changes {
+                guard let recipient = ObservedRecipient(rawValue: row.recipient) else { continue }
+                let key = Key(
+                    sender: AccountID(text: row.sender), target: ExactText(row.target), recipient: recipient)
+                guard counts.count < Self.limit || counts[key] != nil else { continue }
+                counts[key, default: 0] += row.messages
+            }
+        }
+    }
+
     /// What was noted, as rows, and begins anew.
     package func take(wall: Int64) -> [StoreChange] {
         let noted = counts.withLock { counts in

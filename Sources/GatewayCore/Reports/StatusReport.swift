@@ -198,14 +198,19 @@ package struct Reporter: Sendable {
     private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
+        // What the store did not take yet is of this hour.
+        let unwritten = environment.tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
         return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
             var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
-            for row in rows where row.hour > hour - Int64(hours) {
+            let counted = rows.filter { $0.hour > hour - Int64(hours) }.map { (kind: $0.kind, count: $0.count) }
+            for row in counted + unwritten {
                 switch row.kind {
                 case TallyKind.sentPlaintext.name: share.plaintext += row.count
                 case TallyKind.sentGateway.name: share.gateway += row.count
                 case TallyKind.sentDevice.name: share.device += row.count
                 case TallyKind.sentExempt.name: share.exempt += row.count
+                // Refused to its sender because it could not be stored, or sent.
+                case TallyKind.failed.name: share.refused += row.count
                 case let kind where kind.hasPrefix("refused_"): share.refused += row.count
                 default: break
                 }

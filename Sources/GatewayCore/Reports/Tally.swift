@@ -133,6 +133,23 @@ package final class Tally: Sendable {
         return TallyKind.allCases.map { ($0, values[$0.rawValue]) }
     }
 
+    /// What has been counted and is not in the store.
+    package var unwritten: [(kind: TallyKind, count: Int)] {
+        let values = counts.withLock { $0 }
+        let flushed = flushed.withLock { $0 }
+        return TallyKind.allCases.map { ($0, values[$0.rawValue] - flushed[$0.rawValue]) }.filter { $0.count > 0 }
+    }
+
+    /// Rows could not be stored: they are handed out again.
+    package func giveBack(_ changes: [StoreChange]) {
+        flushed.withLock { flushed in
+            for case .addTally(let row) in changes {
+                guard let kind = TallyKind.allCases.first(where: { $0.name == row.kind }) else { continue }
+                flushed[kind.rawValue] -= row.count
+            }
+        }
+    }
+
     /// What has been counted since the last call, as rows of this hour.
     package func rows(at wall: Int64) -> [StoreChange] {
         let values = counts.withLock { $0 }

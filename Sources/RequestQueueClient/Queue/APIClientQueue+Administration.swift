@@ -12,6 +12,8 @@ public enum QueueEvent: Sendable {
     case ended(RequestToken, RequestOutcome)
     /// The backend does not accept the session key of a tenant any more. These wait for the next login.
     case refused(tenant: String, AttemptReply, [QueuedRequest])
+    /// Commits fail from now on, with this error, or work again. Nothing is accepted while they fail.
+    case store(QueueStoreError?)
 }
 
 extension APIClientQueue {
@@ -104,12 +106,12 @@ extension APIClientQueue {
 
     /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
     public func waitingForSession(of tenant: String? = nil) async -> [QueuedRequest] {
-        (try? await perform { (machine, _) throws in machine.waitingForSession(of: tenant) }) ?? []
+        await read { (machine, _) in machine.waitingForSession(of: tenant) } ?? []
     }
 
     /// The request, where it waits for the next login of its tenant.
     public func waitingForSession(_ token: RequestToken) async -> QueuedRequest? {
-        try? await perform { (machine, _) throws in machine.waitingForSession(token) }
+        await read { (machine, _) in machine.waitingForSession(token) } ?? nil
     }
 
     /// The request with this number, whatever has become of it; nothing where it is forgotten.
@@ -132,17 +134,21 @@ extension APIClientQueue {
 
     /// What a request waits for besides its turn, in words.
     public func obstacles(_ token: RequestToken) async -> [String] {
-        (try? await perform { (machine, now) throws in machine.obstacles(token, now: now) }) ?? []
+        await read { (machine, now) in machine.obstacles(token, now: now) } ?? []
     }
 
-    /// What has happened since the start, and how much there is.
+    /// What has happened since the start, and how much there is. It does not depend on a commit; of a queue that is closed it is
+    /// what was there last.
     public func report() async -> Report {
-        let report = try? await perform { (machine, _) throws in
+        let report = await read { (machine, _) in
             Report(
                 counts: machine.counts, depth: machine.depth, inFlight: machine.underWay, bytes: machine.bytes,
                 census: machine.census())
         }
-        return report ?? Report(counts: .init(), depth: 0, inFlight: 0, bytes: 0, census: .init())
+        return lastReport.withLock { last in
+            if let report { last = report }
+            return last ?? Report(counts: .init(), depth: 0, inFlight: 0, bytes: 0, census: .init())
+        }
     }
 
     /// Numbers for metrics: `restored + appended + revived = done + dead + cancelled + depth`.

@@ -34,6 +34,7 @@ public final class APIClientQueue: APIClientQueuing {
     /// By lease; nothing is known yet of those that are just being begun.
     private let attempts: Mutex<[UInt64: Task<Void, Never>?]> = Mutex([:])
     private let tokens = RandomTokens()
+    let lastReport: Mutex<Report?> = Mutex(nil)
 
     /// Opens the queue and goes on with what a process before this one has left.
     ///
@@ -75,7 +76,7 @@ public final class APIClientQueue: APIClientQueuing {
         let now = QueueEngine.now()
         for tenant in held { machine.hold(tenant: tenant, true, now: now) }
         machine.restore(contents, now: now)
-        engine = QueueEngine(store: store)
+        engine = QueueEngine(store: store) { watch(.store($0)) }
         engine.start(machine) { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
             var isOpen = !waits
@@ -310,6 +311,21 @@ public final class APIClientQueue: APIClientQueuing {
                 }
             }
             if !isPosted { continuation.resume(throwing: QueueError.closed) }
+        }
+    }
+
+    /// Looks at the machine. Unlike ``perform(_:)`` it waits for no commit.
+    ///
+    /// - Returns: nil if the queue is closed.
+    func read<Value: Sendable>(
+        _ body: @escaping @Sendable (inout QueueMachine, QueueTime) -> Value
+    ) async -> Value? {
+        await withCheckedContinuation { (continuation: CheckedContinuation<Value?, Never>) in
+            let isPosted = post { machine, now in
+                continuation.resume(returning: body(&machine, now))
+                return nil
+            }
+            if !isPosted { continuation.resume(returning: nil) }
         }
     }
 

@@ -46,8 +46,12 @@ final class QueueEngine: Sendable {
     /// Does what a commit allows.
     private let aftermath = DispatchQueue(label: "pawl.queue.aftermath")
 
-    init(store: any QueueStore) {
+    /// Told when commits begin to fail, and when they work again.
+    private let storeChanged: @Sendable (QueueStoreError?) -> Void
+
+    init(store: any QueueStore, storeChanged: @escaping @Sendable (QueueStoreError?) -> Void = { _ in }) {
         self.store = store
+        self.storeChanged = storeChanged
         committer = QueueCommitter(store)
     }
 
@@ -159,6 +163,8 @@ final class QueueEngine: Sendable {
         /// How many the machine has taken in since the last turn, and those who wait for them.
         var taken = 0
         var answers: [QueueAnswer] = []
+        /// Whether the last commit has failed.
+        var isFailing = false
 
         mutating func run() {
             var wake: Int64? = QueueEngine.now().uptime
@@ -232,7 +238,11 @@ final class QueueEngine: Sendable {
 
         /// What a large batch allows is done on another thread, in the order of the batches: each who waits and each attempt is
         /// a task to be woken, and meanwhile the machine can go on.
-        private func succeed(_ flight: Flight) {
+        private mutating func succeed(_ flight: Flight) {
+            if isFailing, !flight.batch.changes.isEmpty {
+                isFailing = false
+                engine.storeChanged(nil)
+            }
             let act = act
             let answers = QueueAnswers(flight.answers, nil)
             let work: @Sendable () -> Void = {
@@ -245,6 +255,8 @@ final class QueueEngine: Sendable {
 
         /// All that has been made since stands on what has failed, and fails with it, the last first.
         private mutating func fail(_ error: QueueStoreError) {
+            if !isFailing { engine.storeChanged(error) }
+            isFailing = true
             engine.committer.forget()
             for flight in underWay.reversed() { _ = machine.failed(flight.batch) }
             let all = QueueAnswers(underWay.flatMap(\.answers) + answers, error)

@@ -71,6 +71,8 @@ final class WriteQueue: Sendable {
                     let queue = queueBox.withLock { $0 }
                     Task { try? await queue?.cancel(request.token) }
                 }
+            // The store says so itself.
+            case .store: break
             }
         }
         let queue = queue

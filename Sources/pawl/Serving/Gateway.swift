@@ -8,6 +8,7 @@ import Logging
 import NIOCore
 import PawlConfiguration
 import RequestQueue
+import SQLiteKit
 import Synchronization
 
 /// Everything that a command may ask of, or do to, a running gateway.
@@ -19,6 +20,9 @@ final class Gateway: Sendable {
     let server: any ChatServer
     /// In front of a backend that speaks HTTP: what its connections share, and its writes.
     let json: JSONBackend?
+    /// Of the store, and of the queue where it has one of its own.
+    let health: [StoreHealth]
+    private let probeStores: @Sendable () -> Void
     let reporter: Reporter
     let logger: Logger
     let startedAt: Int64
@@ -39,8 +43,8 @@ final class Gateway: Sendable {
 
     init(
         role: Assembly.Role, environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>,
-        server: any ChatServer, json: JSONBackend? = nil,
-        logger: Logger, configuration: PawlConfiguration, policySource: String,
+        server: any ChatServer, json: JSONBackend? = nil, health: [StoreHealth],
+        probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration, policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
     ) {
@@ -50,6 +54,8 @@ final class Gateway: Sendable {
         self.vault = vault
         self.server = server
         self.json = json
+        self.health = health
+        self.probeStores = probeStores
         self.logger = logger
         self.configuration = Mutex(configuration)
         started = configuration
@@ -67,18 +73,52 @@ final class Gateway: Sendable {
 
     func status() async throws -> StatusReport {
         let current = configuration.withLock { $0 }
-        try writeDown()
-        var report = try reporter.status(
-            upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
-            connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
+        // What cannot be written is reported from memory.
+        try? writeDown()
+        var report: StatusReport
+        do {
+            report = try reporter.status(
+                upstream: "\(current.upstream.url)", policySource: policySource.withLock { $0 },
+                connections: server.connectionCount, startedAt: startedAt, now: SystemClock.now())
+        } catch {
+            throw AdminFailure(storeProblem ?? error.message)
+        }
         try await addWrites(to: &report)
+        if json == nil, let dead = report.queue[RequestState.dead.name], dead > 0 {
+            report.warnings.append(
+                "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead")
+        }
+        if let problem = storeProblem {
+            report.warnings.insert("Messages that have to be stored are refused. \(problem)", at: 0)
+        }
         return report
     }
+
+    /// Why a store does not keep what it is given; nil if all do. The files are looked at.
+    var storeProblem: String? {
+        for health in health { health.checkFiles() }
+        return health.lazy.compactMap(\.problem).first
+    }
+
+    /// Finds out whether a store that failed works again.
+    func probeStoresIfFailing() { if storeProblem != nil { probeStores() } }
 
     /// Writes down what is counted in memory.
     func writeDown() throws {
         let now = SystemClock.now().wall
-        try commit(environment.tally.rows(at: now) + (json?.environment.observations.take(wall: now) ?? []))
+        let changes = environment.tally.rows(at: now) + (json?.environment.observations.take(wall: now) ?? [])
+        do {
+            try commit(changes)
+        } catch {
+            giveBack(changes)
+            throw error
+        }
+    }
+
+    /// What could not be written down is counted in memory again.
+    func giveBack(_ changes: [StoreChange]) {
+        environment.tally.giveBack(changes)
+        json?.environment.observations.giveBack(changes)
     }
 
     // MARK: Acts

@@ -52,6 +52,7 @@ struct GatewayService: Service {
                 host: address.host, port: address.port, group: assembled.group,
                 page: { await MetricsPage.text(gateway) },
                 readiness: {
+                    if let problem = gateway.storeProblem { return problem }
                     guard !gateway.server.isDraining else { return "the gateway drains and takes no more clients" }
                     let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
                         .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
@@ -69,6 +70,7 @@ struct GatewayService: Service {
     private func tick(_ gateway: Gateway) async throws {
         while !Task.isCancelled {
             try await Task.sleep(for: .seconds(Self.tickSeconds))
+            gateway.probeStoresIfFailing()
             let now = SystemClock.now()
             gateway.vault.submit([
                 .tick, .record(gateway.environment.tally.rows(at: now.wall)),

@@ -24,6 +24,12 @@ enum MetricsPage {
         family(
             "pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge",
             [("", environment.latches.count)])
+        family(
+            "pawl_store_failing", "Whether a store does not keep what it is given: a full disk, a deleted directory.", "gauge",
+            [("", gateway.storeProblem == nil ? 0 : 1)])
+        family(
+            "pawl_store_failed_commits_total", "Commits that failed.", "counter",
+            [("", gateway.health.reduce(0) { $0 + $1.failedCommits })])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.vault.depth)])
         if gateway.json == nil, let counts = try? gateway.store.requestCounts() {
             family(

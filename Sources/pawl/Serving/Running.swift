@@ -15,6 +15,8 @@ struct Running {
 
     func run() async throws {
         CrashReports.keepMemoryOut()
+        // A file that may not grow further is an error like a full disk, and no reason to end.
+        signal(SIGXFSZ, SIG_IGN)
         let configuration: PawlConfiguration
         do {
             configuration = try load()
