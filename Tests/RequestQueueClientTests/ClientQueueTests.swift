@@ -317,6 +317,94 @@ import Testing
         try await stage.stop()
     }
 
+    /// The document's pattern: the queue is made first, and what handles its outcomes comes later, perhaps in another process.
+    @Test func aHandlerThatComesLaterHearsAll() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
+        func open() throws -> APIClientQueue {
+            try APIClientQueue(client: client, store: stage.store, awaitsHandlers: true)
+        }
+        let before = try open()
+        before.setSession(SessionKey(bearer: "k"))
+        let tokens = [try await before.append(post("/a")), try await before.append(post("/b"))]
+        try await eventually("both are done") { await before.report().counts.done == 2 }
+        await before.close(deadline: .seconds(60))
+        let queue = try open()
+        queue.setSession(SessionKey(bearer: "k"))
+        let last = try await queue.append(post("/c"))
+        #expect(try await queue.outcome(of: last).result == .success(status: 200))
+        let listener = Listener()
+        queue.register(listener)
+        try await eventually("all three") { listener.all.count == 3 }
+        #expect(listener.all.map(\.token) == tokens + [last])
+        await queue.close()
+        try await stage.stop()
+    }
+
+    /// Without a word at the beginning, a handler hears what ends from its registration on.
+    @Test func registeringAloneIsEnough() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
+        let queue = try APIClientQueue(client: client, store: stage.store)
+        queue.setSession(SessionKey(bearer: "k"))
+        let early = try await queue.append(post("/a"))
+        await #expect(throws: QueueActError.self) { try await queue.outcome(of: early) }
+        try await eventually("it is done") { await queue.report().counts.done == 1 }
+        let listener = Listener()
+        queue.register(listener)
+        let late = try await queue.append(post("/b"))
+        try await eventually("the outcome") { listener.all.map(\.token) == [late] }
+        #expect(try await queue.outcome(of: late).result == .success(status: 200))
+        await queue.close()
+        try await stage.stop()
+    }
+
+    /// A handler that hangs holds up no end, and its outcome is the next process's.
+    @Test func closingWaitsNoLongerThanItSays() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let (gate, opener) = AsyncStream<Void>.makeStream()
+        let stuck = Stuck(gate)
+        let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
+        let queue = try APIClientQueue(client: client, store: stage.store, handlers: [stuck])
+        queue.setSession(SessionKey(bearer: "k"))
+        let token = try await queue.append(post("/a"))
+        try await eventually("the handler has it") { stuck.hasBegun }
+        await queue.close(deadline: .milliseconds(50))
+        let listener = Listener()
+        let next = try stage.queue(listener)
+        try await eventually("the outcome") { listener.all.map(\.token) == [token] }
+        await next.close()
+        opener.finish()
+        try await stage.stop()
+    }
+
+    /// Nothing reads zero because a commit fails, and it is told once when it fails and once when it works again.
+    @Test func aFailingStoreHidesNothing() async throws {
+        let stage = try await Stage { _ in .silence }
+        let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
+        let told = Mutex<[String]>([])
+        let queue = try APIClientQueue(client: client, store: stage.store) { event in
+            guard case .store(let error) = event else { return }
+            told.withLock { $0.append(error?.message ?? "works") }
+        }
+        queue.setSession(SessionKey(bearer: "k"))
+        for number in 0..<3 { try await queue.append(post("/\(number)")) }
+        stage.store.failCommits(.max)
+        for _ in 0..<3 { await #expect(throws: QueueError.self) { try await queue.append(post("/lost")) } }
+        let report = await queue.report()
+        #expect(report.depth == 3 && report.counts.appended == 3 && report.counts.refused == 3)
+        let tokens = try queue.requests().map(\.token)
+        let last = try #require(tokens.last)
+        #expect(await queue.obstacles(last).isEmpty)
+        #expect(told.withLock { $0 } == ["The disk is full (pretended)."])
+        stage.store.failCommits(0)
+        try await queue.append(post("/kept"))
+        #expect(told.withLock { $0 } == ["The disk is full (pretended).", "works"])
+        await queue.close(deadline: .zero)
+        #expect(await queue.report().depth > 0)
+        try await stage.stop()
+    }
+
     @Test func readsAtOnceAndOnce() async throws {
         let stage = try await Stage { received in
             received.uri.hasSuffix("/gone") ? .status(410, body: "gone") : .status(200, body: #"{"id":"x"}"#)
@@ -368,5 +456,25 @@ import Testing
         try await eventually("the last") { stage.backend.received.last?.uri == "/api/c" }
         await queue.close()
         try await stage.stop()
+    }
+}
+
+/// A handler that does not return before a stream ends.
+private final class Stuck: APIClientQueueResponseHandler {
+    private let gate: Mutex<AsyncStream<Void>?>
+    private let begun = Mutex(false)
+
+    init(_ gate: AsyncStream<Void>) { self.gate = Mutex(gate) }
+
+    var hasBegun: Bool { begun.withLock { $0 } }
+
+    func clientQueue(
+        _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
+        for request: APIClientQueueRequest
+    ) async {
+        begun.withLock { $0 = true }
+        // Of its own, so that cancelling whoever calls does not end it.
+        let stream = gate.withLock { $0 }
+        await Task { if let stream { for await _ in stream {} } }.value
     }
 }

@@ -92,7 +92,7 @@ import Testing
         let queue = try APIClientQueue(
             client: Careful(networkClient: host), store: InMemoryQueueStore(), settings: settings
         ) { event in
-            guard case .answered(_, .success(_, let headers, _, _)) = event else { return }
+            guard case .answered(_, .success(_, let headers, _, _, _)) = event else { return }
             seen.withLock { $0 += headers.map(\.name) }
         }
         let outcome = try await queue.outcome(of: queue.append(write()))

@@ -343,6 +343,45 @@ import Testing
         #expect(try world.store.outcome(first)?.result == .aborted)
     }
 
+    /// What others depend on is not replaced; they would wait in vain.
+    @Test func aRequestOnWhichOthersDependIsNotReplaced() throws {
+        let world = QueueWorld(session: nil)
+        let first = try world.append(NewRequest(post("/1"), creates: [message], coalescingKey: "k"))
+        let byToken = try world.append(NewRequest(post("/behind"), lane: "x", dependsOn: [first]))
+        let second = try world.append(NewRequest(post("/2"), coalescingKey: "k"))
+        let third = try world.append(
+            NewRequest(post("/3"), creates: [EntityReference(type: "m", local: "3")], coalescingKey: "k"))
+        let byName = try world.append(
+            NewRequest(post("/m/\(EntityReference(type: "m", local: "3"))"), lane: "y"))
+        let fourth = try world.append(NewRequest(post("/4"), coalescingKey: "k"))
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(
+            .both(type: $0.request.creates[0].type, local: $0.request.creates[0].local, remote: "r")) }
+        world.machine.setSession("", present: true)
+        world.run()
+        #expect(try world.state(second) == .cancelled)
+        for token in [first, byToken, third, byName, fourth] { #expect(try world.state(token) == .done) }
+    }
+
+    /// A marker a second for a day leaves nothing behind but what the retention keeps.
+    @Test func replacedRequestsAreForgottenInTime() throws {
+        let world = QueueWorld(session: nil) {
+            $0.limits.retention = 60_000
+            $0.limits.finished = 100
+        }
+        var tokens: [RequestToken] = []
+        for _ in 0..<2_000 {
+            tokens.append(try world.append(NewRequest(post("/typing"), coalescingKey: "k")))
+            world.pass(1_000)
+        }
+        world.pass(120_000)
+        world.turn()
+        #expect(world.machine.keys.count < 10 && world.machine.finished.count < 10 && world.machine.ended.count < 10)
+        #expect(throws: QueueActError.unknown) { try world.machine.cancel(tokens[0], now: world.now) }
+        _ = try world.append(NewRequest(post("/typing"), coalescingKey: "k"))
+        let last = try #require(tokens.last)
+        #expect(throws: QueueActError.finished(.dead)) { try world.machine.cancel(last, now: world.now) }
+    }
+
     @Test func whatWasReplacedComesBackWhenTheOtherCannotBeStored() throws {
         let world = QueueWorld(session: nil)
         let first = try world.append(NewRequest(post("/1"), coalescingKey: "k"))

@@ -154,6 +154,70 @@ import Testing
         #expect(world.targets == ["/m"])
     }
 
+    // MARK: Requests that would wait for each other
+
+    private static let other = EntityReference(type: "message", local: "L2")
+
+    @Test func aCircleOfNamesIsRefused() throws {
+        let world = QueueWorld()
+        try world.append(NewRequest(post("/x/\(Self.other)"), lane: "1", creates: [message]))
+        let error = #expect(throws: QueueError.self) {
+            try world.append(NewRequest(post("/y/\(message)"), lane: "2", creates: [Self.other]))
+        }
+        #expect(error?.description.contains("would wait for each other") == true, "\(String(describing: error))")
+        // Without the circle it may come.
+        world.backend = { dispatch in
+            .created(.both(type: "message", local: dispatch.request.creates[0].local, remote: dispatch.resolved.target))
+        }
+        try world.append(NewRequest(post("/y"), lane: "2", creates: [Self.other]))
+        world.run()
+        #expect(world.machine.depth == 0 && world.targets.count == 2)
+    }
+
+    @Test func whatAnEarlierRequestOfItsLaneWaitsForIsRefused() throws {
+        let world = QueueWorld()
+        try world.append(post("/x/\(message)"), lane: "1")
+        try world.append(post("/between"), lane: "1")
+        #expect(throws: QueueError.self) { try world.append(NewRequest(post("/m"), lane: "1", creates: [message])) }
+        // Through a request of another lane that waits for one of this.
+        let last = try world.append(post("/last"), lane: "1")
+        #expect(throws: QueueError.self) {
+            try world.append(NewRequest(post("/m"), lane: "2", creates: [message], dependsOn: [last]))
+        }
+        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(Self.remote) }
+        try world.append(NewRequest(post("/m"), lane: "2", creates: [message]))
+        world.run()
+        #expect(world.machine.depth == 0)
+        // One that is no barrier passes those before it.
+        var concurrent = NewRequest(post("/n"), lane: "3", creates: [Self.other])
+        concurrent.config.queueingStrategy.synchronization = .concurrent
+        var waiting = NewRequest(read("/x/\(Self.other)"), lane: "3")
+        waiting.config.queueingStrategy.synchronization = .concurrent
+        world.backend = { $0.request.creates.isEmpty
+            ? .status(200) : .created(.both(type: "message", local: "L2", remote: "r2")) }
+        try world.append(waiting)
+        try world.append(concurrent)
+        world.run()
+        #expect(world.machine.depth == 0)
+    }
+
+    /// The first of ten thousand fails, and all others with it, with one short cause.
+    @Test func aLongChainFailsWithoutDepth() throws {
+        let world = QueueWorld { $0.limits.requestsPerTenant = 20_000 }
+        world.backend = { _ in .status(400, latency: 1_000) }
+        var last = try world.append(post("/0"), lane: "0")
+        let first = last
+        for number in 1..<10_000 {
+            last = try world.offer(NewRequest(post("/\(number)"), lane: "\(number)", dependsOn: [last]))
+        }
+        world.run(5_000)
+        #expect(world.machine.depth == 0 && world.machine.counts.dead == 10_000)
+        let id = try #require(try world.store.request(first)?.id)
+        #expect(
+            try world.store.request(last)?.cause
+                == "It depends on request \(id), which failed: The host answered with status 400.")
+    }
+
     @Test func oneEntityHasOneCreator() throws {
         let world = QueueWorld(session: nil)
         try world.append(NewRequest(post("/m"), creates: [message]))

@@ -58,6 +58,8 @@ final class QueueWorld {
     private var held: [QueueBatch] = []
     /// Whether outcomes are taken by handlers at once.
     var handles = true
+    /// The outcome at which a handler ends the process.
+    var poisonOutcome: RequestToken?
 
     init(seed: UInt64 = 1, session: String? = "", _ change: (inout QueueMachine.Settings) -> Void = { _ in }) {
         var settings = QueueMachine.Settings()
@@ -113,7 +115,14 @@ final class QueueWorld {
         withdrawn += batch.withdrawn
         results += batch.results
         deliveries += batch.results.map { Delivery(process: process, token: $0.request.token) }
-        if handles { for result in batch.results { machine.handled(result.request.id) } }
+        for result in batch.results {
+            // A handler that ends the process has been given it, and nothing comes after.
+            if let deliveries = result.deliveries, handles || result.request.token == poisonOutcome {
+                machine.deliver(result.request.id, times: deliveries)
+            }
+            if result.request.token == poisonOutcome { break }
+            if handles { machine.handled(result.request.id) }
+        }
         for dispatch in batch.dispatches {
             sent.append(Sent(at: now.uptime, dispatch: dispatch))
             let answer = backend(dispatch)

@@ -26,6 +26,9 @@ public struct QueueBatch: Sendable {
         public var request: QueuedRequest
         /// How it ended.
         public var outcome: RequestOutcome
+        /// How often processes before this one were about to give it to handlers again; nil for one that ended in this process.
+        /// One that is not nil is announced with ``QueueMachine/deliver(_:times:)`` before it is given.
+        public var deliveries: Int?
     }
 
     /// To be committed in one transaction.
@@ -47,16 +50,21 @@ public struct QueueBatch: Sendable {
     package init() {}
 
     /// Whether there is nothing to do.
-    public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty }
+    public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty && results.isEmpty }
 }
 
 /// A change that has been made in memory and is not committed yet.
 enum QueueStep: Sendable {
+    /// The cause of a request that another one has replaced.
+    static let replaced = "replaced by a later request"
+
     case insert(UInt64)
     /// It took the place of another one.
     case replace(QueueEntry, at: Int64)
     case lease(QueueBatch.Dispatch)
     case change(QueueChange, QueueBatch.Result?)
+    /// An outcome of a process before this one.
+    case result(QueueBatch.Result)
     case withdraw(UInt64)
 }
 

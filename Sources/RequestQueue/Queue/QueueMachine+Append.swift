@@ -51,6 +51,7 @@ extension QueueMachine {
         let replaced = replaceable(new)
         try checkBounds(request, replacing: replaced)
         let blockers = try blockers(of: new, references, dependsOn, replacing: replaced)
+        try checkCycle(new, blockers)
 
         if id == nil { nextID += 1 }
         keys[key] = KeyRecord(token: token, digest: digest)
@@ -58,6 +59,9 @@ extension QueueMachine {
             settle(entry)
             take(replaced)
             counts.cancelled += 1
+            var ended = entry.request
+            (ended.state, ended.cause) = (.cancelled, QueueStep.replaced)
+            remember(ended, at: now.wall)
             steps.append(.replace(entry, at: now.wall))
         }
         let entry = entry(request, deadline: now.uptime.adding(limits.age), blockers: blockers)
@@ -104,6 +108,46 @@ extension QueueMachine {
         return blockers
     }
 
+    /// Refuses a request that creates an entity for which another request waits that has to go before it: neither would ever go.
+    /// Only the creator of an entity can close such a circle, because a request depends on none that comes later.
+    private func checkCycle(_ new: NewRequest, _ blockers: Set<QueueEntry.Blocker>) throws(QueueError) {
+        var waiting: Set<UInt64> = []
+        for reference in new.creates {
+            let name = TenantReference(tenant: new.tenant, reference: reference)
+            waiting.formUnion(waitingForReference[name] ?? [])
+        }
+        guard !waiting.isEmpty else { return }
+        let strategy = new.config.queueingStrategy.synchronization
+        let lane = lanes[LaneID(tenant: new.tenant, lane: new.lane)]
+        var left = lane.map { before($0.order.count, in: $0, isBarrier: strategy == .barrier) } ?? []
+        left += blockers.compactMap { blocking($0, tenant: new.tenant) }
+        var seen: Set<UInt64> = []
+        while let id = left.popLast() {
+            guard seen.insert(id).inserted, let entry = entries[id] else { continue }
+            if waiting.contains(id) { throw .malformed("it and request \(id) would wait for each other") }
+            left += entry.blockers.compactMap { blocking($0, tenant: entry.request.tenant) }
+            left += before(entry.lane.place(of: id), in: entry.lane, isBarrier: entry.isBarrier)
+        }
+    }
+
+    private func blocking(_ blocker: QueueEntry.Blocker, tenant: String) -> UInt64? {
+        switch blocker {
+        case .request(let id): id
+        case .reference(let reference): creators[TenantReference(tenant: tenant, reference: reference)]
+        }
+    }
+
+    /// Those in a lane for which one at a place waits: all up to the barrier before it; one that is no barrier, for that alone.
+    private func before(_ place: Int, in lane: LaneState, isBarrier: Bool) -> [UInt64] {
+        var ids: [UInt64] = []
+        for id in lane.order[..<min(place, lane.order.count)].reversed() {
+            let ends = entries[id]?.isBarrier == true
+            if isBarrier || ends { ids.append(id) }
+            if ends { break }
+        }
+        return ids
+    }
+
     func checkBounds(_ request: QueuedRequest, replacing replaced: UInt64? = nil) throws(QueueError) {
         let tenant = tenants[request.tenant]
         let (count, freed) = replaced.flatMap { entries[$0] }.map { (1, $0.request.size) } ?? (0, 0)
@@ -122,6 +166,12 @@ extension QueueMachine {
         guard let key = new.coalescingKey, let id = coalescing[TenantKey(tenant: new.tenant, key: key)],
             let entry = entries[id], entry.request.state == .pending, entry.request.attempts == 0
         else { return nil }
+        // Others that depend on it would never be sent.
+        guard waitingForRequest[id] == nil else { return nil }
+        for reference in entry.request.creates where !new.creates.contains(reference) {
+            let name = TenantReference(tenant: new.tenant, reference: reference)
+            guard waitingForReference[name] == nil else { return nil }
+        }
         return id
     }
 
@@ -231,6 +281,8 @@ extension QueueMachine {
     /// Puts back what a batch that failed has taken out.
     mutating func reinstate(_ entry: QueueEntry) {
         counts.cancelled -= 1
+        ended[entry.request.token] = nil
+        if let place = finished.lastIndex(where: { $0.id == entry.id }) { finished.remove(at: place) }
         enter(entry)
     }
 

@@ -105,15 +105,17 @@ extension QueueMachine {
     }
 
     private mutating func deliverAgain(_ undelivered: QueueContents.Undelivered) {
-        let times = min(max(undelivered.times, 0), Self.deliveries) + 1
-        guard times <= Self.deliveries else {
-            steps.append(.change(.handled(id: undelivered.request.id), nil))
-            return
+        let id = undelivered.request.id
+        let times = min(max(undelivered.times, 0), Self.deliveries)
+        guard times < Self.deliveries else {
+            counts.undelivered += 1
+            return steps.append(.change(.handled(id: id), nil))
         }
+        // Nothing is changed yet: only the one outcome that is being handed out can end the process.
         steps.append(
-            .change(
-                .redeliver(id: undelivered.request.id, times: times),
-                QueueBatch.Result(request: undelivered.request, outcome: undelivered.outcome)))
+            .result(
+                QueueBatch.Result(
+                    request: undelivered.request, outcome: undelivered.outcome, deliveries: times)))
     }
 }
 

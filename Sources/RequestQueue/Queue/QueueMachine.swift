@@ -57,6 +57,8 @@ public struct QueueMachine: Sendable {
         public var doubtful = 0
         /// Answers that something between gave in place of the backend.
         public var unexpected = 0
+        /// Outcomes that are given up because processes ended while handlers had them.
+        public var undelivered = 0
 
         /// Nothing yet.
         public init() {}
@@ -196,7 +198,7 @@ public struct QueueMachine: Sendable {
                 batch.changes.append(.insert(entry.request, form: form))
                 batch.accepted.append(entry.request.token)
             case .replace(let entry, let at):
-                let outcome = RequestOutcome(.aborted, cause: "replaced by a later request")
+                let outcome = RequestOutcome(.aborted, cause: QueueStep.replaced)
                 batch.changes.append(finish(entry.request, lease: nil, outcome, at: at))
                 if settings.keepsOutcomes { batch.results.append(.init(request: entry.request, outcome: outcome)) }
             case .lease(let dispatch):
@@ -209,6 +211,7 @@ public struct QueueMachine: Sendable {
                 batch.changes.append(change)
                 if case .insert(let request, _) = change { batch.accepted.append(request.token) }
                 if let result { batch.results.append(result) }
+            case .result(let result): batch.results.append(result)
             case .withdraw(let lease): batch.withdrawn.append(lease)
             }
         }
@@ -259,7 +262,7 @@ public struct QueueMachine: Sendable {
                 }
             case .replace(let entry, _): reinstate(entry)
             case .lease(let dispatch): undo(dispatch)
-            case .change, .withdraw: kept.append(step)
+            case .change, .result, .withdraw: kept.append(step)
             }
         }
         return kept.reversed()
@@ -272,6 +275,14 @@ public struct QueueMachine: Sendable {
 
     /// Outcomes are kept for handlers from now on.
     public mutating func keepOutcomes() { settings.keepsOutcomes = true }
+
+    /// Handlers are about to be given an outcome that a process before this one did not get rid of. They are given it when the
+    /// next batch is committed.
+    ///
+    /// - Parameter times: of ``QueueBatch/Result/deliveries``.
+    public mutating func deliver(_ id: UInt64, times: Int) {
+        steps.append(.change(.redeliver(id: id, times: times + 1), nil))
+    }
 
     /// The response handlers have had the outcome.
     public mutating func handled(_ id: UInt64) { steps.append(.change(.handled(id: id), nil)) }

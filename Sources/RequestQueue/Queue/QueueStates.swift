@@ -22,6 +22,16 @@ final class LaneState: @unchecked Sendable {
     init(_ id: LaneID, _ tenant: TenantState) { (self.id, self.tenant) = (id, tenant) }
 
     var isQuiet: Bool { order.isEmpty && inFlight == 0 && !isReady }
+
+    /// Where a request stands, or would stand: ids rise.
+    func place(of id: UInt64) -> Int {
+        var (low, high) = (0, order.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if order[middle] < id { low = middle + 1 } else { high = middle }
+        }
+        return low
+    }
 }
 
 /// Lanes that wait for something, each once.

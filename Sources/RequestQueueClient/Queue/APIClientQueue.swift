@@ -414,6 +414,21 @@ public final class APIClientQueue: APIClientQueuing {
         let handlers = state.withLock { $0.handlers }
         let request = APIClientQueueRequest(result.request)
         let outcome = result.outcome.clientResult(client)
+        if let deliveries = result.deliveries {
+            // Stored before they have it: if they end the process, this one outcome has been tried once more, and no other.
+            let number = result.request.id
+            while true {
+                do {
+                    try await perform { (machine, _) throws in machine.deliver(number, times: deliveries) }
+                    break
+                } catch QueueError.unavailable {
+                    try? await Task.sleep(for: .milliseconds(QueueEngine.pause))
+                } catch {
+                    // The queue is closed: the next process hands it out.
+                    return
+                }
+            }
+        }
         for handler in handlers { await handler.clientQueue(self, didReceiveResponse: outcome, for: request) }
         let catchesUp = state.withLock { state in
             state.unhandled -= 1
