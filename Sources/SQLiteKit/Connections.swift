@@ -50,6 +50,20 @@ package enum Connections {
         return pool
     }
 
+    /// Ours: free pages below which a file is not made smaller, 16 MiB.
+    private static let worthwhile = 4096
+
+    /// Gives free pages back to the file system if most of the file is free, as after a flood has been worked off.
+    package static func compact(_ pool: DatabasePool) throws {
+        try pool.writeWithoutTransaction { database in
+            let free = try Int.fetchOne(database, sql: "PRAGMA freelist_count") ?? 0
+            let pages = try Int.fetchOne(database, sql: "PRAGMA page_count") ?? 0
+            guard free > worthwhile, free > pages / 2 else { return }
+            try database.execute(sql: "VACUUM")
+            try database.checkpoint(.truncate)
+        }
+    }
+
     /// Moves the log into the database and closes. What fails is done by the next opening.
     package static func close(_ pool: DatabasePool) {
         _ = try? pool.writeWithoutTransaction { try $0.checkpoint(.truncate) }

@@ -2,6 +2,23 @@
 
 package import Foundation
 
+/// Calls that make names and bytes durable, for tests: what order they come in, and what becomes of a store if one fails.
+package enum DiskCall: Hashable, Sendable {
+    case write(String)
+    case sync(String)
+    case move(String, to: String)
+
+    /// Told of each call before it is made; `errno` of a call that is to fail, else nil.
+    @TaskLocal package static var watcher: (@Sendable (DiskCall) -> Int32?)?
+
+    /// Whether the call is to be made; else `errno` is set.
+    fileprivate var isAllowed: Bool {
+        guard let error = Self.watcher?(self) else { return true }
+        errno = error
+        return false
+    }
+}
+
 /// An open file; closed when it goes out of scope.
 package struct DiskFile<Failure: DiskFailure>: ~Copyable {
     package let number: Int32
@@ -31,6 +48,7 @@ package struct DiskFile<Failure: DiskFailure>: ~Copyable {
 
     package mutating func write(_ bytes: some Collection<UInt8>) throws(Failure) {
         let bytes = Array(bytes)
+        guard DiskCall.write(path).isAllowed else { throw Disk<Failure>.failure("write", path) }
         var done = 0
         while done < bytes.count {
             let count = bytes.withUnsafeBytes { buffer in
@@ -63,7 +81,7 @@ package struct DiskFile<Failure: DiskFailure>: ~Copyable {
 
     /// Returns when the bytes are on the disk.
     package func sync() throws(Failure) {
-        guard fsync(number) == 0 else { throw Disk<Failure>.failure("sync", path) }
+        guard DiskCall.sync(path).isAllowed, fsync(number) == 0 else { throw Disk<Failure>.failure("sync", path) }
     }
 }
 
@@ -126,7 +144,7 @@ package enum Disk<Failure: DiskFailure> {
 
     /// Moves a file; what stands at the new path is replaced. Durable only after ``syncDirectory(_:)``.
     package static func move(_ path: String, to other: String) throws(Failure) {
-        guard rename(path, other) == 0 else { throw failure("move", path) }
+        guard DiskCall.move(path, to: other).isAllowed, rename(path, other) == 0 else { throw failure("move", path) }
     }
 
     package static func remove(_ path: String) throws(Failure) {

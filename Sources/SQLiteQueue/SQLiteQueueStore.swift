@@ -45,6 +45,7 @@ public final class SQLiteQueueStore: QueueStore {
             ) { database in try Connections.migrate(database, QueueTables.migrations) }
         }
         health = StoreHealth(path)
+        try? Connections.compact(pool)
     }
 
     deinit { Connections.close(pool) }

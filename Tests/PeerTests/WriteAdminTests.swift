@@ -133,7 +133,13 @@ import Testing
         func life() throws -> [(event: String, at: String)] {
             try json(lab, ["trace", id])["events"].array.map { ($0["event"].string ?? "", $0["at"].string ?? "") }
         }
-        #expect(try life().map(\.event) == ["sealed", "accepted", "sent", "sent", "answered", "done"])
+        #expect(try life().map(\.event) == ["sealed", "accepted", "sent", "failed", "sent", "answered", "done"])
+        #expect(try lab.gateway.admin(["trace", id]).stdout.contains("unexpected answer: status 503"))
+        let shown = try lab.gateway.admin(["queue", "show", id]).stdout
+        #expect(shown.contains("failed      ") && shown.contains("unexpected answer: status 503"), "\(shown)")
+        let remote = try #require(try lab.backend.messages().last?["message_id"].string)
+        #expect(shown.contains("remote id   \(remote)"), "\(shown)")
+        #expect(try json(lab, ["queue", "list", "--state", "done"]).array.last?["remoteID"] == .string(remote))
         #expect(try lab.gateway.admin(["trace", id]).stdout.contains("Not read yet"))
         // What its sender reads does not count.
         #expect(try lab.alice.texts(Self.c).last == "traced")

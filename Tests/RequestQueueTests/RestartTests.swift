@@ -241,6 +241,36 @@ import Testing
         #expect(try world.append(NewRequest(post("/lost"), idempotencyKey: lost.description)) != lost)
     }
 
+    /// What a failed batch leaves is stored in the order in which it was done.
+    @Test func aFailedBatchIsStoredLaterInItsOrder() throws {
+        let world = QueueWorld(session: nil)
+        let held = try world.append(post("/held"))
+        let row = try #require(world.machine.request(held)?.id)
+        world.store.failCommits(1)
+        let gone = try world.offer(NewRequest(post("/gone")))
+        try world.machine.cancel(gone, now: world.now)
+        try world.machine.hold(held, true, now: world.now)
+        try world.machine.hold(held, false, now: world.now)
+        world.turn()
+        #expect(world.accepted == [held])
+        // And what came in meanwhile comes behind it.
+        try world.machine.hold(held, true, now: world.now)
+        let batch = world.machine.turn(now: world.now)
+        try world.machine.hold(held, false, now: world.now)
+        _ = world.machine.failed(batch)
+        let next = world.machine.turn(now: world.now)
+        let holds = next.changes.compactMap { change -> Bool? in
+            if case .hold(row, let isHeld) = change { isHeld } else { nil }
+        }
+        #expect(holds == [true, false, true, false])
+        try world.store.commit(next.changes)
+        #expect(try world.store.request(gone)?.state == .cancelled)
+        try world.restart()
+        world.run()
+        #expect(world.targets == ["/held"])
+        #expect(try world.state(gone) == .cancelled && world.state(held) == .done)
+    }
+
     @Test func nothingIsSentThatIsNotStoredAsSent() throws {
         let world = QueueWorld(session: nil)
         let token = try world.append(post("/a"))

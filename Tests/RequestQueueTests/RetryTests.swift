@@ -275,6 +275,21 @@ import Testing
         #expect(world.machine.depth == 0)
     }
 
+    /// A request that waits over restarts gets no younger by them.
+    @Test func ageGoesOnOverRestarts() throws {
+        let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
+        let token = try world.append(post("/a"))
+        world.run(25_000)
+        try world.restart(session: nil, after: 10_000)
+        world.run(15_000)
+        #expect(try world.state(token) == .pending)
+        try world.restart(session: nil, after: 1_000)
+        world.run(8_000)
+        #expect(try world.state(token) == .pending)
+        world.run(2_000)
+        #expect(try world.state(token) == .dead)
+    }
+
     @Test func whatIsOfOneAgeEndsInItsOrder() throws {
         let world = QueueWorld(session: nil) { $0.limits.age = 60_000 }
         let tokens = try (0..<20).map { try world.append(post("/\($0)"), lane: "\($0 % 3)") }

@@ -56,6 +56,61 @@ import Testing
         }
     }
 
+    /// After a flood has been worked off, the next start gives its space back.
+    @Test func aFileThatIsMostlyFreeBecomesSmaller() throws {
+        let place = try QueuePlace()
+        try place.open().commit([QueueConformance.insert(1)])
+        place.edit(
+            """
+            WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+            INSERT INTO queue_response SELECT i, x'', zeroblob(100000) FROM n;
+            DELETE FROM queue_response;
+            """)
+        #expect(Disk<QueueStoreError>.size(of: place.path) > 20 << 20)
+        let store = try place.open()
+        #expect(Disk<QueueStoreError>.size(of: place.path) < 1 << 20)
+        #expect(try store.load().requests.map(\.id) == [1])
+    }
+
+    // MARK: Small files
+
+    /// What stands at the path is whole at any moment, also after a loss of power: the bytes are on the disk before the name is.
+    @Test func aFileIsReplacedInTheOrderThatSurvivesPowerLoss() throws {
+        let scratch = try ScratchDirectory()
+        let path = scratch.file("generation")
+        let directory = Disk<QueueStoreError>.parent(of: path)
+        for isNew in [true, false] {
+            let calls = Mutex<[DiskCall]>([])
+            try DiskCall.$watcher.withValue({ call in
+                calls.withLock { $0.append(call) }
+                return nil
+            }) {
+                if isNew { try Disk<QueueStoreError>.create(path, [1]) } else { try Disk<QueueStoreError>.replace(path, [2]) }
+            }
+            let temporary = path + ".new"
+            let naming: [DiskCall] = isNew ? [] : [.move(temporary, to: path)]
+            #expect(calls.withLock { $0 } == [.write(temporary), .sync(temporary)] + naming + [.sync(directory)])
+        }
+    }
+
+    /// What cannot be made durable changes nothing.
+    @Test func aFileThatCannotBeSyncedReplacesNothing() throws {
+        let scratch = try ScratchDirectory()
+        let path = scratch.file("generation")
+        try Disk<QueueStoreError>.create(path, [1])
+        let temporary = path + ".new"
+        for failing in [DiskCall.write(temporary), .sync(temporary), .move(temporary, to: path)] {
+            let refusal = #expect(throws: QueueStoreError.self) {
+                try DiskCall.$watcher.withValue({ $0 == failing ? EIO : nil }) {
+                    try Disk<QueueStoreError>.replace(path, [2])
+                }
+            }
+            #expect(refusal?.message.contains("Input/output error") == true, "\(String(describing: refusal))")
+            var file = try DiskFile<QueueStoreError>(path, O_RDONLY)
+            #expect(try file.read(upTo: 9) == [1], "\(failing)")
+        }
+    }
+
     @Test func aNewerSchemaIsRefused() throws {
         place.edit("PRAGMA user_version = 99")
         #expect(try #require(place.refusal()).contains("schema 99; this program knows schemas up to 2"))

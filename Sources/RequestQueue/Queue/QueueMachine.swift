@@ -148,6 +148,9 @@ public struct QueueMachine: Sendable {
         keys[KeyName(tenant: tenant, key)]?.token
     }
 
+    /// What the backend calls an entity; nil if that is not known, or no longer.
+    public func remoteIdentifier(of reference: EntityReference, tenant: String) -> String? { map[tenant, reference] }
+
     /// What a request waits for besides its turn, in words.
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }

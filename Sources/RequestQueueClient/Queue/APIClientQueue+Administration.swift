@@ -114,6 +114,24 @@ extension APIClientQueue {
         await read { (machine, _) in machine.waitingForSession(token) } ?? nil
     }
 
+    /// What the backend calls an entity; nil if that is not known, or no longer.
+    public func remoteIdentifier(of reference: EntityReference, tenant: String = "") async -> String? {
+        await read { (machine, _) in machine.remoteIdentifier(of: reference, tenant: tenant) } ?? nil
+    }
+
+    /// What the backend calls the entities that requests have created, by the requests' numbers, as far as it is known.
+    public func remoteIdentifiers(createdBy requests: [QueuedRequest]) async -> [UInt64: [String]] {
+        let names = await read { (machine, _) in
+            requests.map { request in
+                (
+                    request.id,
+                    request.creates.compactMap { machine.remoteIdentifier(of: $0, tenant: request.tenant) }
+                )
+            }
+        }
+        return Dictionary(names ?? []) { first, _ in first }
+    }
+
     /// The request with this number, whatever has become of it; nothing where it is forgotten.
     ///
     /// - Throws: ``QueueStoreError``.

@@ -43,7 +43,7 @@ struct QueueCommand: AsyncParsableCommand {
             }
             let gate = gateway.environment.requests.gate
             if let writes = gateway.json?.writes {
-                return try answer(try writes.rows(states: states, limit: limit.rows, isHeld: gateway.holdsAll))
+                return try answer(try await writes.rows(states: states, limit: limit.rows, isHeld: gateway.holdsAll))
             }
             let rows = try gateway.store.requests(states: states, limit: limit.rows).map {
                 Row(

@@ -12,17 +12,25 @@ extension WriteQueue {
     /// Requests for `pawl queue list`. What was dropped is listed with the dead.
     func rows(
         states: [RequestState], limit: Int, isHeld: (_ account: String) -> Bool
-    ) throws -> [QueueCommand.List.Row] {
+    ) async throws -> [QueueCommand.List.Row] {
         var states = states
         if states.contains(.pending) { states.append(.inFlight) }
         if states.contains(.dead) { states.append(.cancelled) }
-        return try queue.requests(states: states, limit: limit).map { request in
+        let requests = try queue.requests(states: states, limit: limit)
+        let remoteIDs = await remoteIDs(of: requests)
+        return requests.map { request in
             QueueCommand.List.Row(
                 id: "\(request.id)", state: request.state.name,
                 held: !request.state.isFinal && (request.isHeld || isHeld(request.tenant)),
                 account: request.tenant, target: request.target, lines: 1,
-                accepted: Table.time(request.timestamp), remoteID: nil, reason: request.cause)
+                accepted: Table.time(request.timestamp), remoteID: remoteIDs[request.id], reason: request.cause)
         }
+    }
+
+    /// What the backend calls the messages that requests have made, by the requests' numbers.
+    func remoteIDs(of requests: [QueuedRequest]) async -> [UInt64: String] {
+        let names = await queue.remoteIdentifiers(createdBy: requests)
+        return names.compactMapValues(\.first)
     }
 
     /// - Throws: ``AdminFailure`` where there is no such write.

@@ -18,7 +18,10 @@ struct WriteReport: Codable {
     var attempts: Int
     /// Attempts that ended without an answer.
     var doubts: Int
+    var remoteID: String?
     var reason: String?
+    /// Why the last attempts failed, as far as this process made them.
+    var failures: [String]
     var waitsFor: String?
 
     init(_ request: QueuedRequest, on gateway: Gateway, _ writes: WriteQueue) async throws {
@@ -33,7 +36,9 @@ struct WriteReport: Codable {
         finished = try writes.store.finishedAt(request.id).map(Table.time)
         attempts = request.attempts
         doubts = request.doubts
+        remoteID = await writes.remoteIDs(of: [request])[request.id]
         reason = request.cause
+        failures = writes.traces.failures(of: request.token).map { "\(Table.time($0.at)): \($0.reason)" }
         waitsFor = await writes.waitsFor(request)
     }
 
@@ -48,6 +53,8 @@ struct WriteReport: Codable {
         if let waitsFor { lines.append("waits for   \(waitsFor)") }
         if let finished { lines.append("ended       \(finished)") }
         if let reason { lines.append("because     \(reason)") }
+        if let remoteID { lines.append("remote id   \(remoteID)") }
+        lines += failures.map { "failed      \($0)" }
         if doubts > 0 {
             lines.append(
                 "in doubt    \(doubts) attempt\(doubts == 1 ? "" : "s") without an answer: the backend may have done it twice"
