@@ -8,69 +8,107 @@ struct QueueTable {
 
     private struct Runner {
         var name: String
-        /// Arguments of this executable, or of the peers' one.
-        var arguments: (QueueWork, Int) -> [String]
-        var isPeer = false
+        /// Arguments of this executable, or of the peers' one, for a work, producers and a batch.
+        var arguments: (QueueWork, Int, Int) -> [String]
+        /// The peers' program, where it is not this executable.
+        var peer: String?
         var producers = [1, 16, 256]
+        /// Requests that a producer hands over and waits for at once; nil for one whose batches are its own affair.
+        var batches: [Int?] = [nil]
+        /// Commits of a cycle.
+        var commits = 3
+    }
+
+    /// One line of the table.
+    private struct Row: Hashable {
+        var name: String
+        var producers: Int
+        var batch: Int?
     }
 
     private var seconds: Int { self.isQuick ? 2 : 5 }
 
-    func print() throws {
+    private static let raw = [2: "raw SQLite, two commits a cycle", 3: "raw SQLite, three commits a cycle"]
+
+    private var runners: [Runner] {
+        // Where a request can begin at once it is accepted as one that is under way, in one commit.
         var runners = [
             Runner(
-                name: "pawl", arguments: { ["queue-load", "--work", $0.rawValue, "--producers", "\($1)"] }),
-            Runner(
-                name: "raw SQLite, a transaction for each batch of so many",
-                arguments: { ["raw-queue", "--work", $0.rawValue, "--batch", "\($1)"] }),
+                name: "pawl", arguments: { work, producers, _ in
+                    ["queue-load", "--work", work.rawValue, "--producers", "\(producers)"]
+                }, commits: 2)
         ]
-        if self.workbench.queuePeers != nil {
-            // Their threads take turns; more than sixteen change nothing but the wait for the interpreter.
-            runners += ["litequeue", "persist-queue"].map { name in
-                Runner(
-                    name: "\(name) (Python)", arguments: { [name, $0.rawValue, "\($1)"] }, isPeer: true,
-                    producers: [1, 16])
-            }
+        runners += Self.raw.sorted { $0.key < $1.key }.map { commits, name in
+            Runner(
+                name: name,
+                arguments: { work, producers, _ in
+                    ["raw-queue", "--work", work.rawValue, "--batch", "\(producers)", "--commits", "\(commits)"]
+                }, commits: commits)
         }
+        guard self.workbench.queuePeers != nil else { return runners }
+        // Servers that group the commits of their clients, or take many requests in one transaction.
+        runners += [("postgresql", "PostgreSQL, SKIP LOCKED"), ("redis", "Redis Streams, appendfsync always")].map {
+            program, name in
+            Runner(
+                name: name, arguments: { [program, $0.rawValue, "\($1)", "\($2)"] }, peer: "servers",
+                batches: [1, 16, 256])
+        }
+        runners.append(
+            Runner(
+                name: "beanstalkd -f 0", arguments: { ["beanstalkd", $0.rawValue, "\($1)", "\($2)"] }, peer: "servers",
+                batches: [1, 16]))
+        // Their threads take turns; more than sixteen change nothing but the wait for the interpreter.
+        runners += ["litequeue", "persist-queue"].map { name in
+            Runner(
+                name: "\(name) (Python)", arguments: { work, producers, _ in [name, work.rawValue, "\(producers)"] },
+                peer: "queues", producers: [1, 16])
+        }
+        return runners
+    }
+
+    func print() throws {
         let rounds = self.isQuick ? 1 : 3
         var table = MarkdownTable(
             "The request queue, requests/s",
-            ["queue", "producers", "appended", "of raw", "cycles", "of raw", "CPU µs/cycle"])
-        var figures: [String: [QueueWork: [Double]]] = [:]
-        var processor: [String: [Double]] = [:]
+            ["queue", "producers", "batch", "appended", "of raw", "cycles", "of raw", "CPU µs/cycle"])
+        let runners = self.runners
+        var figures: [Row: [QueueWork: [Double]]] = [:]
+        var processor: [Row: [Double]] = [:]
         for round in 1...rounds {
             progress("queue: round \(round) of \(rounds)")
             for runner in runners {
-                for producers in runner.producers {
+                for row in Self.rows(runner) {
                     for work in QueueWork.allCases {
-                        let key = "\(runner.name) \(producers)"
-                        let words = try self.run(runner, work, producers)
-                        figures[key, default: [:]][work, default: []].append(words[0])
-                        if work == .cycle, words.count > 1 { processor[key, default: []].append(words[1]) }
+                        let words = try self.run(runner, work, row)
+                        figures[row, default: [:]][work, default: []].append(words[0])
+                        if work == .cycle, words.count > 1 { processor[row, default: []].append(words[1]) }
                     }
                 }
             }
         }
         for runner in runners {
-            for producers in runner.producers {
-                let key = "\(runner.name) \(producers)"
-                let raw = figures["\(runners[1].name) \(producers)"] ?? [:]
-                var cells = [runner.name, "\(producers)"]
+            for row in Self.rows(runner) {
+                let raw = figures[Row(name: Self.raw[runner.commits] ?? "", producers: row.producers)] ?? [:]
+                var cells = [runner.name, "\(row.producers)", row.batch.map { "\($0)" } ?? "–"]
                 for work in QueueWork.allCases {
-                    let own = (figures[key]?[work] ?? []).median
+                    let own = (figures[row]?[work] ?? []).median
                     cells += [own.text(), (own / (raw[work] ?? []).median).text(2)]
                 }
-                table.add(cells + [(processor[key] ?? [.nan]).median.text(1)])
+                table.add(cells + [(processor[row] ?? [.nan]).median.text(1)])
             }
         }
         table.note(
-            "\(rounds == 1 ? "One round" : "Medians of \(rounds) interleaved rounds") of \(self.seconds) s; WAL, "
-                + "`synchronous=FULL`, one file system; bodies of 200 bytes.")
+            "\(rounds == 1 ? "One round" : "Medians of \(rounds) interleaved rounds") of \(self.seconds) s; every acknowledged "
+                + "change is synced (WAL with `synchronous=FULL`; PostgreSQL's defaults; `appendfsync always`; `-f 0`), one file "
+                + "system; bodies of 200 bytes.")
         table.note(
-            "A producer of pawl's waits until its request is accepted, and so do those of the others. A cycle is accepted, under way, done: "
-                + "three changes, each committed before it counts. Where it can begin at once, pawl's is accepted as one that is under way, "
-                + "in one commit; the others always take three. The answer comes from memory, not from a network."
-        )
+            "Raw SQLite commits so many requests at once as there are producers, with pawl's page cache and checkpoints. \"Of raw\" is "
+                + "at the same number of commits a cycle: two for pawl, which accepts a request that can begin at once as one that is "
+                + "under way, three for the others. beanstalkd does not write down a delivery.")
+        table.note(
+            "A producer waits until all that it has handed over is accepted: one request of pawl's, a batch of the others'. pawl runs "
+                + "in the process of its producers, the servers over loopback. A cycle is accepted, under way, done; the answer comes "
+                + "from memory, not from a network.")
         table.print()
         try self.printShares(rounds)
         try self.printSockets(rounds)
@@ -103,6 +141,12 @@ struct QueueTable {
         table.print()
     }
 
+    private static func rows(_ runner: Runner) -> [Row] {
+        runner.producers.flatMap { producers in
+            runner.batches.map { Row(name: runner.name, producers: producers, batch: $0) }
+        }
+    }
+
     /// One tenant's waits beside another one's flood.
     private func printShares(_ rounds: Int) throws {
         let companies: [(QueueCompany, String)] = [
@@ -114,8 +158,7 @@ struct QueueTable {
             for (company, _) in companies {
                 figures[company, default: []].append(
                     try self.run(
-                        isPeer: false,
-                        ["queue-share", "--company", company.rawValue], "shares"))
+                        peer: nil, ["queue-share", "--company", company.rawValue], "shares"))
             }
         }
         var table = MarkdownTable(
@@ -130,11 +173,12 @@ struct QueueTable {
         table.print()
     }
 
-    private func run(_ runner: Runner, _ work: QueueWork, _ producers: Int) throws -> [Double] {
-        try self.run(isPeer: runner.isPeer, runner.arguments(work, producers), runner.name)
+    private func run(_ runner: Runner, _ work: QueueWork, _ row: Row) throws -> [Double] {
+        let arguments = runner.arguments(work, row.producers, row.batch ?? 1)
+        return try self.run(peer: runner.peer, arguments, runner.name)
     }
 
-    private func run(isPeer: Bool, _ arguments: [String], _ name: String) throws -> [Double] {
+    private func run(peer: String?, _ arguments: [String], _ name: String) throws -> [Double] {
         let base = "\(self.workbench.directory)/queue"
         let path = "\(base).sqlite"
         // One of the peers makes a folder of it.
@@ -142,9 +186,9 @@ struct QueueTable {
             ["", "-wal", "-shm", ".lock", "-lock"].forEach { try? FileManager.default.removeItem(atPath: path + $0) }
         }
         let child: ChildProcess
-        if isPeer, let peers = self.workbench.queuePeers {
+        if let peer, let peers = self.workbench.queuePeers {
             child = try ChildProcess(
-                "\(peers)/queues", arguments + ["\(self.seconds)", path], log: "\(base).log")
+                "\(peers)/\(peer)", arguments + ["\(self.seconds)", path], log: "\(base).log")
         } else {
             child = try ChildProcess.again(
                 arguments + ["--seconds", "\(self.seconds)", "--path", path], log: "\(base).log")

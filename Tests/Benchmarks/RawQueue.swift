@@ -8,8 +8,9 @@ struct RawQueue: ParsableCommand {
         commandName: "raw-queue", abstract: "Prints requests a second and CPU µs a request of SQLite alone.")
 
     @Option(help: "The database file; it must not exist.") var path: String
-    @Option(help: "append, or cycle: inserted, marked as under way, marked as done, in three transactions.")
+    @Option(help: "append, or cycle: inserted, marked as under way, marked as done.")
     var work: QueueWork
+    @Option(help: "Transactions of a cycle: 3, or 2 where a request is inserted as one that is under way.") var commits = 3
     @Option(help: "Changes in a transaction.") var batch = 256
     @Option(help: "How long to go on.") var seconds = 3
 
@@ -19,11 +20,15 @@ struct RawQueue: ParsableCommand {
             """
             PRAGMA journal_mode = WAL;
             PRAGMA synchronous = FULL;
+            PRAGMA cache_size = -8192;
+            PRAGMA wal_autocheckpoint = 4096;
             CREATE TABLE request (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, token BLOB NOT NULL, tenant TEXT NOT NULL,
               accepted_at INTEGER NOT NULL, lease INTEGER, finished_at INTEGER, form BLOB NOT NULL);
             """)
         let insert = try database.prepare(
-            "INSERT INTO request VALUES (?1, 0, randomblob(16), 'tenant', 1790000000000, NULL, NULL, ?2)")
+            self.work == .cycle && self.commits == 2
+                ? "INSERT INTO request VALUES (?1, 3, randomblob(16), 'tenant', 1790000000000, ?1, NULL, ?2)"
+                : "INSERT INTO request VALUES (?1, 0, randomblob(16), 'tenant', 1790000000000, NULL, NULL, ?2)")
         let lease = try database.prepare("UPDATE request SET state = 3, lease = ?1 WHERE id = ?1")
         let finish = try database.prepare("UPDATE request SET state = 1, lease = NULL, finished_at = 5 WHERE id = ?1")
         let form = [UInt8](repeating: 0x78, count: 330)
@@ -35,7 +40,7 @@ struct RawQueue: ParsableCommand {
             let ids = (count + 1)...(count + self.batch)
             try database.transaction { for id in ids { try insert.run(id: id, blob: form[...]) } }
             if self.work == .cycle {
-                try database.transaction { for id in ids { try lease.run(id: id) } }
+                if self.commits > 2 { try database.transaction { for id in ids { try lease.run(id: id) } } }
                 try database.transaction { for id in ids { try finish.run(id: id) } }
             }
             count += self.batch
