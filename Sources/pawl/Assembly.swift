@@ -12,6 +12,7 @@ import NIOPosix
 import NIOSSL
 import PawlConfiguration
 import RequestQueue
+import SQLiteKit
 import SQLiteQueue
 import SQLiteStore
 

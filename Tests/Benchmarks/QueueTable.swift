@@ -121,7 +121,7 @@ struct QueueTable {
             progress("queue: sockets, round \(round) of \(rounds)")
             for backend in QueueBackend.allCases {
                 figures[backend, default: []].append(
-                    try self.run(isPeer: false, ["queue-sockets", "--backend", backend.rawValue], "sockets")[0])
+                    try self.run(peer: nil, ["queue-sockets", "--backend", backend.rawValue], "sockets")[0])
             }
         }
         let limits = QueueLimits()

@@ -43,7 +43,7 @@ import Testing
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let runner = VaultRunner(
             vault: vault, store: store, clock: { Moment(monotonic: 2, wall: 2) },
-            onFailure: { failure in failures.withLock { $0.append(failure) } })
+            onFailure: { failure, _ in failures.withLock { $0.append(failure) } })
         let listener = Listener(group.next())
         runner.register(listener, as: ConnectionID(1))
         func answers(_ count: Int) async throws {

@@ -317,6 +317,34 @@ import Testing
         try await stage.stop()
     }
 
+    /// While no secure connection can be set up everything waits, and it goes out when one can. With the default limits.
+    @Test func aWrongCertificateKillsNothing() async throws {
+        let stage = try await Stage { _ in .status(200) }
+        let isWrong = Mutex(true)
+        let network = HTTPNetworkClient(stage.http)
+        // A server without TLS fails the handshake of those who ask for it.
+        let client = ChatClient(
+            networkClient: InMemoryNetworkClient { (request) throws(NetworkFailure) in
+                var request = request
+                if isWrong.withLock({ $0 }) { request.url = request.url.replacing("http:", with: "https:") }
+                return try await network.send(request)
+            }, host: stage.backend.url)
+        var settings = QueueMachine.Settings()
+        settings.breaker = .init(threshold: 5, pause: 50, longestPause: 50)
+        settings.backoff = Backoff(base: 10, cap: 50)
+        let listener = Listener()
+        let queue = try APIClientQueue(client: client, store: stage.store, settings: settings, handlers: [listener])
+        queue.setSession(SessionKey(bearer: "k"))
+        for number in 0..<30 { try await queue.append(NewRequest(post("/\(number)"), lane: "\(number)")) }
+        try await eventually("many attempts") { await queue.report().counts.retried > 30 }
+        #expect(listener.all.isEmpty && stage.backend.received.isEmpty)
+        isWrong.withLock { $0 = false }
+        try await eventually("all are done") { listener.all.count == 30 }
+        #expect(await queue.report().counts.done == 30)
+        await queue.close()
+        try await stage.stop()
+    }
+
     /// The document's pattern: the queue is made first, and what handles its outcomes comes later, perhaps in another process.
     @Test func aHandlerThatComesLaterHearsAll() async throws {
         let stage = try await Stage { _ in .status(200) }

@@ -1,6 +1,9 @@
 import Glibc
+import PeerKit
 import QueueConformance
 import RequestQueue
+import SQLiteKit
+import Synchronization
 import Testing
 
 @testable import SQLiteQueue

@@ -1,6 +1,7 @@
 // What an operator does to a queue, and what a queue says of itself.
 
 public import RequestQueue
+import Synchronization
 
 /// Something that has happened to a request.
 public enum QueueEvent: Sendable {

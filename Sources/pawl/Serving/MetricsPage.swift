@@ -4,6 +4,7 @@ import GatewayCore
 import GatewayNIO
 import RequestQueue
 import RequestQueueClient
+import SQLiteKit
 
 /// Writes the page of `/metrics`.
 enum MetricsPage {
