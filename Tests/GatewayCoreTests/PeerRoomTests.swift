@@ -1,4 +1,6 @@
+import DoubleRatchet
 import Envelope
+import RequestQueue
 import Testing
 
 @testable import GatewayCore
@@ -41,7 +43,10 @@ import Testing
         #expect(texts(people[2]) == ["[e2e] secret one", "[e2e] secret two", "[e2e] secret three"])
         #expect(texts(people[1]) == ["[e2e] secret one", "[e2e] secret three"])
         #expect(!alice.canary.contains("secret"))
-        #expect(people[0].read.contains { $0.contains("in #room is end-to-end encrypted from now on, for 2 others") })
+        // Said in the room's own window, once, and nothing is latched.
+        let words = ":srv NOTICE #room :*** What you say in #room is end-to-end encrypted for 2 others"
+        #expect(people.allSatisfy { $0.read.count { $0.hasPrefix(words) } == 1 })
+        #expect([alice, bob, carol].allSatisfy { $0.environment.latches.latch(of: .ofRoom("#room")) == .plaintext })
     }
 
     @Test func whoHasBeenRemovedCannotReadOn() {
@@ -76,35 +81,236 @@ import Testing
         #expect(people[2].read.contains { $0.contains(" 404 ") })
         alice.backend.people[people[0].id]?.inbox.append(":carol!c@host.test PRIVMSG #room :in the clear")
         alice.settle()
-        #expect(!texts(people[0]).contains { $0.contains("secret two") })
+        #expect(!texts(people[0]).contains { $0.contains("secret two") } && !alice.canary.contains("secret two"))
         #expect(people[0].read.contains { $0.contains("[not encrypted]") || $0.contains("withheld") })
     }
 
-    @Test func anOutsiderReadsNothingAndIsNamed() {
-        say(0, "secret one")
-        let dave = alice.connect("dave", direct: true)
-        alice.send(dave, "JOIN #room")
-        say(0, "secret two")
-        #expect(people[0].read.contains { $0.contains("In #room these cannot read what you say: dave") })
-        #expect(texts(people[1]) == ["[e2e] secret one", "[e2e] secret two"])
-        #expect(!dave.read.contains { $0.contains("secret") })
-        alice.send(dave, "PRIVMSG #room :what is this?")
-        #expect(texts(people[1]).last?.contains("what is this?") == true)
+    // MARK: Plain again
+
+    private func isProtected(_ world: World) -> Bool {
+        world.environment.latches.latch(of: .ofRoom("#room")) > .plaintext
     }
 
-    @Test func aNewcomerReadsFromThenOn() throws {
+    private func connectDave() -> World.Client {
+        let dave = alice.connect("dave", direct: true)
+        alice.send(dave, "JOIN #room")
+        return dave
+    }
+
+    @Test func whoComesWithoutASidecarMakesTheRoomPlainAndEverybodyReadsItFirst() {
+        say(0, "secret one")
+        let dave = connectDave()
+        let words = ":srv NOTICE #room :*** What you say in #room is not encrypted any more: no keys are known of dave."
+        #expect(people.allSatisfy { $0.read.count { $0.hasPrefix(words) } == 1 })
+        // Written before it could be read: it goes nowhere, and the room reads why the next one will.
+        for text in ["secret two", "secret three"] { say(0, text) }
+        #expect(people[0].read.count { $0.contains(" 404 ") && $0.contains("have just ceased to be encrypted") } == 2)
+        #expect(!alice.canary.contains("secret"))
+        for reader in [people[1], people[2], dave] {
+            #expect(reader.read.count { $0.contains("NOTICE #room :?PAWL? Not encrypted from now on") } == 1)
+        }
+        for world in [alice, bob, carol] { world.advance(seconds: 6) }
+        for index in 0..<3 { say(index, "plain \(index)") }
+        #expect((0..<3).allSatisfy { index in dave.read.contains { $0.contains("PRIVMSG #room :plain \(index)") } })
+        // One of them has announced it for all, and none of it looks sealed.
+        #expect(dave.read.count { $0.contains("?PAWL") } == 1)
+        #expect(texts(people[1]) == ["[e2e] secret one", "plain 0", "plain 2"])
+        #expect(!isProtected(alice) && !isProtected(bob))
+        // When dave has gone, it is sealed again.
+        alice.send(dave, "PART #room")
+        say(0, "secret again")
+        #expect(texts(people[1]).last == "[e2e] secret again")
+        #expect(!alice.canary.contains("secret"))
+    }
+
+    /// What was sealed is remembered: the first words after a restart are no exception.
+    @Test func theNoticeSurvivesARestart() throws {
+        say(0, "secret one")
+        alice.close(people[0])
+        let dave = connectDave()
+        let again = try World(.opportunistic, store: alice.store, seed: 5, beside: carol, sidecar: true)
+        let client = again.connect("alice")
+        again.send(client, "JOIN #room")
+        #expect(
+            client.read.contains { $0.contains("NOTICE #room :*** What you say in #room is not encrypted any more") })
+        again.send(client, "PRIVMSG #room :secret two")
+        #expect(client.read.contains { $0.contains(" 404 ") } && !alice.canary.contains("secret"))
+        again.advance(seconds: 6)
+        again.send(client, "PRIVMSG #room :plain words")
+        let announced = dave.read.firstIndex { $0.contains("?PAWL? Not encrypted from now on") }
+        let said = dave.read.firstIndex { $0.contains("plain words") }
+        #expect(announced != nil && said != nil && announced ?? 0 < said ?? 0)
+    }
+
+    @Test func anotherNickMakesNothingPlain() {
+        say(0, "secret one")
+        carol.send(people[2], "NICK caroline")
+        for reader in people.dropLast() { alice.backend.say(reader.id, ":carol!carol@host.test NICK caroline") }
+        alice.settle()
+        say(0, "secret two")
+        #expect(texts(people[2]) == ["[e2e] secret one", "[e2e] secret two"])
+        // Who takes a nick that has become free is nobody known.
+        carol.send(people[2], "PART #room")
+        carol.send(people[2], "NICK carol")
+        let dave = alice.connect("caroline", direct: true)
+        alice.send(dave, "JOIN #room")
+        #expect(people[0].wasTold("is not encrypted any more: no keys are known of caroline"))
+    }
+
+    @Test func aNewcomerWithASidecarReadsFromThenOn() throws {
         say(0, "secret one")
         let dora = try World(.opportunistic, seed: 4, beside: carol, sidecar: true)
         let client = dora.connect("dora")
         dora.send(client, "JOIN #room")
+        // Refused; what the room reads instead lets dora's sidecar show itself.
         say(0, "secret two")
-        say(0, "secret three")
-        // The line that came before the keys cannot be read; from it the two sidecars learn of each other.
-        #expect(texts(client).last == "[e2e] secret three")
-        #expect(!texts(client).contains("[e2e] secret one"))
-        dora.send(client, "PRIVMSG #room :secret four")
-        #expect(texts(people[0]).contains("[e2e] secret four"))
+        #expect(people[0].read.contains { $0.contains(" 404 ") } && people[0].wasTold("Keys were exchanged with dora"))
+        say(0, "secret two")
+        #expect(texts(client) == ["[e2e] secret two"])
         #expect(!alice.canary.contains("secret"))
+    }
+
+    // MARK: Protected
+
+    private func ask(_ act: RoomRequest.Act, _ world: World, _ client: World.Client) {
+        let job = RoomRequestJob(connection: client.session.id, act: act, room: "#room")
+        world.run(client) { client.session.answered(.askRoom(job), at: world.now, $0) }
+        world.settle()
+    }
+
+    @Test func aRoomIsProtectedOnRequestByWhoeverAccepts() {
+        say(0, "secret one")
+        ask(.protect, alice, people[0])
+        #expect(isProtected(alice) && !isProtected(bob) && !isProtected(carol))
+        for reader in people.dropFirst() {
+            #expect(reader.read.count { $0.hasPrefix(":srv NOTICE #room :*** alice asks you to protect #room") } == 1)
+            #expect(reader.wasTold("To follow: pawl sidecar protect '#room'"))
+        }
+        ask(.protect, bob, people[1])
+        #expect(isProtected(bob) && !isProtected(carol))
+        #expect(!people[0].wasTold("bob asks you"))
+        let dave = connectDave()
+        for text in ["secret two", "secret three"] {
+            say(0, text)
+            say(1, text)
+        }
+        #expect(people[0].wasTold("In #room these cannot read what you say: dave."))
+        #expect(people[0].wasTold("pawl sidecar plain '#room'"))
+        // Words come before the first envelope, and once.
+        let lines = dave.read.filter { $0.contains(" #room :?PAWL") }
+        #expect(lines.first?.contains("NOTICE #room :?PAWL? Encrypted end-to-end are messages in this room") == true)
+        #expect(lines.count { $0.contains("?PAWL?") } == 1 && lines.count == 5)
+        #expect(!alice.canary.contains("secret"))
+        // Carol has not followed: her words are plain, and those who protect the room are not shown them.
+        for world in [alice, bob, carol] { world.advance(seconds: 6) }
+        say(2, "from carol")
+        #expect(dave.read.contains { $0.contains("PRIVMSG #room :from carol") })
+        for reader in people.dropLast() {
+            #expect(!texts(reader).contains { $0.contains("from carol") })
+            #expect(reader.wasTold("A message under the name carol was withheld: it was not encrypted."))
+        }
+        alice.send(dave, "PRIVMSG #room :from dave")
+        #expect(texts(people[0]).last == "[not encrypted] from dave")
+        let rows = try? alice.store.auditLog(limit: 10)
+        #expect(rows?.contains { $0.action == "sidecar" && $0.detail == "protect #room" } == true)
+    }
+
+    @Test func theWayBackIsARequestAsWell() {
+        for (world, client) in zip([alice, bob, carol], people) { ask(.protect, world, client) }
+        let dave = connectDave()
+        say(0, "secret one")
+        ask(.plain, alice, people[0])
+        #expect(!isProtected(alice) && isProtected(bob) && isProtected(carol))
+        #expect(people[1].wasTold("alice asks you to protect #room no longer"))
+        #expect(people[1].wasTold("To follow: pawl sidecar plain '#room'"))
+        ask(.plain, bob, people[1])
+        #expect(people[0].wasTold("What you say in #room is not encrypted any more: no keys are known of dave."))
+        say(0, "secret refused")
+        alice.advance(seconds: 6)
+        say(0, "plain words")
+        #expect(dave.read.contains { $0.contains("plain words") } && !dave.read.contains { $0.contains("secret") })
+        #expect(texts(people[1]).last == "plain words")
+        #expect(people[2].wasTold("A message under the name alice was withheld"))
+        let rows = try? alice.store.auditLog(limit: 10)
+        #expect(rows?.contains { $0.action == "sidecar" && $0.detail == "plain #room" } == true)
+    }
+
+    /// Readers who come after the decision get the request with the first message that is for them.
+    @Test func aLaterReaderIsAsked() throws {
+        let dora = try World(.opportunistic, seed: 4, beside: carol, sidecar: true)
+        let client = dora.connect("dora")
+        alice.send(people[0], "PRIVMSG dora :hello")
+        ask(.protect, alice, people[0])
+        dora.send(client, "JOIN #room")
+        say(0, "secret one")
+        say(0, "secret two")
+        #expect(client.read.count { $0.contains("alice asks you to protect #room") } == 1)
+        #expect(people[1].read.count { $0.contains("alice asks you to protect #room") } == 1)
+        #expect(texts(client) == ["[e2e] secret one", "[e2e] secret two"])
+    }
+
+    /// What bob's own vault signs, without its being sent.
+    private func signed(_ act: RoomRequest.Act, network: String = "") throws -> Body {
+        var job = RoomRequestJob(connection: people[1].session.id, act: act, room: "#room")
+        job.network = network
+        job.nicks = []
+        let batch = bob.vault.perform([.askRoom(job)], now: bob.now)
+        let committed = try bob.store.commit(batch.groups)
+        for reply in bob.vault.settle(batch, committed: committed, now: bob.now) {
+            if case .roomAsked(_, let body?) = reply.reply { return body }
+        }
+        throw StoreError.corrupt("Nothing was signed.")
+    }
+
+    private func letter(_ body: Body) {
+        bob.run(people[1]) { people[1].session.answered(.letter(.nick("alice"), body), at: bob.now, $0) }
+        bob.settle()
+    }
+
+    private var requests: Int { people[0].read.count { $0.contains("asks you to protect") } }
+
+    @Test func aRequestCountsOnceForItsRoomItsNetworkAndItsSigner() throws {
+        say(1, "secret one")
+        // Another network's, and one that somebody else has signed.
+        letter(try signed(.protect, network: "elsewhere"))
+        #expect(requests == 0 && people[0].wasTold("bob has sent a request for #room on a network of another name"))
+        var random = SeededSource(seed: 99)
+        let stranger = IdentityKeyPair(random: &random)
+        let device = try #require(bob.environment.peers?.own?.device)
+        let forged = RoomRequest(
+            act: .protect, number: Int64.max, room: "#room", network: "", device: device, identity: stranger)
+        letter(ControlMessage.roomRequest(forged).body)
+        #expect(requests == 0 && alice.environment.tally[.openNotAuthentic] == 1)
+        // The number of the forged one was not taken: a genuine one counts, and once.
+        let genuine = try signed(.protect)
+        letter(genuine)
+        #expect(requests == 1)
+        alice.advance(seconds: 7200)
+        bob.advance(seconds: 7200)
+        letter(genuine)
+        #expect(requests == 1)
+        // Of a room in which the two are not both, nothing is shown.
+        bob.send(people[1], "PART #room")
+        letter(try signed(.protect))
+        #expect(requests == 1)
+        #expect(!isProtected(alice))
+    }
+
+    @Test func aDecisionThatIsNotStoredIsNone() {
+        alice.store.failNextCommit()
+        ask(.protect, alice, people[0])
+        #expect(!isProtected(alice) && !people[1].wasTold("asks you to protect"))
+        ask(.protect, alice, people[0])
+        alice.store.failNextCommit()
+        ask(.plain, alice, people[0])
+        #expect(isProtected(alice) && !people[1].wasTold("no longer"))
+        // And it goes on being stored: a later latch is not taken for one that is there.
+        ask(.plain, alice, people[0])
+        #expect(!isProtected(alice))
+        ask(.protect, alice, people[0])
+        #expect(isProtected(alice))
+        let rows = try? alice.store.conversations(limit: 10)
+        #expect(rows?.contains { $0.id == .ofRoom("#room") } == true)
     }
 
     @Test func keysOutliveARestart() throws {

@@ -54,7 +54,8 @@ import Testing
         }
         // Everybody sees the last one come before anybody speaks.
         _ = try people[0].expect("JOIN of carol") { $0.command == "JOIN" && $0.nick == "carol" }
-        #expect(try sidecars[0].admin(["sidecar", "status"]).stdout.contains("#room  plaintext   2       bob, carol"))
+        #expect(
+            try sidecars[0].admin(["sidecar", "status"]).stdout.contains("#room  plaintext   no    2       bob, carol"))
         people[0].send("PRIVMSG #room :hello from alice")
         for reader in people.dropFirst() {
             try reader.expectMessage("hello from alice")

@@ -103,6 +103,102 @@ final class SidecarLab {
         #expect(!carol.transcript.contains { $0.text.contains("?PAWL") })
     }
 
+    /// A room of sidecars in which somebody without one is away for a moment: nothing is latched, nobody is shown envelopes
+    /// without words, and nothing goes out in plain text before everybody has read that it will.
+    @Test(arguments: Backend.allCases) func aRoomIsSealedWhileEverybodyCanRead(_ backend: Backend) throws {
+        let lab = try SidecarLab(backend.start())
+        defer { lab.stop() }
+        let (first, second) = (try lab.sidecar(), try lab.sidecar())
+        let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
+        let gina = try lab.outsider("gina")
+        for client in [gina, alice, bob] {
+            client.send("JOIN #den")
+            try client.expect("366")
+        }
+        try Self.meet(alice, bob)
+        gina.send("PART #den")
+        for client in [alice, bob] { try client.expect("PART", of: "gina") }
+        alice.send("PRIVMSG #den :canary while gina is away")
+        try bob.expectMessage("[e2e] canary while gina is away")
+        #expect(try first.admin(["sidecar", "status", "--json"]).stdout.contains("\"isProtected\" : false"))
+        gina.send("JOIN #den")
+        try gina.expect("366")
+        for client in [alice, bob] {
+            try client.expect("words in the room") {
+                $0.command == "NOTICE" && $0.parameters.first == "#den" && $0.body.contains("no keys are known of gina")
+            }
+        }
+        // Refused until there was time to read it.
+        var count = 0
+        try eventually("plain words of alice", timeout: .seconds(60)) {
+            count += 1
+            alice.send("PRIVMSG #den :in the clear \(count)")
+            _ = try alice.synchronize()
+            return gina.drain(for: .seconds(1)).contains { $0.body.hasPrefix("in the clear") }
+        }
+        let lines = gina.transcript.map(\.text)
+        let announced = try #require(lines.firstIndex { $0.contains("NOTICE #den :?PAWL? Not encrypted from now on") })
+        #expect(try announced < #require(lines.firstIndex { $0.contains("in the clear") }))
+        #expect(!lines.contains { $0.contains("?PAWL:") } && !lab.tap.shows("canary"))
+        try eventually("plain words of bob", timeout: .seconds(60)) {
+            bob.send("PRIVMSG #den :and bob")
+            _ = try bob.synchronize()
+            return gina.drain(for: .seconds(1)).contains { $0.body.hasPrefix("and bob") }
+        }
+    }
+
+    @Test(arguments: Backend.allCases) func aRoomIsProtectedByThoseWhoAgree(_ backend: Backend) throws {
+        let lab = try SidecarLab(backend.start())
+        defer { lab.stop() }
+        let (first, second) = (try lab.sidecar(), try lab.sidecar())
+        let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
+        for client in [alice, bob] {
+            client.send("JOIN #den")
+            try client.expect("366")
+        }
+        try alice.expect("JOIN", of: "bob")
+        try Self.meet(alice, bob)
+        func decide(_ command: String, _ sidecar: PawlProcess) throws {
+            let question = try sidecar.admin(["sidecar", command, "#den"])
+            let token = try #require(question.stderr.firstMatch(of: /--confirm ([a-z0-9-]+)/)?.1)
+            let answer = try sidecar.admin(["sidecar", command, "#den", "--confirm", String(token)])
+            #expect(answer.succeeded, "\(answer)")
+        }
+        try decide("protect", first)
+        try bob.expect("alice's request") { $0.body.contains("alice asks you to protect #den") }
+        try decide("protect", second)
+        for sidecar in [first, second] {
+            #expect(try sidecar.admin(["sidecar", "status", "--json"]).stdout.contains("\"isProtected\" : true"))
+        }
+        let gina = try lab.outsider("gina")
+        gina.send("JOIN #den")
+        for client in [alice, bob] { try client.expect("JOIN", of: "gina") }
+        alice.send("PRIVMSG #den :canary one")
+        try bob.expectMessage("[e2e] canary one")
+        bob.send("PRIVMSG #den :canary two")
+        try alice.expectMessage("[e2e] canary two")
+        try gina.expect("an envelope") { $0.body.contains("?PAWL:") }
+        let words = gina.transcript.filter { $0.body.contains("?PAWL") }
+        #expect(words.first?.body.contains("?PAWL? Encrypted end-to-end are messages in this room") == true)
+        #expect(!lab.tap.shows("canary"))
+        // The way back: each for themselves, and both have it in their audit log.
+        try decide("plain", first)
+        try bob.expect("alice's request") { $0.body.contains("alice asks you to protect #den no longer") }
+        bob.send("PRIVMSG #den :canary three")
+        try alice.expectMessage("[e2e] canary three")
+        try decide("plain", second)
+        try eventually("plain words of bob", timeout: .seconds(60)) {
+            bob.send("PRIVMSG #den :in the clear")
+            _ = try bob.synchronize()
+            return gina.drain(for: .seconds(1)).contains { $0.body.hasPrefix("in the clear") }
+        }
+        for sidecar in [first, second] {
+            let log = try sidecar.admin(["audit"]).stdout
+            #expect(log.contains("protect #den") && log.contains("plain #den"))
+        }
+        #expect(!lab.tap.shows("canary"))
+    }
+
     @Test func restartsAndCrashesKeepKeysAndOrder() throws {
         let lab = try SidecarLab(Backend.ngircd.start())
         defer { lab.stop() }

@@ -16,6 +16,8 @@ package enum ControlMessage: Sendable {
     case senderKeyWanted(room: String)
     /// 5: this list has taken the reader in: it is the reader's own from now on.
     case adopted(DeviceChain)
+    /// 6: a request for a room; see ``RoomRequest``.
+    case roomRequest(RoomRequest)
 
     package var body: Body { Body(kind: .control, text: bytes) }
 
@@ -34,6 +36,7 @@ package enum ControlMessage: Sendable {
             return output
         case .senderKeyWanted(let room): return [4] + Array(room.utf8)
         case .adopted(let chain): return [5] + chain.bytes
+        case .roomRequest(let request): return [6] + request.bytes
         }
     }
 
@@ -52,6 +55,7 @@ package enum ControlMessage: Sendable {
             self = .senderKey(room: room, distribution, ended: ended)
         case 4: self = .senderKeyWanted(room: String(decoding: cursor.rest(), as: UTF8.self))
         case 5: self = .adopted(try DeviceChain(cursor.rest()))
+        case 6: self = .roomRequest(try RoomRequest(cursor.rest()))
         case let other: throw .unsupportedKind(other)
         }
     }

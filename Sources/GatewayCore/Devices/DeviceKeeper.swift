@@ -9,6 +9,10 @@ struct DeviceKeeper {
     static let peerLimit = 10_000
     /// The name of the record that a gateway in front has taken our keys.
     static let frontRecord = "front"
+    /// The name of the record with the number of the last request for a room, in decimal digits.
+    private static let requestRecord = "request"
+    /// What the names of records of rooms in which messages were sealed begin with; the folded name follows.
+    static let sealedRecord = "sealed "
 
     let device: HostedDevice
     var chain: DeviceChain
@@ -16,6 +20,7 @@ struct DeviceKeeper {
     var roomKeys: RoomKeys
     /// Whose list this device is to be taken into, as the person has said.
     var joining: AccountID?
+    private var lastRequest: Int64 = 0
     private(set) var peers: [AccountID: Peer] = [:]
     /// Whose a device is, as it says itself.
     private var owners: [DeviceID: AccountID] = [:]
@@ -38,6 +43,9 @@ struct DeviceKeeper {
                 chain = DeviceChain(
                     of: ListedDevice(id: device.id, identity: device.identity.publicKey), identity: device.identity)
                 changes.append(.putRecord(RecordRow(kind: .ownDevices, name: "", value: chain.bytes)))
+            }
+            if let row = try store.record(.ownDevices, name: Self.requestRecord) {
+                lastRequest = Int64(String(decoding: row.value, as: UTF8.self)) ?? 0
             }
             for row in try store.records(.peer) {
                 add(try Peer(name: AccountID(text: row.name), bytes: row.value))
@@ -85,6 +93,14 @@ struct DeviceKeeper {
     mutating func put(chain new: DeviceChain, _ changes: inout [StoreChange]) {
         chain = new
         changes.append(.putRecord(RecordRow(kind: .ownDevices, name: "", value: new.bytes)))
+    }
+
+    /// The number of the next request for a room: the time in milliseconds, and above every one before it.
+    mutating func nextRequest(_ now: Moment, _ changes: inout [StoreChange]) -> Int64 {
+        lastRequest = max(now.wall, lastRequest &+ 1)
+        let digits = Array(String(lastRequest).utf8)
+        changes.append(.putRecord(RecordRow(kind: .ownDevices, name: Self.requestRecord, value: digits)))
+        return lastRequest
     }
 
     /// Whose device this is: a peer's, or another one of the person's own.

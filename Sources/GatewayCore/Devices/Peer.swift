@@ -2,6 +2,7 @@
 // and does not continue it.
 
 package import Envelope
+import RequestQueue
 import Synchronization
 
 /// Somebody whose devices are known.
@@ -23,6 +24,8 @@ package struct Peer: Equatable, Sendable {
     /// Devices that have shown the list by themselves, with the time of their last introduction, by the peer's clock; zero
     /// where they have shown it inside a session.
     package var introduced: [DeviceID: Int64] = [:]
+    /// The number of the last request for a room that a device has sent; see ``RoomRequest/number``.
+    package var requests: [DeviceID: Int64] = [:]
 
     package init(name: AccountID, chain: DeviceChain, since: Int64) {
         (self.name, self.chain, self.since) = (name, chain, since)
@@ -35,6 +38,16 @@ package struct Peer: Equatable, Sendable {
         introduced = introduced.filter {
             chain.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
         }
+    }
+
+    /// Takes the number of a request of a device that speaks for this person.
+    ///
+    /// - Returns: false if it is no higher than the last one: the request is a copy.
+    mutating func takes(request number: Int64, of device: DeviceID) -> Bool {
+        guard number > requests[device] ?? Int64.min else { return false }
+        requests[device] = number
+        requests = requests.filter { chain.identity(of: $0.key) != nil }
+        return true
     }
 
     /// Whether a device has said by itself that it belongs here: it has signed a version of the list, or shown it. Whoever
@@ -56,6 +69,10 @@ package struct Peer: Equatable, Sendable {
             output.append(bigEndian: device.value)
             output.append(bigEndian: UInt64(bitPattern: time))
         }
+        for (device, number) in requests.sorted(by: { $0.key < $1.key }) {
+            output.append(bigEndian: device.value)
+            output.append(bigEndian: UInt64(bitPattern: number))
+        }
         return output
     }
 
@@ -75,6 +92,9 @@ package struct Peer: Equatable, Sendable {
         for _ in 0..<(try cursor.byte()) {
             introduced[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
         }
+        while !cursor.isAtEnd {
+            requests[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
+        }
     }
 }
 
@@ -90,8 +110,26 @@ package final class PeerTable: Sendable {
     private let state = Mutex<[AccountID: Peer]>([:])
     private let ownDevices = Mutex<OwnDevices?>(nil)
     private let front = Mutex(false)
+    private let rooms = Mutex<Set<ExactText>>([])
 
     package init() {}
+
+    /// Rooms in which messages were sealed and no plain text of the person has followed, by folded name.
+    var sealedRooms: Set<ExactText> {
+        get { rooms.withLock { $0 } }
+        set { rooms.withLock { $0 = newValue } }
+    }
+
+    func isSealed(room: String) -> Bool { rooms.withLock { $0.contains(ExactText(room)) } }
+
+    /// Notes whether a room is one of those.
+    ///
+    /// - Returns: whether it was not so before.
+    func setSealed(_ isSealed: Bool, room: String) -> Bool {
+        rooms.withLock { rooms in
+            isSealed ? rooms.insert(ExactText(room)).inserted : rooms.remove(ExactText(room)) != nil
+        }
+    }
 
     /// The person's own devices; nothing before the vault has them.
     package var own: OwnDevices? {

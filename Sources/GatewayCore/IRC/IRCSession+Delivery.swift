@@ -47,7 +47,7 @@ extension IRCSession {
         }
     }
 
-    private func pass(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) {
+    func pass(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) {
         if let translated = translated(line, raw) { deliver(translated, out) }
     }
 
@@ -61,7 +61,7 @@ extension IRCSession {
             if !deliversToDevice(bytes, line, [raw], now, out) { open(bytes, line, [raw], now, out) }
         case .fragment(let id, let index, let count, let bytes):
             collect(id, index, count, bytes, line, raw, now, out)
-        case .remark where environment.peers != nil: pass(line, raw, out)
+        case .remark where environment.peers != nil: heardRemark(line, raw, now, out)
         case .remark:
             // Words for people without a gateway; of no use to anybody behind one.
             let source = line.folded(line.sourceNick, support.caseMapping)
@@ -160,6 +160,7 @@ extension IRCSession {
                 : isSelf(line) ? [.own] : accountNames(name),
             envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
         if environment.peers != nil, settings.marks == .text { job.mark = .device }
+        job.latchesRoom = hasFront
         job.standing = place.standing
         job.isReplay = place.isReplay
         out.jobs.append(.open(job))
@@ -177,6 +178,7 @@ extension IRCSession {
             if settings.marks != .off {
                 open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name))
             }
+            if let room = open.room, isProtected(room: room) || isWhole(room) { noteSealed(room, out) }
         }
         if opened.gap > 0 {
             environment.tally.add(.gaps, opened.gap)
@@ -211,8 +213,8 @@ extension IRCSession {
         if let text = Remarks.failure(failure, from: source, inSidecar: environment.peers != nil) { notify(text, out) }
     }
 
-    private func remark(_ text: String) -> ByteBuffer {
-        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(nick ?? "*") :*** \(text)\r\n")
+    private func remark(_ text: String, to room: String? = nil) -> ByteBuffer {
+        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)\r\n")
     }
 
     // MARK: Plaintext
@@ -294,6 +296,9 @@ extension IRCSession {
             return marked(line, text, source, Remarks.notEncrypted)
         case .withhold:
             environment.tally.add(.withheld)
+            if environment.peers != nil, let room {
+                return [remark(Remarks.withheld(from: source, inRoom: room), to: room)]
+            }
             return [
                 remark(latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
             ]

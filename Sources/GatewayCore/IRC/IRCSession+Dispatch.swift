@@ -21,8 +21,9 @@ extension IRCSession {
         let outboundRequest = OutboundRequest(
             request: request, body: seal.body, clientLabel: seal.clientLabel,
             announces: first && environment.peers == nil)
-        if first, environment.peers != nil, let room = AccountID(text: request.peer).roomName {
-            notify(Remarks.roomProtected(request.target, readers: readers(in: room).count), out)
+        if environment.peers != nil, let room = AccountID(text: request.peer).roomName {
+            if first { notify(Remarks.roomProtected(request.target, readers: readers(in: room).count), out) }
+            noteSealed(room, out)
         }
         let letters = keys.map { OutboundEntry.request(.init(request: $0, body: .noText, clientLabel: nil)) }
         let sender = AccountID(text: request.account)

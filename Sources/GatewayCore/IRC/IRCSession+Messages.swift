@@ -210,6 +210,10 @@ extension IRCSession {
         switch verdict(recipient, message) {
         // Alone in its line it would have passed as it came.
         case .plaintext where !isNameable(message.target): refuse(.name, message, out)
+        case .plaintext where isTooEarly(message, now, out):
+            environment.tally.add(TallyKind(Refusal.room))
+            let text = Remarks.roomJustPlain(message.target)
+            reply(404, [message.target], text, label: message.clientLabel, out)
         case .plaintext:
             environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
             tellPlainRoom(message, recipient, out)
@@ -232,6 +236,7 @@ extension IRCSession {
         tellName(of: peer, message.target, out)
         // The recipient may just have come back, and what waits for them goes first.
         releaseHeld(now, out)
+        if environment.peers != nil, let room = peer.roomName { beforeSealing(in: room, message.target, now, out) }
         let ticket = outbound.reserve()
         seals[ticket] = PendingSeal(
             target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
@@ -244,7 +249,7 @@ extension IRCSession {
             capacity: lineCapacity(verb: verb, target: message.target))
         if environment.peers != nil, let room = peer.roomName {
             job.members = readers(in: room)
-            tellOutsiders(in: room, message.target, out)
+            job.latchesRoom = hasFront
         }
         out.jobs.append(.seal(job))
     }
@@ -266,9 +271,11 @@ extension IRCSession {
     func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: SessionOutput) {
         environment.tally.add(TallyKind(refusal))
         let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
-        reply(
-            numeric, [message.target], Remarks.refusal(refusal, target: message.target, texts: settings.texts),
-            label: message.clientLabel, out)
+        var text = Remarks.refusal(refusal, target: message.target, texts: settings.texts)
+        if environment.peers != nil, let room = room(message.target)?.name, isProtected(room: room) {
+            text += " " + Remarks.wayBack(room)
+        }
+        reply(numeric, [message.target], text, label: message.clientLabel, out)
     }
 
     // MARK: Helpers

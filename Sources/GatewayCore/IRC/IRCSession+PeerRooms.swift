@@ -11,24 +11,40 @@ extension IRCSession {
     /// Ours: how often a missing key is asked for, in nanoseconds.
     private static let askingPause: Int64 = 15_000_000_000
 
-    /// What is due to a message to a room. It is protected once everybody in it can read it, and from then on.
+    /// What is due to a message to a room: it is sealed while everybody in the room can read it, and always in a room
+    /// that the person protects.
     func peerVerdict(inRoom name: String, _ recipient: AccountID) -> Verdict {
-        let room = AccountID.room(name)
-        let isProtected = environment.latches.latch(of: ConversationID(room, room)) > .plaintext
-        guard isMember(of: name) else { return isProtected ? .refuse(.notInRoom) : .plaintext }
-        if isProtected || policy.demandsDevices { return .seal(recipient) }
-        let others = roomMembers.others(in: name)
-        let isWhole =
-            !others.isEmpty && others.count <= Self.automaticMembers && readers(in: name).count == others.count
-        return isWhole ? .seal(recipient) : .plaintext
+        let isProtected = isProtected(room: name)
+        guard isMember(of: name) else {
+            // Who was put out of a room that was sealed says nothing in plain text there.
+            return isProtected || state(of: name).isSealed ? .refuse(.notInRoom) : .plaintext
+        }
+        return isProtected || policy.demandsDevices || isWhole(name) ? .seal(recipient) : .plaintext
     }
 
-    /// What becomes of plaintext in a protected room: from somebody who has keys it is not believed. Nothing where the
-    /// room is not protected.
+    /// Whether the latch of a room is up.
+    func isProtected(room: String) -> Bool {
+        environment.latches.latch(of: .ofRoom(room)) > .plaintext
+    }
+
+    /// Whether everybody in a room has keys. A member whose keys have changed gets no room key until the person accepts
+    /// the new ones, and does not make the room plain: otherwise a server could, with keys of its own.
+    func isWhole(_ room: String) -> Bool {
+        let others = roomMembers.others(in: room)
+        return !others.isEmpty && others.count <= Self.automaticMembers && withoutKeys(in: room).isEmpty
+    }
+
+    /// The members of a room of whom no keys are known.
+    func withoutKeys(in room: String) -> Set<ExactText> {
+        guard let peers = environment.peers else { return [] }
+        return roomMembers.others(in: room).filter { person($0.text, peers) == .outsider }
+    }
+
+    /// What becomes of plaintext in a room: from somebody who has keys it is withheld where the room is protected, and
+    /// marked while the room is sealed. Nil if the room is neither.
     func peerVerdict(forPlaintext line: IRCLine) -> Policy.Inbound? {
-        guard let room = line.text(0).flatMap(room) else { return nil }
-        let account = AccountID.room(room.name)
-        guard environment.latches.latch(of: ConversationID(account, account)) > .plaintext else { return nil }
+        guard let room = line.text(0).flatMap(room)?.name else { return nil }
+        guard isProtected(room: room) else { return exchange.rooms[room]?.isSealed == true ? .mark : nil }
         return isKnownPeer(line.folded(line.sourceNick, support.caseMapping)) ? .withhold : .mark
     }
 
@@ -42,12 +58,14 @@ extension IRCSession {
         }
     }
 
-    /// Tells the person who in a protected room cannot read, when that has changed.
+    /// Notifies the person who in a sealed room cannot read, when that has changed.
     func tellOutsiders(in room: String, _ written: String, _ out: SessionOutput) {
         let outsiders = roomMembers.others(in: room).subtracting(readers(in: room).map { ExactText($0.nick) })
         guard exchange.outsiders[room, default: []] != outsiders else { return }
         exchange.outsiders[room] = outsiders
-        if !outsiders.isEmpty { notify(Remarks.roomOutsiders(written, outsiders.sorted().map(\.text)), out) }
+        guard !outsiders.isEmpty else { return }
+        let nicks = outsiders.sorted().map(\.text)
+        notify(Remarks.roomOutsiders(written, nicks, isProtected: isProtected(room: room)), inRoom: room, out)
     }
 
     /// Notes what a line of the backend says about who is in the rooms.
@@ -65,8 +83,10 @@ extension IRCSession {
             }
         case .part: for room in rooms { gone(source, own, room) }
         case .kick: for room in rooms { gone(fold(line.text(1) ?? ""), own, room) }
-        case .quit: roomMembers.removeEverywhere(source)
-        case .nick: roomMembers.rename(source, to: fold(line.text(0) ?? ""))
+        case .quit:
+            roomMembers.removeEverywhere(source)
+            newNicks[source] = nil
+        case .nick: renamed(source, to: fold(line.text(0) ?? ""))
         default:
             guard line.key.numeric == 353, let room = line.text(2), let list = line.text(3) else { return }
             roomMembers.add(listedNicks(list), to: fold(room), besides: own)
@@ -74,7 +94,24 @@ extension IRCSession {
     }
 
     private func gone(_ nick: String, _ own: String, _ room: String) {
-        if ExactText(nick) == ExactText(own) { roomMembers.end(room) } else { roomMembers.remove(nick, from: room) }
+        if ExactText(nick) == ExactText(own) { return roomMembers.end(room) }
+        roomMembers.remove(nick, from: room)
+        // Nobody notices any more when the nick becomes somebody else's.
+        if !roomMembers.isAnywhere(nick) { newNicks[nick] = nil }
+    }
+
+    /// A member of a room has another nick: the keys are the same. Without this a change of nick would make a room plain.
+    private func renamed(_ old: String, to new: String) {
+        let known = environment.peers.map { person(old, $0) }
+        newNicks[old] = nil
+        newNicks[new] = nil
+        if roomMembers.isAnywhere(old), newNicks.count < KeyExchange.nickLimit {
+            switch known {
+            case .capable(let name), .changed(let name): newNicks[new] = name
+            default: break
+            }
+        }
+        roomMembers.rename(old, to: new)
     }
 
     /// Asks a speaker for the key of a room.

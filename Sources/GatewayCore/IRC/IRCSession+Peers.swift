@@ -51,6 +51,16 @@ struct KeyExchange {
     var outsiders: [ExactText: Set<ExactText>] = [:]
     /// When keys of rooms were asked for, by nick and room.
     var asked: [ExactText: Int64] = [:]
+    /// How rooms were protected when they were last looked at, by folded name.
+    var rooms: [ExactText: RoomState] = [:]
+    /// In sealed rooms, people without keys who have been notified in words, as far as is known here.
+    var notified: [ExactText: Set<ExactText>] = [:]
+    /// In protected rooms, readers to whom this connection has sent the request to protect the room as well.
+    var requested: [ExactText: Set<ExactText>] = [:]
+    /// When requests for rooms were last shown, by nick, act and room.
+    var shownRequests: [ExactText: Int64] = [:]
+    /// Ours: entries of each table of nicks here; a server that invents people must not fill memory.
+    static let nickLimit = 10_000
 
     /// Whether a beginning may be answered now: each answer is up to eight lines, and anybody can ask for one.
     mutating func mayAnswer(now: Int64) -> Bool {
@@ -104,7 +114,8 @@ extension IRCSession {
 
     /// Who a folded nick is, by the keys that are known: first who has written under it, then what the backend says.
     func person(_ nick: String, _ peers: PeerTable) -> Recipient {
-        let names = [environment.latches.peer(named: nick, for: .own)].compactMap { $0 } + accountNames(nick)
+        let seen = [newNicks[nick], environment.latches.peer(named: nick, for: .own)]
+        let names = seen.compactMap { $0 } + accountNames(nick)
         guard let peer = names.lazy.compactMap({ peers[$0] }).first else { return .outsider }
         return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
     }
@@ -159,9 +170,10 @@ extension IRCSession {
 
     /// Looks for the announcement in a plaintext line.
     ///
+    /// - Parameter verb: the verb of lines whose announcement is answered.
     /// - Returns: the line without it; nothing where there is none.
     func heardHello(
-        _ line: IRCLine, _ text: [UInt8], _ now: Moment, _ out: SessionOutput
+        _ line: IRCLine, _ text: [UInt8], verb: VerbKey = .privmsg, _ now: Moment, _ out: SessionOutput
     ) -> (line: IRCLine, raw: ByteBuffer, text: [UInt8])? {
         let tags = line.tags.isEmpty ? [] : line.tagList
         let isTagged = tags.contains { $0.key == Hello.tag }
@@ -169,7 +181,7 @@ extension IRCSession {
         let source = line.folded(line.sourceNick, support.caseMapping)
         let target = line.text(0).map(support.caseMapping.fold) ?? ""
         let isHere = target == nick.map(support.caseMapping.fold) || roomMembers.contains(source, in: target)
-        if isHere, line.key == .privmsg, source != nick.map(support.caseMapping.fold),
+        if isHere, line.key == verb, source != nick.map(support.caseMapping.fold),
             room(target) == nil || environment.peers.map({ person(source, $0) }) == .outsider
         {
             introduce(to: line.string(line.sourceNick), now, out)
@@ -241,6 +253,9 @@ extension IRCSession {
             if isText { environment.tally.add(.openUnknownSender) }
             return isText ? [Remarks.crossed(nick)] : []
         case .otherName(let name): return [Remarks.otherName(nick, of: name.displayName)]
+        case .asked(let request):
+            asked(request, by: nick, now, out)
+            return []
         }
     }
 

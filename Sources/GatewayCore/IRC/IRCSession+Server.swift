@@ -39,6 +39,7 @@ extension IRCSession {
             deliver(translated, out)
         }
         trackServer(line, now, out)
+        noteMembers(line, now, out)
     }
 
     // MARK: What is learnt

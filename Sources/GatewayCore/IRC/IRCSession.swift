@@ -81,6 +81,8 @@ package final class IRCSession {
     var plainRooms: Set<ExactText> = []
     /// Of a sidecar: how people are called, and whom keys are being exchanged with.
     var nameBook = NameBook()
+    /// Folded nicks that known people have taken while this connection saw them.
+    var newNicks: [ExactText: AccountID] = [:]
     var exchange = KeyExchange()
     var roomMembers = RoomMembers()
     var front = FrontGateway()
@@ -188,6 +190,8 @@ package final class IRCSession {
         case .ask(let message): ask(message, out)
         case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)
         case .rooms(let answer): answer(roomReports())
+        case .askRoom(let job): askRoom(job, out)
+        case .roomAsked(let job, let body): roomAsked(job, body, now, out)
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
@@ -370,8 +374,10 @@ package final class IRCSession {
     }
 
     /// A remark of the gateway to its client.
-    func notify(_ text: String, _ out: SessionOutput) {
-        deliver(":\(capabilities.serverName) NOTICE \(nick ?? "*") :*** \(text)", out)
+    ///
+    /// - Parameter room: the room whose window it is shown in; nil for the client as a whole.
+    func notify(_ text: String, inRoom room: String? = nil, _ out: SessionOutput) {
+        deliver(":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)", out)
     }
 
     func scheduleWake(_ now: Moment, _ out: SessionOutput) {

@@ -16,6 +16,8 @@ struct RoomMembers {
 
     func contains(_ nick: String, in room: String) -> Bool { rooms[room]?.contains(nick) == true }
 
+    func isAnywhere(_ nick: String) -> Bool { rooms.values.contains { $0.contains(ExactText(nick)) } }
+
     /// Everybody in rooms of no more than so many others.
     func smallRooms(limit: Int) -> Set<ExactText> {
         rooms.values.filter { $0.count <= limit }.reduce(into: []) { $0.formUnion($1) }

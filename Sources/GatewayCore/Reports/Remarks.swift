@@ -262,9 +262,79 @@ package enum Remarks {
             + "cannot read it."
     }
 
-    static func roomOutsiders(_ room: String, _ nicks: [String]) -> String {
-        "In \(room) these cannot read what you say: \(nicks.prefix(10).joined(separator: ", "))"
-            + (nicks.count > 10 ? " and \(nicks.count - 10) more." : ".")
+    static func roomOutsiders(_ room: String, _ nicks: [String], isProtected: Bool) -> String {
+        "In \(room) these cannot read what you say: \(list(nicks, limit: 10))."
+            + (isProtected ? " " + wayBack(room) : "")
+    }
+
+    /// Names with commas, of which at most so many are written.
+    private static func list(_ nicks: [String], limit: Int) -> String {
+        let names = nicks.prefix(limit).joined(separator: ", ")
+        return nicks.count > limit ? "\(names) and \(nicks.count - limit) more" : names
+    }
+
+    /// A word as a person can paste it into a shell: names of rooms may hold every character of a shell's.
+    static func shellWord(_ word: String) -> String { "'" + word.replacing("'", with: "'\\''") + "'" }
+
+    static func wayBack(_ room: String) -> String {
+        "You protect \(room); to send plain text there again: pawl sidecar plain \(shellWord(room))"
+    }
+
+    static func roomSealed(_ room: String, readers: Int, isProtected: Bool) -> String {
+        "What you say in \(room) is end-to-end encrypted for \(readers) others, "
+            + (isProtected
+                ? "whoever joins: you protect this room."
+                : "as long as everybody here has a sidecar. To keep it so, whoever joins: pawl sidecar protect "
+                    + shellWord(room))
+    }
+
+    static func roomPlain(_ room: String, _ nicks: [String]) -> String {
+        let reason = nicks.isEmpty ? "" : ": no keys are known of \(list(nicks, limit: 10))"
+        return
+            "What you say in \(room) is not encrypted any more\(reason). To encrypt it all the same: pawl sidecar protect "
+            + shellWord(room)
+    }
+
+    static func roomJustPlain(_ room: String) -> String {
+        "Not sent: messages in \(room) have just ceased to be encrypted, see there. Send it again in a few seconds to send "
+            + "it unencrypted."
+    }
+
+    static func withheld(from source: String, inRoom room: String) -> String {
+        "A message under the name \(source) was withheld: it was not encrypted. \(wayBack(room))"
+    }
+
+    static func asks(_ nick: String, _ act: RoomRequest.Act, _ room: String) -> String {
+        switch act {
+        case .protect:
+            "\(nick) asks you to protect \(room): then nothing that you say there goes out unencrypted, and people without "
+                + "a sidecar cannot read it. To follow: pawl sidecar protect \(shellWord(room))"
+        case .plain:
+            "\(nick) asks you to protect \(room) no longer: then people without a sidecar can read what you say there while "
+                + "they are in it, and so can the server. To follow: pawl sidecar plain \(shellWord(room))"
+        }
+    }
+
+    static func requestElsewhere(_ nick: String, _ room: String) -> String {
+        "\(nick) has sent a request for \(room) on a network of another name. It was ignored."
+    }
+
+    /// What the announcements below begin with; it stands behind the marker of envelopes. They hold no `:`.
+    static let plainAnnouncementStart = "? Not encrypted from now on"
+    static let sealedAnnouncementStart = "? Encrypted"
+
+    /// The line in words for everybody in a room before the first plain text of somebody whose messages were sealed.
+    static func plainAnnouncement(_ nicks: [String]) -> String {
+        let reason = nicks.isEmpty ? "" : ", because \(list(nicks, limit: 3)) cannot read encrypted messages"
+        return plainAnnouncementStart + " are messages in this room\(reason). Members with a Pawl sidecar can keep "
+            + "theirs encrypted with the command pawl sidecar protect."
+    }
+
+    /// The line in words for people who come into a room in which messages are sealed for others.
+    static func sealedAnnouncement(_ nicks: [String]) -> String {
+        sealedAnnouncementStart + " end-to-end are messages in this room. You will see letters without sense, "
+            + "\(list(nicks, limit: 3)), unless your client runs behind a Pawl sidecar. Ask the members for it, or to send "
+            + "plain text."
     }
 
     static let adopted = "Your devices have a new list. See: pawl sidecar status."

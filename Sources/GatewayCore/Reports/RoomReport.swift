@@ -9,6 +9,8 @@ package struct RoomReport: Sendable, Equatable, Codable {
     package var name: String
     /// What the next message to it gets: `end-to-end`, `plaintext`, or `gateway in front` where that one decides.
     package var protection: String
+    /// Whether the person protects it: nothing goes there in plain text, whoever comes.
+    package var isProtected: Bool
     /// Others who are in it.
     package var others: Int
     /// Those of them who can be given the room's key.
@@ -26,6 +28,7 @@ extension IRCSession {
             let isSealed = if case .seal = peerVerdict(inRoom: name, .room(name)) { true } else { false }
             return RoomReport(
                 name: name, protection: isSealed ? "end-to-end" : hasFront ? "gateway in front" : "plaintext",
+                isProtected: isProtected(room: name),
                 others: others.count, readers: readers.count,
                 outsiders: others.subtracting(readers).sorted().prefix(20).map(\.text))
         }

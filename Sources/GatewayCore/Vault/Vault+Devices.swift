@@ -20,6 +20,9 @@ extension Vault {
             throw .corrupt("The device of this sidecar could not be made: \(error).")
         }
         peerTable.hasHadFront = try store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
+        for row in try store.records(.ownDevices) where row.name.hasPrefix(DeviceKeeper.sealedRecord) {
+            _ = peerTable.setSealed(true, room: String(row.name.dropFirst(DeviceKeeper.sealedRecord.count)))
+        }
         peerTable.replace(devices?.peers ?? [:])
         peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
     }

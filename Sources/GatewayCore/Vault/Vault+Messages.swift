@@ -115,7 +115,10 @@ extension Vault {
     private mutating func latch(
         _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Bool {
-        if let name = job.recipient.roomName { return latch(.room(name), now, &changes, &step) }
+        if let name = job.recipient.roomName {
+            guard devices == nil || job.latchesRoom else { return false }
+            return latch(.room(name), now, &changes, &step)
+        }
         let conversation = ConversationID(job.sender, job.recipient)
         guard conversations.insert(conversation).inserted else { return false }
         let latched = VaultBatch.Latched(

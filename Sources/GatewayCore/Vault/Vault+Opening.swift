@@ -326,6 +326,16 @@ extension Vault {
         case .senderKeyWanted(let room):
             opened.sender = try owner(envelope, job)
             devices?.roomKeys.forget(reader: envelope.sender, in: room)
+        case .roomRequest(let request):
+            opened.sender = try owner(envelope, job)
+            guard let identity = devices?.identity(of: envelope.sender),
+                request.isSigned(by: identity, envelope.sender)
+            else { throw OpenError(reason: .notAuthentic) }
+            if var peer = devices?.peers[opened.sender] {
+                guard peer.takes(request: request.number, of: envelope.sender) else { throw OpenError(reason: .copy) }
+                put(peer, &changes, &step)
+            }
+            opened.event = .asked(request)
         case .adopted(let chain):
             opened.sender = try owner(envelope, job)
             guard let own = devices?.device, opened.sender == devices?.joining,

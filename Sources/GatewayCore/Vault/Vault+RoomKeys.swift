@@ -70,6 +70,34 @@ extension Vault {
         return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
     }
 
+    // MARK: Asking the others of a room
+
+    /// Signs a request to the others of a room; where it is the person's own decision, their latch changes with it.
+    mutating func ask(
+        _ job: RoomRequestJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (job.connection, .roomAsked(job, nil))
+        step.reply = step.failure
+        guard let own = devices?.device, let number = devices?.nextRequest(now, &changes) else { return }
+        step.touchesDevices = true
+        if job.nicks == nil {
+            let room = AccountID.room(job.room)
+            switch job.act {
+            case .protect: _ = latch(room, now, &changes, &step)
+            case .plain:
+                if conversations.remove(ConversationID(room, room)) != nil {
+                    step.unlatched = ConversationID(room, room)
+                }
+                changes.append(.removeConversation(ConversationID(room, room)))
+            }
+            let row = AuditRow(at: now.wall, actor: "operator", action: "sidecar", detail: "\(job.act) \(job.room)")
+            changes.append(.audit(row))
+        }
+        let request = RoomRequest(
+            act: job.act, number: number, room: job.room, network: job.network, device: own.id, identity: own.identity)
+        step.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
+    }
+
     // MARK: Hearing
 
     mutating func take(
@@ -101,7 +129,9 @@ extension Vault {
         var body = try Body(plaintext)
         guard body.kind != .control else { throw OpenError(reason: .malformed) }
         var opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
-        if raise(room: room, now, &changes, &step), opened.event == nil { opened.event = .roomProtected(room) }
+        if job.latchesRoom, raise(room: room, now, &changes, &step), opened.event == nil {
+            opened.event = .roomProtected(room)
+        }
         return opened
     }
 
@@ -127,7 +157,7 @@ extension Vault {
         throw OpenError(reason: reason)
     }
 
-    /// A room in which somebody speaks end to end stays so.
+    /// Behind a gateway in front, a room in which somebody speaks end to end stays so.
     private mutating func raise(
         room: String, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) -> Bool {

@@ -258,6 +258,7 @@ package struct Vault<Random: RandomSource> {
                 introduce(connection, ticket, capacity, now, &changes, &step)
             case .decide(let name, let decision): decide(name, decision, &changes, &step)
             case .revoke(let device): revoke(device, &changes, &step)
+            case .askRoom(let job): ask(job, now, &changes, &step)
             case .challenge(let connection): challenge(connection, &step)
             case .directory(let job): directory(job, now, &changes, &batch, &step)
             case .mail(let job): mail(job, now, &changes, &step)

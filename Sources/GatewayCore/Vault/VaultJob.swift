@@ -22,6 +22,8 @@ package struct SealJob: Sendable {
     package var device: DeviceID?
     /// Who reads in a room whose members hold keys of their own.
     package var members: [Member] = []
+    /// Whether a message to such a room raises the room's latch: so it is behind a gateway in front.
+    package var latchesRoom = false
 
     /// Somebody in a room whose keys are known.
     package struct Member: Sendable, Equatable {
@@ -71,6 +73,8 @@ package struct OpenJob: Sendable {
     package var standing: RoomStanding?
     /// Whether the backend says that the line was said before the connection came.
     package var isReplay = false
+    /// Whether a message of a room whose members hold keys of their own raises the room's latch.
+    package var latchesRoom = false
     /// The line that others may wait for; see ``OpenedMessages/begin(_:to:now:)``.
     package var line: OpenedMessages.Line?
 
@@ -113,6 +117,24 @@ package struct DirectoryJob: Sendable {
 
     package init(connection: ConnectionID, id: UInt32, account: AccountID, request: Request) {
         (self.connection, self.id, self.account, self.request) = (connection, id, account, request)
+    }
+}
+
+/// A request to the others of a room to protect it, or not to any more.
+package struct RoomRequestJob: Sendable {
+    package var connection: ConnectionID
+    package var act: RoomRequest.Act
+    /// The folded name.
+    package var room: String
+    /// What the server calls its network; empty if it does not say.
+    package var network = ""
+    /// Members who have come since the person decided; nil if this is the decision, which goes to all readers.
+    package var nicks: [String]?
+    /// Called once the decision is stored, with whether it was.
+    package var done: (@Sendable (Bool) -> Void)?
+
+    package init(connection: ConnectionID, act: RoomRequest.Act, room: String) {
+        (self.connection, self.act, self.room) = (connection, act, room)
     }
 }
 
@@ -159,6 +181,7 @@ package enum VaultJob: Sendable {
     case decide(AccountID, PeerDecision)
     /// A person has lost one of their own devices.
     case revoke(DeviceID)
+    case askRoom(RoomRequestJob)
     /// A connection that may become a capable one is to prove its device.
     case challenge(ConnectionID)
     case directory(DirectoryJob)
@@ -287,6 +310,8 @@ package enum PeerEvent: Sendable, Equatable {
     case revoked
     /// A known person writes under a name that is new.
     case otherName(AccountID)
+    /// Somebody in a room asks for its protection, or for the end of it.
+    case asked(RoomRequest)
     /// Both ends have begun a session, and ours is the one that counts: the other end is to hear of it. Whether what came
     /// was for people to read, who do not see it.
     case crossed(isText: Bool)
@@ -348,6 +373,10 @@ package enum VaultReply: Sendable {
     case remark(String)
     /// The person asks how the rooms of the connection are protected.
     case rooms(@Sendable ([RoomReport]) -> Void)
+    /// The person has decided about a room of the connection.
+    case askRoom(RoomRequestJob)
+    /// What is to be sent to the others of the room; nil if the decision could not be stored.
+    case roomAsked(RoomRequestJob, Body?)
 }
 
 /// A line that was opened before a crash and is not known to have been shown.

@@ -12,8 +12,8 @@ struct Sidecar: AsyncParsableCommand {
             pawl sidecar --listen irc://127.0.0.1:6667 --upstream ircs://irc.example.org --data DIR
 
             Then connect your client to 127.0.0.1, port 6667. It holds your keys, in DIR. People who have a sidecar as \
-            well are found by themselves: write to them, and both see when keys have been exchanged. People without \
-            one notice nothing.
+            well are found by themselves: write to them, and both see when keys have been exchanged. A room is encrypted \
+            while everybody in it has a sidecar, and for good if you ask for it: pawl sidecar protect '#ROOM'.
             """,
         subcommands: [Run.self] + asking, defaultSubcommand: Run.self)
 
@@ -21,7 +21,7 @@ struct Sidecar: AsyncParsableCommand {
     static let asking: [any ParsableCommand.Type] = [
         SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self, SidecarAdopt.self,
         SidecarJoin.self,
-        SidecarRevoke.self,
+        SidecarRevoke.self, SidecarProtect.self, SidecarPlain.self,
     ]
 
     /// `pawl sidecar run`, or nothing behind `sidecar`

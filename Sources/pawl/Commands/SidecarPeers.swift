@@ -44,7 +44,7 @@ struct SidecarStatus: AdminCommand {
             devices: (own?.chain.current ?? []).map {
                 Device(device: Self.name($0), isThisOne: $0.id == own?.device)
             },
-            rooms: try await gateway.rooms(),
+            rooms: try await gateway.rooms().map(\.report),
             people: peers.all.map {
                 Person(
                     name: $0.name.displayName,
@@ -56,9 +56,12 @@ struct SidecarStatus: AdminCommand {
             ["PERSON", "KEYS", "DEVICES", "SINCE"],
             report.people.map { [$0.name, $0.keys, String($0.devices), $0.since] })
         let rooms = Table.text(
-            ["ROOM", "PROTECTION", "OTHERS", "CANNOT READ"],
+            ["ROOM", "PROTECTION", "KEPT", "OTHERS", "CANNOT READ"],
             report.rooms.map {
-                [$0.name, $0.protection, String($0.others), $0.outsiders.joined(separator: ", ")]
+                [
+                    $0.name, $0.protection, $0.isProtected ? "yes" : "no", String($0.others),
+                    $0.outsiders.joined(separator: ", "),
+                ]
             })
         return .text(
             """

@@ -6,6 +6,7 @@ import GatewayCore
 import GatewayNIO
 import NIOCore
 import NIOPosix
+import RequestQueue
 
 extension Gateway {
     /// - Throws: ``AdminFailure`` where this is no sidecar.
@@ -46,16 +47,21 @@ extension Gateway {
     }
 
     /// How the rooms of all connected clients are protected. A connection that does not answer within a second is left out.
-    func rooms() async throws -> [RoomReport] {
+    func rooms() async throws -> [(connection: ConnectionID, report: RoomReport)] {
         let connections = environment.roster.entries.map(\.connection)
-        let (answers, continuation) = AsyncStream.makeStream(of: [RoomReport].self)
-        vault.send(connections.map { AddressedReply(connection: $0, reply: .rooms({ continuation.yield($0) })) })
+        let (answers, continuation) = AsyncStream.makeStream(of: [(connection: ConnectionID, report: RoomReport)].self)
+        vault.send(
+            connections.map { connection in
+                AddressedReply(
+                    connection: connection,
+                    reply: .rooms({ rooms in continuation.yield(rooms.map { (connection, $0) }) }))
+            })
         let deadline = Task {
             try await Task.sleep(for: .seconds(1))
             continuation.finish()
         }
         defer { deadline.cancel() }
-        var rooms: [RoomReport] = []
+        var rooms: [(connection: ConnectionID, report: RoomReport)] = []
         var missing = connections.count
         guard missing > 0 else { return [] }
         for await answer in answers {
@@ -64,6 +70,35 @@ extension Gateway {
             if missing == 0 { break }
         }
         return rooms
+    }
+
+    /// A room that a connected client is in.
+    ///
+    /// - Throws: ``AdminFailure`` where no client is in it.
+    func room(joined name: String) async throws -> (connection: ConnectionID, report: RoomReport) {
+        let folded = ExactText(room(name).roomName ?? name)
+        guard let found = try await rooms().first(where: { ExactText($0.report.name) == folded }) else {
+            throw AdminFailure(
+                "No client of this sidecar is in \(name). Join it, then try again. See: pawl sidecar status.")
+        }
+        return found
+    }
+
+    /// Carries out what the person has decided about a room, and sends it to the others there.
+    ///
+    /// - Throws: ``AdminFailure`` where it could not be stored.
+    func ask(_ act: RoomRequest.Act, _ room: (connection: ConnectionID, report: RoomReport)) async throws {
+        let (answers, continuation) = AsyncStream.makeStream(of: Bool.self)
+        var job = RoomRequestJob(connection: room.connection, act: act, room: room.report.name)
+        job.done = { continuation.yield($0) }
+        vault.send([AddressedReply(connection: room.connection, reply: .askRoom(job))])
+        let deadline = Task {
+            try await Task.sleep(for: .seconds(10))
+            continuation.finish()
+        }
+        defer { deadline.cancel() }
+        for await isStored in answers where isStored { return }
+        throw AdminFailure("The decision could not be stored, or the client has just disconnected. Try again.")
     }
 
     /// Sends control messages over one of the connections.
