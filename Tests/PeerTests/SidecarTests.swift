@@ -249,9 +249,19 @@ final class SidecarLab {
         try alice.expect("words about other keys") { $0.body.contains("shows keys that are not the ones you know") }
         alice.send("PRIVMSG bob :canary")
         try alice.expect("531")
+        // What was compared are the old keys: nothing says so of the new ones.
+        let words = try first.admin(["sidecar", "verify", "bob"]).stdout
+        #expect(words.contains("You compared the number of the OLD keys.") && words.contains("with the NEW keys:"))
+        #expect(!words.contains("You have compared it before"))
+        #expect(words.contains("2. pawl sidecar accept bob\n3. pawl sidecar verify bob --matches"))
+        let report = try first.admin(["sidecar", "verify", "bob", "--json"]).stdout
+        #expect(report.contains(/"changed" ?: ?true/) && report.contains(/"verified" ?: ?false/))
+        let early = try first.admin(["sidecar", "verify", "bob", "--matches"])
+        #expect(!early.succeeded && early.stderr.contains("Compare the number of the new ones"))
         let question = try first.admin(["sidecar", "accept", "bob"])
         let token = try #require(question.stderr.firstMatch(of: /--confirm ([a-z0-9-]+)/)?.1)
         #expect(try first.admin(["sidecar", "accept", "bob", "--confirm", String(token)]).succeeded)
+        #expect(try !first.admin(["sidecar", "verify", "bob"]).stdout.contains("You have compared it before"))
         alice.send("PRIVMSG bob :canary for the new keys")
         try again.expectMessage("[e2e] canary for the new keys")
         #expect(!lab.tap.shows("canary"))

@@ -88,7 +88,8 @@ struct SidecarVerify: AdminCommand {
         abstract: "Show the safety number of you and somebody, as digits and as a QR code.",
         discussion: """
             Compare it by another way than this network: aloud, face to face, or by a camera that reads the code from \
-            the other screen. If both sides see the same digits, nobody stands between; say so with --matches.
+            the other screen. If both sides see the same digits, nobody stands between; say so with --matches. If the keys \
+            have changed, the digits are those of the new ones: compare, then accept, then --matches.
             """)
     @Argument(help: "A nick or an account.") var nick: String
     @Flag(help: "You have compared, and the digits are the same.") var matches = false
@@ -98,7 +99,9 @@ struct SidecarVerify: AdminCommand {
 
     struct Report: Codable {
         var name: String
+        /// The number of the keys that are known.
         var safetyNumber: String
+        /// Whether the keys that are offered now have been compared; false after a change, whatever was compared before.
         var verified: Bool
         var changed: Bool
         /// The number of the keys that were offered in place of those that are known.
@@ -114,7 +117,9 @@ struct SidecarVerify: AdminCommand {
         let peer = try gateway.peer(named: nick)
         if matches {
             guard peer.offered == nil else {
-                throw AdminFailure("The keys of \(nick) have changed: accept the new ones first, then compare them.")
+                throw AdminFailure(
+                    "The keys of \(nick) have changed. Compare the number of the new ones (pawl sidecar verify \(nick)), then "
+                        + "accept them (pawl sidecar accept \(nick)), then say --matches.")
             }
             try await gateway.decide(.verify, about: peer.name)
             return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
@@ -122,15 +127,31 @@ struct SidecarVerify: AdminCommand {
         let number = try gateway.safetyNumber(with: peer.chain)
         let offered = try peer.offered.map { try gateway.safetyNumber(with: $0) }
         let report = Report(
-            name: peer.name.displayName, safetyNumber: number.description, verified: peer.isVerified,
+            name: peer.name.displayName, safetyNumber: number.description,
+            verified: peer.isVerified && offered == nil,
             changed: peer.offered != nil, offeredSafetyNumber: offered?.description)
         if common.json { return try .json(report) }
         let shown = offered ?? number
-        var lines = ["The safety number of you and \(nick)\(offered == nil ? "" : " with the keys that are new"):", ""]
+        let title =
+            offered == nil
+            ? "The safety number of you and \(nick):"
+            : "\(nick) shows new keys. The safety number of you and \(nick) with the NEW keys:"
+        var lines = [title, ""]
         lines += Self.rows(of: shown.description).map { "    " + $0 }
         if !plain, let code = SafetyCode.terminal(shown, coloured: !uncoloured) { lines += ["", code] }
+        guard offered == nil else {
+            let compared =
+                peer.isVerified
+                ? "You compared the number of the OLD keys. This is another one, and you have not compared it."
+                : "You have not compared this number."
+            lines += [
+                "", compared, "Nothing is sent to \(nick) until you accept the new keys. In this order:",
+                "1. Compare the digits with \(nick) by another way than this network. If they differ, do not go on.",
+                "2. pawl sidecar accept \(nick)", "3. pawl sidecar verify \(nick) --matches",
+            ]
+            return .text(lines.joined(separator: "\n"))
+        }
         lines += ["", "If \(nick) sees the same digits: pawl sidecar verify \(nick) --matches"]
-        if offered != nil { lines += ["These keys are not used before you accept them: pawl sidecar accept \(nick)"] }
         if peer.isVerified { lines += ["You have compared it before."] }
         return .picture(lines.joined(separator: "\n"))
     }
@@ -160,13 +181,15 @@ struct SidecarAccept: AdminCommand {
         let words = "accept \(peer.name.text) \(offered.root)"
         guard gateway.confirmations.accept(confirm, for: words) else {
             let question = """
-                From now on the new keys count as those of \(nick). If you are not sure that they are, compare first: \
-                pawl sidecar verify \(nick).
+                From now on the new keys count as those of \(nick). Before you accept them, compare the number that \
+                pawl sidecar verify \(nick) shows.
                 """
             return gateway.question(question, words)
         }
         try await gateway.decide(.accept, about: peer.name)
-        return .text("The new keys of \(nick) are accepted. They are not verified: pawl sidecar verify \(nick).")
+        return .text(
+            "The new keys of \(nick) are accepted. If you have compared their number: pawl sidecar verify \(nick) --matches"
+        )
     }
 }
 
