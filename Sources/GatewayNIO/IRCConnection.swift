@@ -30,6 +30,8 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private var sentDownstreamEnd = false
     var isFinished = false
     var hasHeardUpstream = false
+    /// The gateway is being stopped: the client is not read any more.
+    private var isStopping = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
 
@@ -262,7 +264,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     /// The client is read when the backend can take more, and the other way round.
     func readDownstream() {
-        guard isDownstreamOpen, isDownstreamInputOpen, !session.isCongested else { return }
+        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !session.isCongested else { return }
         guard upstream?.isWritable ?? session.isSuspended else { return }
         downstream.read()
     }
@@ -296,6 +298,52 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         guard let tls = services.downstream().tls else { return }
         flush()
         try? downstream.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+    }
+
+    // MARK: Stopping
+
+    /// A step in the order in which a server stops its connections.
+    enum Stop {
+        /// Read nothing more from the client.
+        case quiet
+        /// Notify the client that what it writes now is not sent.
+        case announce
+        /// Ask the backend whether something is on its way to the client.
+        case probe
+        /// Only look.
+        case look
+    }
+
+    /// Takes a step towards the end. May be called on any thread.
+    ///
+    /// - Returns: whether nothing of this connection is on its way any more.
+    func takeStep(_ step: Stop) -> EventLoopFuture<Bool> {
+        eventLoop.submit {
+            guard !self.isFinished, self.isDownstreamOpen else { return true }
+            switch step {
+            case .quiet: self.isStopping = true
+            case .announce: self.session.announceStop(self.output)
+            case .probe: self.session.askForLastPong(self.output)
+            case .look: break
+            }
+            self.run()
+            self.flush()
+            return self.session.isSettled
+        }
+    }
+
+    /// Names to the client what was not sent, and closes. May be called on any thread.
+    func end() {
+        eventLoop.execute {
+            guard !self.isFinished, self.isDownstreamOpen else { return }
+            self.session.stop(self.output)
+            self.run()
+            self.flush()
+            let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
+            self.downstream.writeAndFlush(line).whenComplete { _ in self.downstream.close(promise: nil) }
+            // A client that does not read ends all the same.
+            self.eventLoop.assumeIsolated().scheduleTask(in: .seconds(2)) { self.downstream.close(promise: nil) }
+        }
     }
 
     // MARK: Ends

@@ -49,7 +49,9 @@ package final class IRCServer: ChatServer {
 
     private struct State {
         var listeners: [any Channel] = []
-        var connections: [ObjectIdentifier: any Channel] = [:]
+        var connections: [ObjectIdentifier: IRCConnection] = [:]
+        /// Channels whose connection has not been made yet, for the limit.
+        var accepting = 0
         var outputs: [ObjectIdentifier: LoopOutput] = [:]
         var isDraining = false
     }
@@ -107,10 +109,10 @@ package final class IRCServer: ChatServer {
         let limit = services.downstream().connectionLimit
         let (output, refusal): (SessionOutput?, String?) = state.withLock { state in
             guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
-            guard state.connections.count < limit else {
+            guard state.connections.count + state.accepting < limit else {
                 return (nil, "The gateway is full. Try again later.")
             }
-            state.connections[ObjectIdentifier(channel)] = channel
+            state.accepting += 1
             let key = ObjectIdentifier(channel.eventLoop)
             let output = state.outputs[key] ?? LoopOutput()
             state.outputs[key] = output
@@ -126,12 +128,16 @@ package final class IRCServer: ChatServer {
             }
             return
         }
-        channel.closeFuture.whenComplete { _ in
-            self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
-        }
         let connection = IRCConnection(
             id: ConnectionID(connectionIDs()), downstream: channel, output: output, usesTLS: usesTLS,
             services: services)
+        state.withLock { state in
+            state.accepting -= 1
+            state.connections[ObjectIdentifier(channel)] = connection
+        }
+        channel.closeFuture.whenComplete { _ in
+            self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
+        }
         if let tls, !connection.expectsHeaderBeforeTLS {
             try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
         }
@@ -153,14 +159,44 @@ package final class IRCServer: ChatServer {
         for listener in listeners { try? await listener.close() }
     }
 
-    /// Ends all connections with a word.
+    /// Ours: how long messages that the pacer holds may go on going out when the gateway is stopped. The service file
+    /// allows 30 s for all.
+    private static let stopPatience: Duration = .seconds(20)
+    /// Ours: how long backends may then take to deliver what they have.
+    private static let lastPongPatience: Duration = .seconds(2)
+
+    /// Ends all connections with a word, once what they have accepted is sent or the time for that is over.
     package func stop() async {
         await drain()
-        let channels = state.withLock { Array($0.connections.values) }
-        let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
-        for channel in channels {
-            channel.writeAndFlush(line).whenComplete { _ in channel.close(promise: nil) }
+        let connections = state.withLock { Array($0.connections.values) }
+        let unsettled = await step(.quiet, connections)
+        if !unsettled.isEmpty {
+            _ = await step(.announce, unsettled)
+            await settle(unsettled, within: Self.stopPatience)
         }
-        for channel in channels { try? await channel.closeFuture.get() }
+        // Every message is with the backend now; its readers may be connected here as well.
+        await settle(await step(.probe, connections), within: Self.lastPongPatience)
+        for connection in connections { connection.end() }
+        for connection in connections { try? await connection.downstream.closeFuture.get() }
+    }
+
+    /// - Returns: the connections that have something on its way.
+    private func step(_ step: IRCConnection.Stop, _ connections: [IRCConnection]) async -> [IRCConnection] {
+        let answers = connections.map { $0.takeStep(step) }
+        var unsettled: [IRCConnection] = []
+        for (connection, answer) in zip(connections, answers) {
+            let isSettled = try? await answer.get()
+            if isSettled == false { unsettled.append(connection) }
+        }
+        return unsettled
+    }
+
+    private func settle(_ connections: [IRCConnection], within patience: Duration) async {
+        let end = ContinuousClock.now + patience
+        var rest = connections
+        while !rest.isEmpty, ContinuousClock.now < end {
+            try? await Task.sleep(for: .milliseconds(20))
+            rest = await step(.look, rest)
+        }
     }
 }

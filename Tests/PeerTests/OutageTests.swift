@@ -148,4 +148,39 @@ import Testing
         server.kill()
         try alice.expectEnd()
     }
+
+    // MARK: A planned stop
+
+    /// What the pacer still holds goes out before the gateway ends, and to people who are behind it as well.
+    @Test func whatIsPacedGoesOutBeforeTheEnd() throws {
+        let lab = try Lab(Backend.ngircd.start(), policy: "hosted", paced: true)
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        for number in 1...5 { alice.send("PRIVMSG bob :canary \(number)") }
+        try bob.expectMessage("canary 1")
+        lab.gateway.signal(SIGTERM)
+        for number in 2...5 { try bob.expectMessage("canary \(number)") }
+        try alice.expect("ERROR")
+        #expect(alice.transcript.contains { $0.body.contains("What you have written is still being sent") })
+        #expect(!alice.transcript.contains { $0.body.contains("ot sent: the gateway was stopped") })
+        #expect(!lab.tap.shows("canary"))
+    }
+
+    /// What does not go out in time is named to its sender, and is exactly what was not delivered.
+    @Test func whatIsNotSentIsNamed() throws {
+        let lab = try Lab(Backend.ngircd.start(), policy: "hosted", paced: true)
+        defer { lab.stop() }
+        let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
+        for number in 1...60 { alice.send("PRIVMSG bob :canary \(number)") }
+        try bob.expectMessage("canary 1")
+        lab.gateway.signal(SIGTERM)
+        try alice.expect("ERROR")
+        _ = try? bob.expectEnd()
+        let pattern = /before it could send ([0-9]+) messages of yours to bob/
+        let named = alice.transcript.compactMap { $0.body.firstMatch(of: pattern).flatMap { Int($0.1) } }
+        let perhaps = alice.transcript.count { $0.body.contains("Perhaps not sent") }
+        let delivered = bob.transcript.count { $0.body.hasPrefix("canary") }
+        #expect(named.count == 1 && perhaps <= 1)
+        #expect(delivered > 1 && delivered < 60 && abs(60 - delivered - (named.first ?? 0)) <= perhaps)
+    }
 }

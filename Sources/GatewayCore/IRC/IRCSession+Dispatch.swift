@@ -208,6 +208,8 @@ extension IRCSession {
         guard token.hasPrefix(labelPrefix + "-"),
             let id = UInt64(token.dropFirst(labelPrefix.utf8.count + 1))
         else { return false }
+        // No request has this number.
+        if id == 0 { awaitsLastPong = false }
         if outstanding[id]?.failed == true {
             outstanding.end(id)
         } else {

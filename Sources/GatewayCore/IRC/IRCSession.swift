@@ -89,6 +89,8 @@ package final class IRCSession {
     /// Of a front gateway: what the client has shown of its own device.
     var clientDevice = ClientDevice()
     var isUpstreamClosed = false
+    /// The gateway is being stopped, and the backend has not answered the last question.
+    var awaitsLastPong = false
 
     /// - Parameters:
     ///   - id: a random number that is never used twice; the account of a connection without a login is made of it.

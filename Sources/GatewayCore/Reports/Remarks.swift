@@ -220,6 +220,25 @@ package enum Remarks {
         "Perhaps not sent: the chat server went away before it confirmed your message to \(target)."
     }
 
+    /// When the gateway is told to stop while messages wait.
+    static let stopping =
+        "The gateway is being restarted. What you have written is still being sent; what you write now is not. Connect again "
+        + "in a moment."
+
+    static func notSentAtStop(_ count: Int, target: String) -> String {
+        "Not sent: the gateway was stopped before it could send \(messages(count)) of yours to \(target). Send them again."
+    }
+
+    static func perhapsSentAtStop(_ count: Int, target: String) -> String {
+        "Perhaps not sent: the gateway was stopped before the server confirmed \(messages(count)) of yours to \(target)."
+    }
+
+    static func keptAtStop(_ count: Int, target: String) -> String {
+        "The gateway was stopped. It keeps \(messages(count)) of yours to \(target), and sends them when you are connected again."
+    }
+
+    private static func messages(_ count: Int) -> String { count == 1 ? "1 message" : "\(count) messages" }
+
     package static let gone = "the connection ended before the backend had it"
 
     /// The line in words that goes before the first envelope of a conversation, for somebody who reads it without a
