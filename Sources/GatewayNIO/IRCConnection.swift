@@ -145,9 +145,17 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     private func upstreamFailed(_ error: any Error) {
         services.environment.tally.add(.upstreamFailures)
-        services.upstreamFailed(error)
+        let options = services.upstream()
+        let fault = upstream.flatMap {
+            CertificateFault(error, host: options.serverName ?? options.host, $0, now: services.clock().wall)
+        }
+        services.upstreamFailed(fault ?? error)
         guard !staysWithout() else { return }
-        let line = "ERROR :Closing link: the chat server cannot be reached through the gateway. Try again later.\r\n"
+        let isSidecar = services.environment.peers != nil
+        let reason =
+            fault?.line(inSidecar: isSidecar)
+            ?? "the chat server cannot be reached\(isSidecar ? "" : " through the gateway"). Try again later."
+        let line = "ERROR :Closing link: \(reason)\r\n"
         downstream.writeAndFlush(ByteBuffer(string: line)).whenComplete { _ in self.downstream.close(promise: nil) }
     }
 

@@ -98,7 +98,12 @@ enum Assembly {
                 last = now
                 return true
             }
-            if isDue { logger.warning("no answer from the backend: \(ErrorWords.text(error))") }
+            guard isDue else { return }
+            if let fault = error as? CertificateFault {
+                logger.error("\(fault)")
+            } else {
+                logger.warning("no answer from the backend: \(ErrorWords.text(error))")
+            }
         }
         let json = try JSONBackend(configuration, role, environment, store, sealer: sealer)
         let server: any ChatServer =

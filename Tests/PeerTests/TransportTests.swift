@@ -216,6 +216,56 @@ import Testing
         try client.expectEnd()
     }
 
+    /// A certificate that is not accepted is named as such, with what is wrong with it: it is no outage.
+    @Test(arguments: ["unknown", "expired", "early", "name"], [true, false])
+    func aCertificateThatCannotBeVerifiedIsNamed(_ fault: String, _ isSidecar: Bool) throws {
+        let scratch = try ScratchDirectory()
+        let certificate =
+            switch fault {
+            case "expired": try Certificate(in: scratch, from: "20200101000000Z", to: "20210101000000Z")
+            case "early": try Certificate(in: scratch, from: "20900101000000Z", to: "20910101000000Z")
+            case "name": try Certificate(in: scratch, names: "DNS:elsewhere.example")
+            default: try Certificate(in: scratch)
+            }
+        let port = try FreePort()
+        let server = try ChildProcess(
+            "openssl",
+            [
+                "s_server", "-www", "-accept", "127.0.0.1:\(port.number)", "-cert", certificate.certificatePath, "-key",
+                certificate.keyPath,
+            ])
+        defer { server.stop() }
+        try server.waitForOutput("ACCEPT")
+        var options = Lab.options("observe")
+        options.isSidecar = isSidecar
+        options.upstreamScheme = "ircs"
+        if isSidecar { options.arguments = [] }
+        if fault != "unknown" {
+            if isSidecar {
+                options.arguments += ["--ca", certificate.certificatePath]
+            } else {
+                options.environment["PAWL_UPSTREAM_TLS_CA"] = certificate.certificatePath
+            }
+        }
+        let gateway = try PawlProcess(upstream: port.number, options)
+        defer { gateway.stop() }
+        let client = try IRCClient(port: gateway.port)
+        let words = try client.expect("ERROR").body
+        let reason =
+            switch fault {
+            case "expired": "it has expired"
+            case "early": "it is not valid yet"
+            case "name": "it is for another name"
+            default: "no authority that is trusted here has signed it"
+            }
+        #expect(words.contains(reason) && words.contains("ertificate") && !words.contains("Try again later"))
+        #expect(words.contains("gateway") != isSidecar)
+        try client.expectEnd()
+        try eventually("it is logged") {
+            gateway.output.contains("is not accepted: \(reason)") && gateway.output.contains("upstream.tls.ca")
+        }
+    }
+
     @Test func strictTransportNamesOurPort() throws {
         var options = InspIRCd.Options()
         options.tls = true

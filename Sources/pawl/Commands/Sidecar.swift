@@ -32,6 +32,7 @@ struct Sidecar: AsyncParsableCommand {
         @Option(help: "Where your client connects, as a URL on loopback; may be given more than once.")
         var listen: [String] = []
         @Option(help: "The network, as a URL: ircs:// for TLS.") var upstream: String?
+        @Option(help: "A PEM file with the network's own certificate authority, where it has one.") var ca: String?
         @Option(help: "The directory for your keys; it is made if it is not there.") var data: String?
         @Option(help: "How messages that came end to end are marked: text, tags or off.") var marks: String?
         @Flag(help: "Refuse to send, and withhold, what is not end-to-end.") var require = false
@@ -48,6 +49,7 @@ struct Sidecar: AsyncParsableCommand {
                 listen: listen, upstream: upstream, data: home, logLevel: logLevel)
             // A person's own machine has nobody who scrapes it.
             overrides.set("metrics.listen", to: .one(""), option: "sidecar")
+            if let ca { overrides.set("upstream.tls.ca", to: .one(ca), option: "--ca") }
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }
             if require { overrides.set("sidecar.require", to: .one("true"), option: "--require") }
             return try PawlConfiguration.load(
