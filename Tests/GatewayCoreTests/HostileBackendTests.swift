@@ -41,6 +41,37 @@ import Testing
         #expect(bob.read.allSatisfy { !$0.contains("?PAWL") })
     }
 
+    /// Who has left a room, or was put out, is shown nothing of it that the backend goes on delivering, also where nobody
+    /// else has had it.
+    @Test(arguments: [true, false]) func whoHasLeftARoomReadsNothingThere(_ isKicked: Bool) throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern)
+        let (alice, bob) = (world.connect("alice"), world.connect("bob"))
+        for client in [alice, bob] { world.send(client, "JOIN #room") }
+        world.send(alice, "PRIVMSG #room :before")
+        #expect(bob.messages.contains { $0.hasSuffix(":before") })
+        if isKicked {
+            world.backend.kick(bob.id, from: "#room", by: alice.id)
+        } else {
+            world.send(bob, "PART #room")
+        }
+        world.settle()
+        let carol = world.connect("carol")
+        world.send(carol, "JOIN #room")
+        // The backend relays the line to nobody who is in the room, and to the one who is not.
+        var lines: [String] = []
+        world.backend.relay = { line in
+            guard line.contains("PRIVMSG #room") else { return [line] }
+            lines.append(line)
+            return []
+        }
+        world.send(alice, "PRIVMSG #room :after")
+        #expect(lines.count == 1)
+        for line in lines { world.backend.say(bob.id, line) }
+        world.settle()
+        #expect(!bob.read.contains { $0.contains(":after") || $0.contains("?PAWL") })
+        #expect(world.environment.tally[.openNotAuthentic] == 1)
+    }
+
     @Test func anEnvelopeUnderAnotherNameIsWithheld() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")

@@ -155,6 +155,35 @@ extension World {
         #expect(try world.addsUp())
     }
 
+    /// The pacer reaches a request while its drop is being committed: nothing of it is written.
+    @Test func whatIsBeingDroppedIsNotSent() throws {
+        let world = try World(.hosted, offers: SimulatedBackend.modern) {
+            $0.flood = Pacer.Limit(burst: 1, linesPerSecond: 1)
+        }
+        let (alice, bob) = (world.connect("alice"), world.connect("bob"))
+        world.advance(seconds: 60)
+        world.send(alice, "PRIVMSG bob :zero")
+        world.advance(seconds: 60)
+        for text in ["one", "two", "three"] { world.send(alice, "PRIVMSG bob :\(text)") }
+        let id = try #require(try world.ids(.pending).last)
+        #expect(!world.environment.requests.gate.hasBegun(id))
+        let row = AuditRow(at: world.now.wall, actor: "operator", action: "queue", detail: "")
+        let batch = world.vault.perform([.act(RequestAct(.drop(id), audit: row) { _ in })], now: world.now)
+        for _ in 0..<20 {
+            world.now.monotonic += 1_000_000_000
+            world.run(alice) { alice.session.woken(at: world.now, $0) }
+        }
+        #expect(world.backend.seen.count { $0.contains("PRIVMSG bob :?PAWL:") } == 3)
+        let committed = try world.store.commit(batch.groups)
+        for reply in world.vault.settle(batch, committed: committed, now: world.now) {
+            world.run(alice) { alice.session.answered(reply.reply, at: world.now, $0) }
+        }
+        world.settle()
+        world.advance(seconds: 100)
+        #expect(bob.texts == ["zero", "one", "two"])
+        #expect(try world.store.request(id)?.state == .dead)
+    }
+
     @Test func whatTheBackendHasBeenSentCannotBeTakenBack() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let (alice, bob) = (world.connect("alice"), world.connect("bob"))

@@ -1,0 +1,167 @@
+import GatewayCore
+import NIOCore
+import NIOPosix
+import PeerKit
+import Synchronization
+import TestThreads
+import Testing
+
+@testable import GatewayNIO
+
+/// A connection between a client and a backend that are nothing but sockets.
+@Suite(.blocking) struct IRCConnectionTests {
+    private static let line = ByteBuffer(string: "PING :" + String(repeating: "x", count: 480) + "\r\n")
+
+    private static func services(backend: Int) -> ConnectionServices {
+        let environment = IRCEnvironment(
+            settings: IRCSettings(network: "lab"), policies: PolicyTable(PolicySnapshot(everyone: .observe)))
+        return ConnectionServices(
+            environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },
+            markDelivered: { _ in }, clock: { Moment(monotonic: 1, wall: 1) },
+            downstream: { DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)]) },
+            upstream: { UpstreamOptions(host: "127.0.0.1", port: backend) })
+    }
+
+    /// Writes lines without end, each when the one before has gone to the socket.
+    private final class Flood: ChannelInboundHandler, @unchecked Sendable {
+        typealias InboundIn = ByteBuffer
+        /// Enough that no buffers of the system hold it.
+        static let limit = 200 << 20
+        let sent = Atomic<Int>(0)
+        private let chunk: ByteBuffer
+
+        init() {
+            var chunk = ByteBuffer()
+            for _ in 0..<128 { chunk.writeImmutableBuffer(IRCConnectionTests.line) }
+            self.chunk = chunk
+        }
+
+        func channelActive(context: ChannelHandlerContext) { write(context.channel) }
+
+        private func write(_ channel: any Channel) {
+            guard sent.load(ordering: .relaxed) < Self.limit else { return }
+            channel.writeAndFlush(chunk).whenSuccess { [self] in
+                sent.add(chunk.readableBytes, ordering: .relaxed)
+                write(channel)
+            }
+        }
+    }
+
+    /// A side that never reads gets no more than the buffers of the sockets hold: the gateway stops reading the other one.
+    @Test(arguments: [true, false]) func whatIsNotTakenIsNotRead(_ isBackendFlooding: Bool) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+        let flood = Flood()
+        let backend = try await ServerBootstrap(group: group)
+            .childChannelOption(.autoRead, value: isBackendFlooding)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if isBackendFlooding { try channel.pipeline.syncOperations.addHandler(flood) }
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let server = IRCServer(
+            services: Self.services(backend: backend.localAddress?.port ?? 0), group: group, connectionIDs: { 1 })
+        let address = try await server.start()[0]
+        let client = try await ClientBootstrap(group: group)
+            .channelOption(.autoRead, value: !isBackendFlooding)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if !isBackendFlooding { try channel.pipeline.syncOperations.addHandler(flood) }
+                }
+            }
+            .connect(to: address).get()
+        // Until nothing has moved for two seconds.
+        var last = -1
+        repeat {
+            last = flood.sent.load(ordering: .relaxed)
+            try await Task.sleep(for: .seconds(2))
+        } while flood.sent.load(ordering: .relaxed) > max(last, 0) || flood.sent.load(ordering: .relaxed) == 0
+        #expect(flood.sent.load(ordering: .relaxed) < Flood.limit / 2)
+        try? await client.close()
+        try? await backend.close()
+        try await group.shutdownGracefully()
+    }
+
+    /// Holds back what is written until it is told to let it go, or to fail.
+    private final class Withholding: ChannelOutboundHandler, @unchecked Sendable {
+        typealias OutboundIn = ByteBuffer
+        private var waiting: [EventLoopPromise<Void>?] = []
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            waiting.append(promise)
+        }
+
+        func end(_ error: (any Error)? = nil) {
+            for promise in waiting {
+                if let error { promise?.fail(error) } else { promise?.succeed(()) }
+            }
+            waiting = []
+        }
+    }
+
+    /// A line counts as delivered once the socket has it, and not when it is handed over.
+    @Test func aLineIsDeliveredWhenItIsWritten() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let holding = Withholding()
+        let (channels, continuation) = AsyncStream.makeStream(of: (any Channel).self)
+        let listener = try await ServerBootstrap(group: group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(holding)
+                    continuation.yield(channel)
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let client = try await ClientBootstrap(group: group).connect(to: try #require(listener.localAddress)).get()
+        var accepted = channels.makeAsyncIterator()
+        let next = await accepted.next()
+        let channel = try #require(next)
+        let delivered = Delivered()
+        var services = Self.services(backend: 1)
+        services.markDelivered = { number in delivered.numbers.withLock { $0.append(number) } }
+        let made = services
+        let connection = try await channel.eventLoop.submit {
+            let connection = IRCConnection(
+                id: ConnectionID(1), downstream: channel, output: SessionOutput(), usesTLS: false, services: made)
+            for number: UInt64 in [7, 8] {
+                connection.output.downstream.writeString(":a!a@b PRIVMSG c :\(number)\r\n")
+                connection.output.delivered = [number]
+                connection.run()
+                connection.flush()
+                if number == 7 {
+                    #expect(delivered.numbers.withLock { $0 } == [])
+                    holding.end()
+                    #expect(delivered.numbers.withLock { $0 } == [7])
+                }
+            }
+            holding.end(ChannelError.ioOnClosedChannel)
+            return connection
+        }.get()
+        #expect(delivered.numbers.withLock { $0 } == [7])
+        _ = connection
+        try? await client.close()
+        try? await listener.close()
+        try await group.shutdownGracefully()
+    }
+
+    private final class Delivered: Sendable { let numbers = Mutex<[UInt64]>([]) }
+
+    /// A trusted peer without the password says nothing of its client.
+    @Test(arguments: ["sesame", "Sesame", "sesam", "sesame1", ""]) func thePasswordOfWEBIRCIsCompared(
+        _ password: String
+    ) throws {
+        var options = DownstreamOptions(listeners: [])
+        options.webIRCPassword = "sesame"
+        options.trusts = { _ in true }
+        let peer = try SocketAddress(ipAddress: "127.0.0.1", port: 40_000)
+        var prelude = Prelude(options: options, peer: peer, usesTLS: false)
+        var bytes = ByteBuffer(string: "WEBIRC \(password) web host.example 192.0.2.7\r\nNICK x\r\n")
+        switch prelude.take(&bytes) {
+        case .done(let addresses):
+            #expect(password == "sesame" && addresses?.source.ipAddress == "192.0.2.7")
+            #expect(String(buffer: bytes) == "NICK x\r\n")
+        case .refused(let reason): #expect(password != "sesame" && reason.contains("password is wrong"))
+        case .waiting, .secured: Issue.record("the line is whole")
+        }
+    }
+}
