@@ -38,6 +38,24 @@ import Testing
         #expect(second.read.contains { $0.hasSuffix("[e2e] secret") })
     }
 
+    /// Who has lost their keys takes the exchange for complete: they read, once, that the other side shows nothing of theirs.
+    @Test func whoseKeysAreNewIsToldSo() throws {
+        let alice = try World(.opportunistic, seed: 1, sidecar: true)
+        let bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
+        let (first, second) = (alice.connect("alice"), bob.connect("bob"))
+        alice.send(first, "PRIVMSG bob :hello")
+        bob.send(second, "PRIVMSG alice :secret")
+        bob.close(second)
+        let again = try World(.opportunistic, seed: 3, beside: alice, sidecar: true)
+        let client = again.connect("bob")
+        for text in ["hello", "are you there?", "?"] {
+            again.send(client, "PRIVMSG alice :\(text)")
+            again.advance(seconds: 61)
+        }
+        #expect(first.wasTold("bob shows keys that are not the ones you know"))
+        #expect(client.read.count { $0.contains("?PAWL? Your encryption keys are not those that I know of you") } == 1)
+    }
+
     @Test func anAccountNameHoldsNoSpace() {
         #expect(AccountID.services("own device") != .own)
         #expect(AccountID.services("room #room").roomName == nil)

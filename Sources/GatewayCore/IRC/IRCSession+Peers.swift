@@ -59,6 +59,8 @@ struct KeyExchange {
     var requested: [ExactText: Set<ExactText>] = [:]
     /// When requests for rooms were last shown, by nick, act and room.
     var shownRequests: [ExactText: Int64] = [:]
+    /// Nicks with other keys than those that are known, who have been told so on this connection.
+    var warned: Set<ExactText> = []
     /// Ours: entries of each table of nicks here; a server that invents people must not fill memory.
     static let nickLimit = 10_000
 
@@ -243,7 +245,9 @@ extension IRCSession {
             publish(out)
             return [Remarks.adopted]
         case .revoked: return [Remarks.revoked]
-        case .changed: return [Remarks.changedKeys(nick)]
+        case .changed:
+            warnOfChange(nick, now, out)
+            return [Remarks.changedKeys(nick)]
         case .crossed(let isText):
             if let own = environment.peers?.own,
                 exchange.mayIntroduce(to: support.caseMapping.fold(nick), now: now.monotonic)
@@ -257,6 +261,16 @@ extension IRCSession {
             asked(request, by: nick, now, out)
             return []
         }
+    }
+
+    /// Somebody's keys are new here: their own sidecar takes the exchange for complete, so they read in words that it is not.
+    private func warnOfChange(_ nick: String, _ now: Moment, _ out: SessionOutput) {
+        let folded = support.caseMapping.fold(nick)
+        guard !hasFront, exchange.warned.count < KeyExchange.nickLimit, exchange.warned.insert(folded) else { return }
+        var line = ByteBuffer(string: "NOTICE \(nick) :")
+        line.writeBytes(Armour.marker)
+        line.writeString(Remarks.newKeysAnnouncement + "\r\n")
+        forward(line, now, out)
     }
 
     /// Sends a control message to one device, or to all of a person's.

@@ -365,6 +365,11 @@ package enum Remarks {
             + "their name. Nothing is sent until you accept: pawl sidecar verify \(nick), pawl sidecar accept \(nick)"
     }
 
+    /// For somebody whose keys are not those that are known of them.
+    static let newKeysAnnouncement =
+        "? Your encryption keys are not those that I know of you, so I am shown nothing that you write encrypted until I accept "
+        + "the new ones. Tell me by another way that you have started again."
+
     static func otherName(_ nick: String, of name: String) -> String {
         "\(nick) writes with the keys of \(name)."
     }

@@ -43,11 +43,12 @@ struct AdminClient {
                 return try JSONDecoder().decode(AdminAnswer.self, from: answer)
             }
         } catch is DecodingError {
-            throw failure("The gateway at \(path) answered something that this program does not understand.")
+            throw failure("The program at \(path) answered something that this program does not understand.")
         } catch {
+            let isSidecar = words.first == "sidecar"
             throw failure(
-                "No gateway answers at \(path). Is it running, and is this its data directory? "
-                    + "Start it with: pawl serve --data DIR ...")
+                "No \(isSidecar ? "sidecar" : "gateway") answers at \(path). Is it running, and is this its data directory? "
+                    + "Start it with: pawl \(isSidecar ? "sidecar" : "serve") --data DIR ...")
         }
     }
 

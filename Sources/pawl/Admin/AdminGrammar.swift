@@ -19,7 +19,7 @@ extension AdminCommand {
 
 /// Options of every command that talks to a gateway.
 struct CommonOptions: ParsableArguments {
-    @Option(name: .long, help: "The data directory of the gateway. Its control socket is in there.")
+    @Option(name: .long, help: "The data directory of the gateway or sidecar. Its control socket is in there.")
     var data: String = CommonOptions.defaultData
 
     @Option(name: .long, help: "The control socket, where it is not DIR/pawl.sock.")

@@ -10,8 +10,10 @@ struct SidecarAdopt: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "adopt", abstract: "Take another sidecar of yours into your list of devices.",
         discussion: """
-            Both sidecars are connected, and have exchanged keys by a message from one to the other. On the new one: \
-            pawl sidecar join NICK, with the nick of this one. Then here: pawl sidecar adopt NICK, with the nick of the new one.
+            Both sidecars are connected. Write a message from one to the other, and wait until both have read that keys were \
+            exchanged; that takes some seconds. On the new one: pawl sidecar join NICK, with the nick of this one. Then here: \
+            pawl sidecar adopt NICK, with the nick of the new one. Do so before you write to others from the new one: whoever \
+            has met it as a person of its own reads that keys have changed, and has to accept them.
             """)
     @Argument(help: "The nick of the other device.") var nick: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
@@ -54,7 +56,7 @@ struct SidecarJoin: AdminCommand {
 /// `pawl sidecar revoke`
 struct SidecarRevoke: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "revoke", abstract: "Remove a device of yours that is lost. People are told.")
+        commandName: "revoke", abstract: "Remove a device of yours that is lost. People are told; the device is not.")
     @Argument(help: "The device, as pawl sidecar status shows it.") var device: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions

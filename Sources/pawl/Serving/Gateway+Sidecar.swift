@@ -22,7 +22,9 @@ extension Gateway {
     func peer(named name: String) throws -> Peer {
         let all = try peers().all
         guard let peer = all.first(where: { $0.name.displayName.lowercased() == name.lowercased() }) else {
-            throw AdminFailure("No keys of \(name) are known. See: pawl sidecar status.")
+            throw AdminFailure(
+                "No keys of \(name) are known. If you have just written to each other, wait until both sides have read that "
+                    + "keys were exchanged: that takes some seconds. See: pawl sidecar status.")
         }
         return peer
     }
