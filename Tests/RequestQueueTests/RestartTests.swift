@@ -98,7 +98,8 @@ import Testing
             try world.restart()
         }
         world.backend = { _ in .status(200) }
-        world.run()
+        // Longer than the answer takes that one of them waits for.
+        world.run(2_000_000)
         #expect(try tokens.allSatisfy { try world.state($0) == .done })
         #expect(world.machine.counts.dead == 0)
     }
