@@ -125,8 +125,10 @@ extension Vault {
         _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
     ) throws {
         let digest = EnvelopeDigest(of: envelope)
+        // An account without a login ends with its connection, and its device with it. Over JSON every account has one.
+        let outlives = historyRetention > 0 && job.sender.isVerified && job.conversation.isVerified
         let expiry = historyRetention > 0 ? now.wall + historyRetention : .max
-        if historyRetention > 0 {
+        if outlives {
             let place = Self.place(ofKey: id, digest, job.conversation, expiry)
             let sealed = try sealer.seal(key, place: place, random: &keeper.random)
             changes.append(
