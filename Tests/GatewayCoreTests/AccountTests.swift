@@ -125,6 +125,7 @@ import Testing
         world.send(alice, "PRIVMSG bob :x")
         world.send(alice, "PRIVMSG carol :x")
         world.send(alice, "PRIVMSG carol :x")
+        world.send(alice, "JOIN #room")
         world.send(alice, "PRIVMSG #room :x")
         world.advance(seconds: 3)
         let observations = try world.store.observations(limit: 10)

@@ -106,8 +106,11 @@ import Testing
         #expect(world.backend.messages["all"]?.first?.body == long)
         world.environment.policies.update { $0.accounts[.services("bob")] = .hosted }
         #expect(world.send("POST", "/c/all", as: "t-alice", long)?.status == 413)
+        // Her own policy counts between two people, not in a room.
         let hosted = try JSONWorld(policy, accounts: ["alice": .hosted])
-        #expect(hosted.send("POST", "/c/all", as: "t-alice", long)?.status == 413)
+        hosted.send("GET", "/me", as: "t-bob")
+        #expect(hosted.send("POST", "/c/pair", as: "t-alice", long)?.status == 413)
+        #expect(hosted.send("POST", "/c/all", as: "t-alice", long)?.status == 201)
         #expect(hosted.send("POST", "/c/all", as: "t-bob", long)?.status == 201)
     }
 
