@@ -27,6 +27,9 @@ package final class AccountBook: Sendable {
 
     package func contains(_ account: AccountID) -> Bool { state.withLock { $0.known.contains(account) } }
 
+    /// All of them, for reports.
+    package var all: Set<AccountID> { state.withLock { $0.known } }
+
     package var count: Int { state.withLock { $0.known.count } }
 
     /// Notes that an account is here, and with what.

@@ -47,6 +47,7 @@ struct KnownNames {
         add(environment.directory?.all.map(\.account) ?? [])
         add(environment.rooms.sizes.keys.map { .room($0.text) })
         if let json = gateway.json {
+            add(json.environment.accounts.all)
             add(json.environment.conversations.known.map { .room($0) })
             let kinds: [ObservedRecipient] = [.legacy, .room, .outsider]
             add(observations.filter { kinds.map(\.rawValue).contains($0.recipient) }.map { .room($0.target) })
