@@ -1,7 +1,6 @@
 // The listeners for IRC clients.
 
 import DequeModule
-import Foundation
 import GatewayCore
 package import NIOCore
 package import NIOPosix
@@ -12,32 +11,7 @@ import Synchronization
 package struct ListenFailure: Error, Sendable {
     package var host: String
     package var port: Int
-    package var reason: String
-
-    package init(host: String, port: Int, _ error: any Error) {
-        (self.host, self.port, reason) = (host, port, ErrorWords.text(error))
-    }
-}
-
-/// Errors of sockets in words, without the names of functions and types.
-package enum ErrorWords {
-    package static func text(_ error: any Error) -> String {
-        switch error {
-        case let error as IOError: String(cString: strerror(error.errnoCode))
-        case let error as NIOConnectionError:
-            if let failure = error.connectionErrors.first {
-                "\(text(failure.error)) (\(error.host):\(error.port))"
-            } else if error.dnsAError != nil || error.dnsAAAAError != nil {
-                "the name \(error.host) is not known"
-            } else {
-                "no connection to \(error.host):\(error.port)"
-            }
-        case ChannelError.connectTimeout(let limit):
-            "no answer within \(limit.nanoseconds / 1_000_000_000) seconds"
-        case ChannelError.eof: "the connection was closed"
-        default: "\(error)"
-        }
-    }
+    package var error: any Error
 }
 
 /// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
@@ -89,7 +63,7 @@ package final class IRCServer: ChatServer {
         do {
             return try await bootstrap(usesTLS: listener.usesTLS).bind(host: listener.host, port: listener.port).get()
         } catch {
-            throw ListenFailure(host: listener.host, port: listener.port, error)
+            throw ListenFailure(host: listener.host, port: listener.port, error: error)
         }
     }
 

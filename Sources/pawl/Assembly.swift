@@ -335,7 +335,7 @@ enum Assembly {
         case let error as AdminFailure: error.message
         case let error as ConfigurationError: "\(error)"
         case let error as ListenFailure:
-            "cannot listen on \(error.host):\(error.port): \(error.reason). If another program has the port, stop it, "
+            "cannot listen on \(error.host):\(error.port): \(ErrorWords.text(error.error)). If another program has the port, stop it, "
                 + "or choose another one with --listen."
         default: ErrorWords.text(error)
         }

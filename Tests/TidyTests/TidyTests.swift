@@ -20,7 +20,7 @@ import Testing
             "CryptoExtras",
             "Synchronization",
         ],
-        "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Glibc", "Musl", "Darwin"],
+        "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
         "SQLiteQueue": ["RequestQueue", "SQLiteKit", "GRDB"],
         "SQLiteStore": [
             "GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", "GRDB", "GRDBSQLite", "Crypto",

@@ -6,7 +6,7 @@ package struct RemarkTexts: Sendable, Equatable {
         "Not sent: {target} is not connected through this gateway, so a message to them cannot be protected."
     package var required =
         "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
-        + "Run a sidecar beside it: pawl sidecar --upstream with this network's address."
+        + "Run a sidecar beside it: pawl sidecar --upstream with this network's address. Your operator can help."
     package var room =
         "Not sent: messages must be end-to-end encrypted here, and not everybody in {target} can do it yet. Run a "
         + "sidecar beside your client: pawl sidecar --upstream with this network's address."

@@ -49,7 +49,7 @@ package final class HTTPServer: ChatServer {
                         try await bootstrap(usesTLS: listener.usesTLS).bind(host: listener.host, port: listener.port)
                             .get())
                 } catch {
-                    throw ListenFailure(host: listener.host, port: listener.port, error)
+                    throw ListenFailure(host: listener.host, port: listener.port, error: error)
                 }
             }
         } catch {

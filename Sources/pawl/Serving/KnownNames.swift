@@ -98,7 +98,7 @@ struct KnownNames {
     /// Known names with the same core, then those that differ by a few letters.
     static func nearest(_ wanted: String, among names: some Sequence<String>) -> [String] {
         let core = Array(Self.core(wanted).utf8)
-        let tolerance = max(1, min(3, core.count / 3))
+        let tolerance = max(1, min(3, core.count / 2))
         return names.compactMap { name -> (distance: Int, name: String)? in
             let candidate = Array(Self.core(name).utf8)
             guard abs(candidate.count - core.count) <= tolerance else { return nil }
