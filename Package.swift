@@ -99,7 +99,8 @@ let package = Package(
             dependencies: [
                 "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "JSONCodec", "MappingFile",
                 "PawlConfiguration",
-                "QRCode", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", asyncHTTPClient,
+                "QRCode", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
+                asyncHTTPClient,
                 nioCore,
                 nioPosix, nioSSL, argumentParser, lifecycle, logging,
             ],

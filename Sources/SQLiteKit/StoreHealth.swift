@@ -65,7 +65,8 @@ package final class StoreHealth: Sendable {
     /// Commits, and notes how it ends.
     ///
     /// - Throws: what `commit` throws, or ``DiskFailure/unavailable(_:)`` if a file of the store is not there any more.
-    package func committing<Value, Failure: DiskFailure>(_ commit: () throws(Failure) -> Value) throws(Failure) -> Value {
+    package func committing<Value, Failure: DiskFailure>(_ commit: () throws(Failure) -> Value) throws(Failure) -> Value
+    {
         if let missing = missingFile() {
             note(missing, isCommit: true)
             throw .unavailable(missing)
@@ -74,7 +75,7 @@ package final class StoreHealth: Sendable {
         do throws(Failure) {
             value = try commit()
         } catch {
-            note(error.message, isCommit: true)
+            note("\(path.split(separator: "/").last ?? ""): \(error.message)", isCommit: true)
             throw error
         }
         note(nil)

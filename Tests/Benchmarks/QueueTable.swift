@@ -34,7 +34,8 @@ struct QueueTable {
         // Where a request can begin at once it is accepted as one that is under way, in one commit.
         var runners = [
             Runner(
-                name: "pawl", arguments: { work, producers, _ in
+                name: "pawl",
+                arguments: { work, producers, _ in
                     ["queue-load", "--work", work.rawValue, "--producers", "\(producers)"]
                 }, commits: 2)
         ]

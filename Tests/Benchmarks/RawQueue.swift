@@ -10,7 +10,8 @@ struct RawQueue: ParsableCommand {
     @Option(help: "The database file; it must not exist.") var path: String
     @Option(help: "append, or cycle: inserted, marked as under way, marked as done.")
     var work: QueueWork
-    @Option(help: "Transactions of a cycle: 3, or 2 where a request is inserted as one that is under way.") var commits = 3
+    @Option(help: "Transactions of a cycle: 3, or 2 where a request is inserted as one that is under way.")
+    var commits = 3
     @Option(help: "Changes in a transaction.") var batch = 256
     @Option(help: "How long to go on.") var seconds = 3
 

@@ -37,7 +37,9 @@ import Testing
         let lab = try GenericLab(policy: "hosted", metrics: "127.0.0.1:\(metrics.number)")
         for number in 0..<20 { try lab.alice.say("warm \(number)", in: Self.c) }
         let gateway = lab.gateway
-        for log in ["pawl.sqlite-wal", "queue.sqlite-wal"] { try #require(size(log, of: gateway) > Self.bound, "\(log)") }
+        for log in ["pawl.sqlite-wal", "queue.sqlite-wal"] {
+            try #require(size(log, of: gateway) > Self.bound, "\(log)")
+        }
         #expect(try ready(metrics).status == 200)
         #expect(try gateway.admin(["queue", "hold", "--account", "alice"]).succeeded)
         let waiting = try lab.begin("POST", Self.messages, ["id": "own-1", "text": "waits"])

@@ -223,7 +223,9 @@ import Testing
         for _ in 0..<3 {
             lab.gateway.crash()
             try lab.gateway.start()
-            try eventually("one is under way") { try lab.gateway.admin(["queue", "list"]).stdout.contains("in flight") }
+            try eventually("one is under way") {
+                try lab.gateway.admin(["queue", "list"]).stdout.contains("in flight")
+            }
         }
         for client in clients { client.hangUp() }
         try lab.backend.behave()

@@ -354,8 +354,12 @@ import Testing
         let byName = try world.append(
             NewRequest(post("/m/\(EntityReference(type: "m", local: "3"))"), lane: "y"))
         let fourth = try world.append(NewRequest(post("/4"), coalescingKey: "k"))
-        world.backend = { $0.request.creates.isEmpty ? .status(200) : .created(
-            .both(type: $0.request.creates[0].type, local: $0.request.creates[0].local, remote: "r")) }
+        world.backend = {
+            $0.request.creates.isEmpty
+                ? .status(200)
+                : .created(
+                    .both(type: $0.request.creates[0].type, local: $0.request.creates[0].local, remote: "r"))
+        }
         world.machine.setSession("", present: true)
         world.run()
         #expect(try world.state(second) == .cancelled)

@@ -193,8 +193,10 @@ import Testing
         concurrent.config.queueingStrategy.synchronization = .concurrent
         var waiting = NewRequest(read("/x/\(Self.other)"), lane: "3")
         waiting.config.queueingStrategy.synchronization = .concurrent
-        world.backend = { $0.request.creates.isEmpty
-            ? .status(200) : .created(.both(type: "message", local: "L2", remote: "r2")) }
+        world.backend = {
+            $0.request.creates.isEmpty
+                ? .status(200) : .created(.both(type: "message", local: "L2", remote: "r2"))
+        }
         try world.append(waiting)
         try world.append(concurrent)
         world.run()

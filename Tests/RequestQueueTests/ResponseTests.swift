@@ -65,12 +65,14 @@ import Testing
         }
         let token = try world.append(post("/a"))
         world.run(100)
-        #expect(world.machine.responseBytes == 100 && world.machine.finished.count + world.machine.deadLetters.count == 1)
+        #expect(
+            world.machine.responseBytes == 100 && world.machine.finished.count + world.machine.deadLetters.count == 1)
         let dead = try #require(try world.store.request(token))
         try world.machine.revive(dead, now: world.now)
         #expect(world.machine.responseBytes == 0 && world.machine.finished.isEmpty)
         world.run(100)
-        #expect(world.machine.responseBytes == 100 && world.machine.finished.count + world.machine.deadLetters.count == 1)
+        #expect(
+            world.machine.responseBytes == 100 && world.machine.finished.count + world.machine.deadLetters.count == 1)
     }
 
     @Test func oneThatIsTooLargeIsCutAndSaysSo() throws {

@@ -88,7 +88,11 @@ import Testing
                 calls.withLock { $0.append(call) }
                 return nil
             }) {
-                if isNew { try Disk<QueueStoreError>.create(path, [1]) } else { try Disk<QueueStoreError>.replace(path, [2]) }
+                if isNew {
+                    try Disk<QueueStoreError>.create(path, [1])
+                } else {
+                    try Disk<QueueStoreError>.replace(path, [2])
+                }
             }
             let temporary = path + ".new"
             let naming: [DiskCall] = isNew ? [] : [.move(temporary, to: path)]

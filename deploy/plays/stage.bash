@@ -150,7 +150,7 @@ build() {
     fi
     mkdir -p .build
     touch "$mark.new"
-    start "$log" swift build -c release --product pawl
+    start "$log" swift build -c release --product pawl -debug-info-format none
     local build_pid=$pid
     if [[ -t 1 ]]; then
         terminal_width

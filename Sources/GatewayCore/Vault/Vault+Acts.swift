@@ -68,7 +68,8 @@ extension Vault {
             case .release(let scope): queueHold(scope, true, now)
             case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
             case .purge:
-                act.answer(.refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                act.answer(
+                    .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
                 return []
             }
             act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))

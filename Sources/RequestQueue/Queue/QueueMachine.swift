@@ -156,7 +156,8 @@ public struct QueueMachine: Sendable {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
         var obstacles: [String] = []
         if isHeldAfterCrashes(entry.request) {
-            obstacles.append("held: the process ended \(entry.request.crashes) times while only this request was under way")
+            obstacles.append(
+                "held: the process ended \(entry.request.crashes) times while only this request was under way")
         } else if isHeld(entry) {
             obstacles.append("held by an operator")
         }

@@ -151,7 +151,8 @@ extension QueueRows {
         case .session(let tenant, let sealed): sessions[ExactText(tenant)] = sealed
         case .prune(let before, let below, let names):
             rows = rows.filter { id, row in
-                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil || row.request.state == .dead
+                id >= below || (row.finishedAt ?? .max) >= before || row.undelivered != nil
+                    || row.request.state == .dead
             }
             mappings = mappings.filter { $0.value.at >= names ?? before }
         }

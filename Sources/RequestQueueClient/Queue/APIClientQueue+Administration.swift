@@ -54,7 +54,9 @@ extension APIClientQueue {
     /// - Returns: how many.
     /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     @discardableResult
-    public func hurryAll() async throws -> Int { try await perform { (machine, now) throws in machine.hurryAll(now: now) } }
+    public func hurryAll() async throws -> Int {
+        try await perform { (machine, now) throws in machine.hurryAll(now: now) }
+    }
 
     /// Removes a dead request, with all that is kept of it.
     ///

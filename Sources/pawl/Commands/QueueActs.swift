@@ -178,7 +178,8 @@ extension QueueCommand {
             }
             let (retried, refused, hurried) = try await gateway.retryDead(hurries: all)
             var outcomes = [
-                Outcome(subject: "dead", done: true, text: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
+                Outcome(
+                    subject: "dead", done: true, text: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
             ]
             if all {
                 outcomes.append(

@@ -37,7 +37,9 @@ extension Gateway {
         var retried = 0
         for id in ids {
             let refusal =
-                if let writes = json?.writes { try await writes.carryOut(.retry(id)) } else { try await store(.retry(id)) }
+                if let writes = json?.writes { try await writes.carryOut(.retry(id)) } else {
+                    try await store(.retry(id))
+                }
             if refusal == nil { retried += 1 }
         }
         if json != nil { try commit([audit("queue.retry", "all dead: \(retried) of \(ids.count)")]) }
@@ -93,7 +95,8 @@ extension Gateway {
         if !held.isEmpty {
             report.warnings.append(
                 "This gateway ended several times in a row while only one write was under way, so that one is held: request "
-                    + held.map { "\($0)" }.joined(separator: ", ") + ". Look at it with pawl queue show, then release or drop it.")
+                    + held.map { "\($0)" }.joined(separator: ", ")
+                    + ". Look at it with pawl queue show, then release or drop it.")
         }
         let unexpected = queue.counts.unexpected
         if unexpected > 0 {

@@ -44,7 +44,8 @@ final class Gateway: Sendable {
     init(
         role: Assembly.Role, environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>,
         server: any ChatServer, json: JSONBackend? = nil, health: [StoreHealth],
-        probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration, policySource: String,
+        probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
+        policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
     ) {
@@ -86,7 +87,8 @@ final class Gateway: Sendable {
         try await addWrites(to: &report)
         if json == nil, let dead = report.queue[RequestState.dead.name], dead > 0 {
             report.warnings.append(
-                "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead")
+                "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead"
+            )
         }
         if let problem = storeProblem {
             report.warnings.insert("Messages that have to be stored are refused. \(problem)", at: 0)

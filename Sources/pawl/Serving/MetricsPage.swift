@@ -26,7 +26,8 @@ enum MetricsPage {
             "pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge",
             [("", environment.latches.count)])
         family(
-            "pawl_store_failing", "Whether a store does not keep what it is given: a full disk, a deleted directory.", "gauge",
+            "pawl_store_failing", "Whether a store does not keep what it is given: a full disk, a deleted directory.",
+            "gauge",
             [("", gateway.storeProblem == nil ? 0 : 1)])
         family(
             "pawl_store_failed_commits_total", "Commits that failed.", "counter",
@@ -65,7 +66,9 @@ enum MetricsPage {
                 "pawl_requests_unexpected_answers_total",
                 "Answers of something between this gateway and the backend: 502, 503, 504, or a refusal of another form.",
                 "counter", [("", report.counts.unexpected)])
-            family("pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)])
+            family(
+                "pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)]
+            )
             family(
                 "pawl_requests_doubtful", "Requests that the backend may have done twice.", "gauge",
                 [("", report.counts.doubtful + report.census.doubtful)])
