@@ -57,6 +57,12 @@ import Testing
         }
         anna.send("PRIVMSG bert :observed")
         try bert.expectMessage("observed")
+        try eventually("it is written down", every: .milliseconds(100)) {
+            let reports = try lab.json(["policy", "simulate", "hosted"]) as? [[String: Any]]
+            return (reports?.first?["latches"] as? [[String: Any]] ?? []).contains {
+                $0["conversation"] as? String == "anna and bert"
+            }
+        }
         // What is protected for good is listed before, and nothing is changed without a confirmation.
         let asked = try lab.gateway.admin(["policy", "set", "hosted", "--account", "anna"])
         #expect(asked.status == .exited(75) && asked.stderr.contains("anna and bert"), "\(asked)")
