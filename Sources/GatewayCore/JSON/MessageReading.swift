@@ -5,8 +5,8 @@ package import JSONCodec
 
 /// What a document says, and what in it cannot be read.
 package struct MessageReading: Sendable {
-    /// Ours: messages of one document, as many as one path may lead to. A first synchronisation has some dozens a room.
-    package static let messageLimit = JSONPath.placeLimit
+    /// Ours: messages of one document. A first synchronisation has some dozens a room.
+    package static let messageLimit = 1 << 15
 
     /// In the order of the shapes, and of the document.
     package private(set) var messages: [FoundMessage] = []
