@@ -71,7 +71,9 @@ import Testing
         let (alice, bob) = (ChatPerson(lab.alice, port: renamed.port), ChatPerson(lab.bob, port: renamed.port))
         try bob.ask("GET", "/me")
         try alice.say("under the second name", in: GenericLab.conversation)
-        #expect(try Self.texts(bob) == ["under the first name", "under the second name"])
+        try eventually("both are read") {
+            try Self.texts(bob) == ["under the first name", "under the second name"]
+        }
         #expect(try renamed.admin(["audit"]).stdout.contains("127.0.0.1 → chat"))
         renamed.stop()
     }
