@@ -24,7 +24,7 @@ package final class ChatPerson {
 
     /// The same login at another port: the backend's own, say.
     package init(_ other: ChatPerson, port: UInt16) {
-        (name, self.port, token) = (other.name, port, other.token)
+        (name, self.port, token, lastNumber) = (other.name, port, other.token, other.lastNumber)
         client = WebClient(port: port)
         client.headers = [("Authorization", "Bearer \(other.token)")]
     }
