@@ -210,17 +210,15 @@ import Testing
     /// With what is shipped: what waits while the process ends three times is sent, each once or more, and nothing is dead.
     @Test func threeEndsOfTheProcessKillNothing() throws {
         let lab = try warm("sealed")
-        try lab.backend.set(.delay(milliseconds: 60_000))
+        let conversations = (1...8).map { "k\($0)" }
+        for conversation in conversations { try lab.alice.open(conversation, with: ["bob"]) }
+        try lab.backend.set(.trouble("hang", in: conversations))
         var clients: [WebClient] = []
-        for number in 1...8 {
-            let conversation = "k\(number)"
-            try lab.backend.behave()
-            try lab.alice.open(conversation, with: ["bob"])
-            try lab.backend.set(.delay(milliseconds: 60_000))
+        for (number, conversation) in conversations.enumerated() {
             clients.append(try lab.begin("POST", "/conversations/\(conversation)/messages", said(number)))
-            try lab.wait(for: number)
+            try lab.wait(for: number + 1)
         }
-        for _ in 0..<3 {
+        for _ in 0..<2 {
             lab.gateway.crash()
             try lab.gateway.start()
             try eventually("one is under way") {
