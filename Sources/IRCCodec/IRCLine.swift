@@ -1,7 +1,7 @@
 // One line of IRC as a view over the bytes it came in. Nothing is copied and nothing is interpreted here: what a
 // verb means belongs to the route table, who a source is to the roster.
 
-public import NIOCore
+package import NIOCore
 
 /// Why a line is not IRC.
 package enum IRCParseError: Error, Equatable, Sendable {
