@@ -41,6 +41,18 @@ package final class ChatPerson {
         return answer.json
     }
 
+    /// A request over a connection of its own, whose answer is waited for later.
+    package func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
+        let client = WebClient(port: port)
+        let bytes = body.bytes
+        let head = [
+            "\(method) \(target) HTTP/1.1", "Host: chat", "Authorization: Bearer \(token)",
+            "Content-Type: application/json", "Content-Length: \(bytes.count)", "", "",
+        ]
+        try client.send(Array(head.joined(separator: "\r\n").utf8) + bytes)
+        return client
+    }
+
     package func open(_ id: String, with members: [String]) throws {
         try ask("POST", "/conversations", ["id": .string(id), "members": .array(members.map(JSONValue.string))])
     }

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 
 /// nginx as a reverse proxy on loopback, as people who compare it with the gateway would set it up.
@@ -9,10 +10,14 @@ package final class Nginx {
     package var port: UInt16 { reservation.number }
 
     /// Starts it in front of `backend`; ready when this returns. Connections to the backend are kept and used again.
-    package init(backend: UInt16, workers: Int = 1) throws {
+    ///
+    /// - Parameter certificate: nil for plain HTTP.
+    package init(backend: UInt16, workers: Int = 1, certificate: Certificate? = nil) throws {
         scratch = try ScratchDirectory()
         reservation = try FreePort()
-        let path = try scratch.write("nginx.conf", Self.configuration(reservation.number, backend, workers))
+        if let certificate { try Self.install(certificate, in: scratch) }
+        let path = try scratch.write(
+            "nginx.conf", Self.configuration(reservation.number, backend, workers, isSecure: certificate != nil))
         process = try ChildProcess("nginx", ["-p", scratch.path, "-c", path, "-e", "stderr", "-g", "daemon off;"])
         try process.waitUntilListening(reservation.number)
     }
@@ -21,8 +26,21 @@ package final class Nginx {
         process.stop()
     }
 
+    /// Presents another certificate to new connections, as after a renewal. Connections that are idle are closed.
+    package func present(_ certificate: Certificate) throws {
+        try Self.install(certificate, in: scratch)
+        process.kill(SIGHUP)
+    }
+
+    private static func install(_ certificate: Certificate, in scratch: ScratchDirectory) throws {
+        for (source, name) in [(certificate.certificatePath, "certificate.pem"), (certificate.keyPath, "key.pem")] {
+            try scratch.write(name, String(contentsOfFile: source, encoding: .utf8))
+        }
+    }
+
     /// All paths are below the prefix, so that nobody has to be root, and nothing of the distribution's own is used.
-    private static func configuration(_ port: UInt16, _ backend: UInt16, _ workers: Int) -> String {
+    private static func configuration(_ port: UInt16, _ backend: UInt16, _ workers: Int, isSecure: Bool) -> String {
+        let secure = "ssl_certificate certificate.pem; ssl_certificate_key key.pem;"
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \($0);" }
         return """
             \(getuid() == 0 ? "user root;" : "")
@@ -41,7 +59,8 @@ package final class Nginx {
                     keepalive_requests 1000000;
                 }
                 server {
-                    listen 127.0.0.1:\(port);
+                    listen 127.0.0.1:\(port)\(isSecure ? " ssl" : "");
+                    \(isSecure ? secure : "")
                     location / {
                         proxy_pass http://backend;
                         proxy_http_version 1.1;

@@ -122,14 +122,7 @@ final class GenericLab {
 
     /// A request of alice's over a connection of its own, whose answer is waited for later.
     func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
-        let client = WebClient(port: gateway.port)
-        let bytes = body.bytes
-        let head = [
-            "\(method) \(target) HTTP/1.1", "Host: chat", "Authorization: Bearer \(alice.token)",
-            "Content-Type: application/json", "Content-Length: \(bytes.count)", "", "",
-        ]
-        try client.send(Array(head.joined(separator: "\r\n").utf8) + bytes)
-        return client
+        try alice.begin(method, target, body)
     }
 
     /// Until so many writes wait.

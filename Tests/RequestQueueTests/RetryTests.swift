@@ -27,7 +27,7 @@ import Testing
             .notConnectedToInternet: .unreachable, .cannotFindHost: .unreachable, .cannotConnectToHost: .unreachable,
             .secureConnectionFailed: .unreachable, .networkConnectionLost: .interrupted, .timedOut: .timedOut,
             .badServerResponse: .interrupted, .responseTooLarge: .permanent, .badURL: .permanent,
-            .cancelled: .permanent, .noFreeConnection: .unreachable,
+            .cancelled: .permanent, .noFreeConnection: .unreachable, .certificateRefused: .unreachable,
         ]
         for failure in NetworkFailure.allCases { #expect(failure.kind == kinds[failure], "\(failure)") }
         #expect(Set(NetworkFailure.allCases.map(\.text)).count == NetworkFailure.allCases.count)
@@ -73,7 +73,8 @@ import Testing
     /// An hour without a network, a wrong certificate, the page of a proxy: nobody has judged the request.
     @Test(arguments: [
         AttemptFailure.network(.notConnectedToInternet), .network(.cannotFindHost), .network(.cannotConnectToHost),
-        .network(.secureConnectionFailed), .status(502), .status(503), .status(504), .unexpected(403),
+        .network(.secureConnectionFailed), .network(.certificateRefused), .status(502), .status(503), .status(504),
+        .unexpected(403),
         .unexpected(404), .unexpected(407),
     ])
     func whatIsNoVerdictNeverKills(_ failure: AttemptFailure) throws {

@@ -38,11 +38,14 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     case cancelled = 9
     /// All connections were in use for too long. Nothing was sent: this is no attempt.
     case noFreeConnection = 10
+    /// The host's certificate is not accepted.
+    case certificateRefused = 11
 
     /// What it says about the request.
     public var kind: FailureKind {
         switch self {
-        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection, .secureConnectionFailed:
+        case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection, .secureConnectionFailed,
+            .certificateRefused:
             .unreachable
         case .networkConnectionLost, .badServerResponse: .interrupted
         case .timedOut: .timedOut
@@ -64,6 +67,8 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
         case .badURL: "the request's address is not a URL"
         case .cancelled: "it was cancelled"
         case .noFreeConnection: "it waited for a free connection and was not sent"
+        case .certificateRefused:
+            "the certificate of the host is not accepted: it has expired, is for another name, or is not signed by a known authority"
         }
     }
 }

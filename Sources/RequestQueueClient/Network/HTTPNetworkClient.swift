@@ -96,12 +96,19 @@ public struct HTTPNetworkClient: NetworkClient {
         case let error as NIOConnectionError:
             error.connectionErrors.isEmpty && (error.dnsAError != nil || error.dnsAAAAError != nil)
                 ? .cannotFindHost : .cannotConnectToHost
-        case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError: .secureConnectionFailed
+        case is NIOSSLError, is NIOSSLExtraError, is BoringSSLError:
+            isAboutCertificate(error) ? .certificateRefused : .secureConnectionFailed
         case is HTTPParserError: .badServerResponse
         case is CancellationError: .cancelled
         case let error as IOError: error.errnoCode == ECONNREFUSED ? .cannotConnectToHost : .networkConnectionLost
         default: .networkConnectionLost
         }
+    }
+
+    /// BoringSSL gives one code for all that can be wrong with a certificate, and the library has no name for it.
+    private static func isAboutCertificate(_ error: any Error) -> Bool {
+        if let error = error as? NIOSSLExtraError, error == .failedToValidateHostname { return true }
+        return "\(error)".contains("CERTIFICATE_VERIFY_FAILED")
     }
 
     private static func meaning(_ error: HTTPClientError) -> NetworkFailure {
