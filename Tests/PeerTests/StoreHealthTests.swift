@@ -73,6 +73,44 @@ import Testing
         #expect((1...2).contains(times(Self.failing, in: gateway)))
     }
 
+    /// The same in front of IRC: nobody's message is lost without a word, and what is wrong is told in every place.
+    @Test func inIRCAFullDiskIsToldOnceAndEverywhere() throws {
+        let metrics = try FreePort()
+        let lab = try Lab(try NgIRCd(), policy: "hosted", arguments: ["--metrics", "127.0.0.1:\(metrics.number)"])
+        defer { lab.stop() }
+        let gateway = lab.gateway
+        let alice = try lab.person("alice")
+        let bob = try lab.person("bob")
+        for number in 0..<20 {
+            alice.send("PRIVMSG bob :warm \(number)")
+            try bob.expectMessage("warm \(number)")
+        }
+        try #require(size("pawl.sqlite-wal", of: gateway) > Self.bound)
+        #expect(try ready(metrics).status == 200)
+
+        try limitFiles(of: gateway, "\(Self.bound)")
+        for number in 0..<5 {
+            alice.send("PRIVMSG bob :lost \(number)")
+            try alice.expect("a refusal") { $0.body.contains("could not store your message") }
+        }
+        let (status, text) = try ready(metrics)
+        #expect(status == 503 && text.contains("pawl.sqlite"), "\(status) \(text)")
+        let report = try gateway.admin(["status"])
+        #expect(report.succeeded && report.stdout.contains("Messages that have to be stored are refused."), "\(report)")
+        let page = try WebClient(port: metrics.number).request("GET", "/metrics").text
+        #expect(page.contains("\npawl_store_failing 1\n"), "\(page)")
+        #expect(times(Self.failing, in: gateway) == 1, "\(gateway.output)")
+        #expect(!lab.tap.shows("lost "))
+
+        try limitFiles(of: gateway, "unlimited")
+        try eventually("it is ready again") { try ready(metrics).status == 200 }
+        alice.send("PRIVMSG bob :after")
+        try bob.expectMessage("after")
+        #expect(try !gateway.admin(["status"]).stdout.contains("have to be stored"))
+        #expect(times(Self.failing, in: gateway) == 1 && times("the store works again", in: gateway) == 1)
+        #expect(!bob.transcript.contains { $0.body.hasPrefix("lost ") })
+    }
+
     @Test func aDeletedDataDirectoryAcceptsNothing() throws {
         let metrics = try FreePort()
         let lab = try GenericLab(policy: "hosted", metrics: "127.0.0.1:\(metrics.number)")
