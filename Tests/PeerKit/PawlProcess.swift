@@ -5,7 +5,8 @@ import Synchronization
 /// The gateway under test, as a process of its own with a port and a data directory that outlive it.
 package final class PawlProcess: Sendable {
     package struct Options: Sendable {
-        package var policy = "observe"
+        /// Nil where the configuration file says it.
+        package var policy: String? = "observe"
         /// `pawl sidecar` in place of `pawl serve`; then there is no policy.
         package var isSidecar = false
         /// Kept by the caller when it must outlive this value; otherwise one is made.
@@ -21,7 +22,7 @@ package final class PawlProcess: Sendable {
 
         package init() {}
 
-        package init(policy: String, arguments: [String] = []) {
+        package init(policy: String?, arguments: [String] = []) {
             self.policy = policy
             self.arguments = arguments
         }
@@ -91,7 +92,7 @@ package final class PawlProcess: Sendable {
                     options.isSidecar ? "sidecar" : "serve",
                     "--listen", "\(options.listenScheme)://127.0.0.1:\(port)",
                     "--upstream", "\(options.upstreamScheme)://127.0.0.1:\(upstream)", "--data", dataDirectory,
-                ] + (options.isSidecar ? [] : ["--policy", options.policy]) + options.arguments,
+                ] + (options.isSidecar ? [] : options.policy.map { ["--policy", $0] } ?? []) + options.arguments,
                 environment: options.environment, workingDirectory: scratch.path)
             try child.waitForOutput("ready")
             current = child

@@ -207,7 +207,7 @@ import Testing
         func refusals() throws -> Int {
             for line in lines { alice.send(line) }
             return try alice.synchronize().count {
-                ["531", "404", "421"].contains($0.command) && $0.body.hasPrefix("Not sent")
+                ["531", "404", "421"].contains($0.command) && $0.body.contains(/^Not (sent|done)/)
             }
         }
         #expect(try refusals() == 0)
@@ -230,5 +230,40 @@ import Testing
         #expect(text.contains("Protected for good") && text.contains("carol"), "\(text)")
         #expect(try lab.gateway.admin(["policy", "set", "hosted", "--yes"]).succeeded)
         #expect(try refusals() == foreseen)
+    }
+
+    /// A policy in the file protects nothing for good before an operator has agreed, whatever reads it.
+    @Test func aReloadAsksBeforeItProtectsForGood() throws {
+        let scratch = try ScratchDirectory()
+        let file = try scratch.write("pawl.yaml", "policy: observe\n")
+        let options = PawlProcess.Options(policy: nil, arguments: ["--metrics", "", "--config", file])
+        let server = try NgIRCd()
+        defer { server.stop() }
+        let gateway = try PawlProcess(upstream: server.port, options)
+        defer { gateway.stop() }
+        let (alice, bob) = (try IRCClient(port: gateway.port), try IRCClient(port: gateway.port))
+        try alice.register(nick: "alice", caps: nil)
+        try bob.register(nick: "bob", caps: nil)
+        alice.send("PRIVMSG bob :before")
+        try bob.expectMessage("before")
+        func policy() throws -> String { try gateway.admin(["policy", "get"]).stdout }
+        try eventually("it is observed") {
+            try gateway.admin(["policy", "simulate", "hosted"]).stdout.contains("alice and bob")
+        }
+
+        try scratch.write("pawl.yaml", "policy: hosted\nlimits:\n  connections: 77\n")
+        gateway.signal(SIGHUP)
+        try eventually("the rest is read") { gateway.output.contains("policy: hosted is not applied") }
+        #expect(try policy().contains("observe"))
+        let asked = try gateway.admin(["config", "reload"])
+        #expect(asked.status == .exited(75) && asked.stderr.contains("alice and bob"), "\(asked)")
+        #expect(try policy().contains("observe"))
+        let token = try #require(asked.stderr.split(separator: " ").last.map { $0.trimmingCharacters(in: .newlines) })
+        let agreed = try gateway.admin(["config", "reload", "--confirm", token])
+        #expect(agreed.succeeded && agreed.stdout.contains("policy: hosted (applied)"), "\(agreed)")
+        #expect(try policy().contains("hosted"))
+        // Milder ones are applied at once.
+        try scratch.write("pawl.yaml", "policy: observe\n")
+        #expect(try gateway.admin(["config", "reload"]).stdout.contains("policy: observe (applied)"))
     }
 }

@@ -173,9 +173,7 @@ struct PolicyCommand: AsyncParsableCommand {
             let forecast = try gateway.latchForecast(to: changed)
             let words = "policy \(id?.text ?? "everyone") \(new.name)\(withRooms ? " with rooms" : "")"
             guard !forecast.rises.isEmpty, !yes, !gateway.confirmations.accept(confirm, for: words) else { return nil }
-            var answer = gateway.question(forecast.question, words)
-            if common.json { answer.out = try AdminAnswer.json(forecast).out }
-            return answer
+            return try gateway.question(forecast, words, asJSON: common.json)
         }
 
         /// Whom the command is about; nil for everyone.

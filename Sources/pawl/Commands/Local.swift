@@ -2,6 +2,7 @@
 
 import ArgumentParser
 import Foundation
+import GatewayCore
 import PawlConfiguration
 
 /// `pawl version`
@@ -111,7 +112,13 @@ struct Config: AsyncParsableCommand {
     /// `pawl config reload`
     struct Reload: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Read the configuration again. A wrong one is refused and the old one kept.")
+            abstract: "Read the configuration again. A wrong one is refused and the old one kept.",
+            discussion: """
+                Asks before a stricter policy protects conversations for good. A signal (SIGHUP, `systemctl reload`) cannot ask: it \
+                applies everything else and leaves such a policy for this command.
+                """)
+        @Option(help: "The token that the gateway gave for this.") var confirm: String?
+        @Flag(help: "Apply the policy without asking.") var yes = false
         @OptionGroup var common: CommonOptions
 
         struct Report: Codable {
@@ -120,7 +127,12 @@ struct Config: AsyncParsableCommand {
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             do {
-                let changes = try gateway.reload()
+                let (policy, forecast) = try gateway.configuredPolicy()
+                let words = "reload \(policy.name)"
+                if !forecast.rises.isEmpty, !yes, !gateway.confirmations.accept(confirm, for: words) {
+                    return try gateway.question(forecast, words, asJSON: common.json)
+                }
+                let changes = try gateway.reload(agreed: policy)
                 if common.json { return try .json(Report(changes: changes)) }
                 return .text(changes.isEmpty ? "Nothing has changed." : changes.joined(separator: "\n"))
             } catch let error as AdminFailure {
