@@ -36,21 +36,20 @@ struct DevicesCommand: AsyncParsableCommand {
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
             let seen = gateway.json?.environment.devices.seen
             let present = Set(gateway.environment.roster.entries.compactMap(\.device)).union(seen?.proven ?? [])
-            let rows = try gateway.directory().all.filter {
-                account == nil || $0.account == gateway.account(named: account ?? "")
-            }
-            .flatMap { known, entry in
-                entry.devices.map { listed in
-                    Row(
-                        account: gateway.displayName(known), device: SidecarStatus.name(listed),
-                        state: entry.isBlocked
-                            ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
-                        connected: present.contains(listed.id),
-                        sealing: seen?.sealing.contains(listed.id) ?? false,
-                        oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
-                        provenAt: Table.time(entry.provenAt))
+            let wanted = account.map(gateway.account(named:))
+            let rows = try gateway.directory().all.filter { wanted == nil || $0.account == wanted }
+                .flatMap { known, entry in
+                    entry.devices.map { listed in
+                        Row(
+                            account: gateway.displayName(known), device: SidecarStatus.name(listed),
+                            state: entry.isBlocked
+                                ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
+                            connected: present.contains(listed.id),
+                            sealing: seen?.sealing.contains(listed.id) ?? false,
+                            oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
+                            provenAt: Table.time(entry.provenAt))
+                    }
                 }
-            }
             if common.json { return try .json(rows) }
             return .text(
                 Table.text(

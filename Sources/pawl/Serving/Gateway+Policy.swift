@@ -38,14 +38,15 @@ extension Gateway {
     }
 
     private func addRooms(_ observations: [ObservationRow], to known: inout KnownConversations) {
+        let names = PresentNames(self)
         for row in observations {
-            let sender = account(named: row.sender)
+            let sender = names.account(row.sender)
             switch ObservedRecipient(rawValue: row.recipient) {
             case .room:
-                let room = room(row.target)
+                let room = names.room(row.target)
                 known.add(ConversationID(room, room), displayName(room), isPrivate: false, [sender])
             case .legacy:
-                let peer = account(named: row.target)
+                let peer = names.account(row.target)
                 let names = [displayName(sender), displayName(peer)].sorted()
                 known.add(
                     ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
@@ -73,6 +74,13 @@ extension Gateway {
         guard role == .front else { return LatchForecast() }
         return LatchForecast(
             knownConversations(observations), from: environment.policies.snapshot, to: new, environment.latches)
+    }
+
+    /// Asks whether conversations are to be protected for good.
+    func question(_ forecast: LatchForecast, _ words: String, asJSON: Bool) throws -> AdminAnswer {
+        var answer = question(forecast.question, words)
+        if asJSON { answer.out = try AdminAnswer.json(forecast).out }
+        return answer
     }
 }
 

@@ -173,25 +173,13 @@ final class Gateway: Sendable {
     }
 
     /// The account that an operator means: a services account, or the nick of somebody who is here without one.
-    func account(named name: String) -> AccountID {
-        // A backend that speaks HTTP says itself how its names are written.
-        guard json == nil else { return .services(name) }
-        let exact = AccountID(text: name)
-        if let entry = environment.roster.entries.first(where: { $0.nick == name }) { return entry.account }
-        return exact.isVerified ? .services(name.lowercased()) : exact
-    }
+    func account(named name: String) -> AccountID { PresentNames(self).account(name) }
 
     /// The account of a services name that an operator writes.
     func services(_ name: String) -> AccountID { .services(json == nil ? name.lowercased() : name) }
 
-    /// A room by the name that an operator writes. Only the backend knows how names fold; a room that somebody is in
-    /// is found in any case.
-    func room(_ name: String) -> AccountID {
-        guard json == nil else { return .room(name) }
-        let lower = ExactText(name.lowercased())
-        let known = environment.rooms.sizes.keys.first { ExactText($0.text.lowercased()) == lower }
-        return .room((known ?? lower).text)
-    }
+    /// A room by the name that an operator writes.
+    func room(_ name: String) -> AccountID { PresentNames(self).room(name) }
 
     func tell(_ account: AccountID, _ text: String) {
         let connections =
@@ -212,11 +200,27 @@ final class Gateway: Sendable {
         AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail)
     }
 
+    /// The policy in the configuration as it stands in its file now, and what it would protect for good if it were applied.
+    func configuredPolicy() throws -> (policy: Policy, forecast: LatchForecast) {
+        let policy = Assembly.policy(try reloadConfiguration(), as: role)
+        return (policy, try forecast(ofConfigured: policy))
+    }
+
+    private func forecast(ofConfigured policy: Policy) throws -> LatchForecast {
+        guard policySource.withLock({ $0 == Self.fromConfiguration }) else { return LatchForecast() }
+        var changed = environment.policies.snapshot
+        changed.everyone = policy
+        return try latchForecast(to: changed)
+    }
+
     /// Reads the configuration again; a wrong one is refused and the old one kept.
     ///
+    /// - Parameter agreed: the policy that may protect conversations for good, because an operator has agreed to it.
     /// - Returns: what changed, in words.
-    func reload() throws -> [String] {
+    func reload(agreed: Policy? = nil) throws -> [String] {
         let new = try reloadConfiguration()
+        let policy = Assembly.policy(new, as: role)
+        let forecast = policy == agreed ? LatchForecast() : try forecast(ofConfigured: policy)
         let old = configuration.withLock { $0 }
         let differences = new.differences(from: old)
         let waiting = Set(new.differences(from: started).map(\.name))
@@ -230,21 +234,36 @@ final class Gateway: Sendable {
         let names = differences.map(\.name) + contents.map(\.name)
         try commit([audit("reload", names.joined(separator: " "))])
         logger.notice("configuration reloaded")
-        return differences.map { difference in
-            guard difference.name != (role == .front ? "policy" : "sidecar.require") else {
-                return adoptConfiguredPolicy(new)
-            }
-            guard difference.needsRestart, !waiting.contains(difference.name) else { return "\(difference)" }
-            return "\(difference.name): \(difference.before) → \(difference.after) (as it runs; nothing waits)"
-        } + contents.map(\.text)
+        let policyKey = role == .front ? "policy" : "sidecar.require"
+        let adopted = adopt(policy, forecast, isNew: differences.contains { $0.name == policyKey })
+        return (adopted.map { [$0] } ?? [])
+            + differences.filter { $0.name != policyKey }.map { difference in
+                guard difference.needsRestart, !waiting.contains(difference.name) else { return "\(difference)" }
+                return "\(difference.name): \(difference.before) → \(difference.after) (as it runs; nothing waits)"
+            } + contents.map(\.text)
     }
 
     /// The configured policy holds until an operator has set another one.
-    private func adoptConfiguredPolicy(_ configuration: PawlConfiguration) -> String {
-        let new = Assembly.policy(configuration, as: role)
+    ///
+    /// - Parameters:
+    ///   - forecast: what it would protect for good without the operator's consent.
+    ///   - isNew: whether it has changed in the configuration.
+    /// - Returns: what became of it, in words; nil if there is nothing to say.
+    private func adopt(_ new: Policy, _ forecast: LatchForecast, isNew: Bool) -> String? {
+        let inForce = environment.policies.snapshot.everyone
         guard policySource.withLock({ $0 == Self.fromConfiguration }) else {
-            return "policy: \(new.name) stands in the configuration, and what an operator has set stays: "
-                + environment.policies.snapshot.everyone.name
+            return isNew
+                ? "policy: \(new.name) stands in the configuration, and what an operator has set stays: \(inForce.name)"
+                : nil
+        }
+        guard new != inForce else { return nil }
+        guard forecast.rises.isEmpty else {
+            let count = forecast.rises.count
+            let text =
+                "policy: \(new.name) is not applied, because it would protect \(count) conversation\(count == 1 ? "" : "s") for good; "
+                + "to see which and agree: pawl config reload"
+            logger.warning("\(text)")
+            return text
         }
         guard new.takesPart || environment.latches.isEmpty else {
             return "policy: off is not applied, because conversations are protected; reset them first"
