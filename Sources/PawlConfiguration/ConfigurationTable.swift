@@ -220,7 +220,7 @@ extension ConfigurationKey {
         "refusal.outsider", .sentence,
         standard: .one(
             "Not sent: {target} is not connected through this gateway, so a message to them cannot be "
-                + "protected."),
+                + "protected. Ask them to connect through it, or ask your operator."),
         reason: "What a person reads who writes to somebody outside, under `hosted` and `required`."
     ) { one($0.refusal.outsider) }
 

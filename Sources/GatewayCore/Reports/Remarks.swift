@@ -3,7 +3,8 @@
 /// What operators can word themselves; `{target}` stands for the name that was written to.
 package struct RemarkTexts: Sendable, Equatable {
     package var outsider =
-        "Not sent: {target} is not connected through this gateway, so a message to them cannot be protected."
+        "Not sent: {target} is not connected through this gateway, so a message to them cannot be protected. Ask them to connect "
+        + "through it, or ask your operator."
     package var required =
         "Not sent: messages must be end-to-end encrypted here, and your client or that of {target} cannot do it yet. "
         + "Run a sidecar beside it: pawl sidecar --upstream with this network's address. Your operator can help."
@@ -52,7 +53,7 @@ package enum Remarks {
         case .notInRoom: "Not sent: join \(target) first. A message from outside a room cannot be protected."
         case .directConnection:
             "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
-        case .verb: "Not sent: this gateway does not let this command through while messages are protected."
+        case .verb: "Not done: this gateway does not let this command through while messages are protected."
         case .unsealed:
             "Not sent: your client and that of \(target) can encrypt to each other, and yours has sent plain text."
         case .changedKeys:
