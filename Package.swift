@@ -154,7 +154,7 @@ let package = Package(
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
-        tests("PeerKitTests", ["PeerKit", "ChatBackend"]),
+        tests("PeerKitTests", ["PeerKit", "ChatBackend", "TestThreads"]),
         tests(
             "PeerTests",
             ["PeerKit", "TestThreads", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
@@ -178,7 +178,8 @@ let package = Package(
         tests(
             "SQLiteQueueTests",
             [
-                "SQLiteQueue", "SQLiteKit", "QueueConformance", "QueueVictim", "RequestQueue", "PeerKit", grdb,
+                "SQLiteQueue", "SQLiteKit", "QueueConformance", "QueueVictim", "RequestQueue", "PeerKit", "TestThreads",
+                grdb,
                 grdbSQLite,
             ]),
         tests(

@@ -39,6 +39,7 @@ import Testing
     /// What people whom nobody has checked leave in the store.
     private static func fill(_ gateway: Gateway) throws {
         let names = ["alice", "#ops", "", "~ff", "a b", "\u{1B}]0;OWNED\u{7}\u{1B}[31mvictim", "x\ny", "\u{9B}2J"]
+        let hour = SystemClock.now().wall / 3_600_000
         for (number, name) in names.enumerated() {
             let extreme = number.isMultiple(of: 2) ? Int64.max : .min
             try gateway.commit([
@@ -52,7 +53,7 @@ import Testing
                 .audit(AuditRow(at: extreme, actor: name, action: name, detail: name)),
                 .addTally(
                     TallyRow(
-                        hour: SystemClock.now().wall / 3_600_000 - Int64(number), kind: "sent_plaintext", count: .max)
+                        hour: hour - Int64(number), kind: "sent_plaintext", count: .max)
                 ),
                 .putConversation(
                     ConversationRow(

@@ -57,7 +57,12 @@ package final class ChildProcess: Sendable {
         let variables = merged.filter { !$0.value.isEmpty }.map { strdup("\($0.key)=\($0.value)") }
         defer { (words + variables).forEach { free($0) } }
         var pid: pid_t = 0
-        let result = posix_spawn(&pid, path, &actions, &attributes, words + [nil], variables + [nil])
+        var result = posix_spawn(&pid, path, &actions, &attributes, words + [nil], variables + [nil])
+        // A child that another thread is starting may hold open for a moment what a test has just written and now starts.
+        for _ in 0..<400 where result == ETXTBSY {
+            usleep(5_000)
+            result = posix_spawn(&pid, path, &actions, &attributes, words + [nil], variables + [nil])
+        }
         guard result == 0 else { throw PeerError("cannot start \(path): \(String(cString: strerror(result)))") }
         self.name = program
         self.pid = pid
@@ -165,7 +170,7 @@ package final class ChildProcess: Sendable {
 }
 
 /// Two calls of glibc that its headers show only to those who define `_GNU_SOURCE`.
-private enum SpawnExtension {
+enum SpawnExtension {
     private typealias Actions = UnsafeMutablePointer<posix_spawn_file_actions_t>
 
     /// A child must not hold the sockets of the tests, or a connection would outlive its close.

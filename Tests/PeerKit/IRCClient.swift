@@ -34,7 +34,8 @@ package final class IRCClient {
         if let receiveBuffer {
             LoopbackSocket.set(socket, SOL_SOCKET, SO_RCVBUF, receiveBuffer)
         }
-        guard LoopbackSocket.connect(socket, to: port) == 0 else {
+        // Torn as soon as it was taken: the first read says so.
+        guard LoopbackSocket.connect(socket, to: port) == 0 || errno == ECONNRESET else {
             let reason = String(cString: strerror(errno))
             Glibc.close(socket)
             throw PeerError("cannot connect to \(port): \(reason)")

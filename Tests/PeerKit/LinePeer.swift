@@ -22,6 +22,7 @@ package final class LinePeer {
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
         posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
+        try SpawnExtension.closeFrom(3, &actions)
         let words = ([program] + arguments).map { strdup($0) }
         defer { words.forEach { free($0) } }
         var pid: pid_t = 0

@@ -40,7 +40,9 @@ package final class WeeChat: TerminalClient {
         try scratch.write("home/weechat.conf", Self.weechat)
         let arguments = ["--dir", scratch.file("home"), "--plugins", Self.plugins]
         terminal = try Terminal("weechat", arguments, in: scratch)
-        _ = try wait(for: Self.endsOfMOTD, timeout: timeout) { log(.server) }
+        let refused = "connection refused"
+        let found = try wait(for: Self.endsOfMOTD + [refused], timeout: timeout) { log(.server) }
+        guard !found.contains(refused) else { throw PeerError("\(nick): \(found)") }
     }
 
     /// Puts a buffer on the screen; what is typed goes there.

@@ -1,8 +1,9 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// The chat that stands in for other people's backends: its API, and the faults that tests ask it for.
-@Suite struct ChatBackendTests {
+@Suite(.blocking) struct ChatBackendTests {
     /// A chat with alice and bob in the conversation `c`.
     private struct Lab {
         let backend: ChatBackendProcess

@@ -1,7 +1,8 @@
 import PeerKit
+import TestThreads
 import Testing
 
-@Suite struct IrssiTests {
+@Suite(.blocking) struct IrssiTests {
     @Test func irssiTalksWithARawClientThroughNgIRCd() throws {
         let server = try NgIRCd()
         try talk(through: server.port)

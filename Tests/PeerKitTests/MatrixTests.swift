@@ -1,8 +1,9 @@
 import PeerKit
+import TestThreads
 import Testing
 
 /// Synapse and matrix-nio without anything between them.
-@Suite struct MatrixTests {
+@Suite(.blocking) struct MatrixTests {
     /// Each hears the other at once, and finds it again in the history, edits and redactions too.
     @Test func conversation() throws {
         let synapse = try Synapse()

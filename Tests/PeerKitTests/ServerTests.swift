@@ -1,8 +1,9 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
-@Suite struct ServerTests {
+@Suite(.blocking) struct ServerTests {
     @Test func ngircdRelaysMessages() throws {
         let server = try NgIRCd()
         try converse(through: server.port, caps: ["multi-prefix"])

@@ -1,8 +1,9 @@
 import Glibc
 import PeerKit
+import TestThreads
 import Testing
 
-@Suite struct ToolTests {
+@Suite(.blocking) struct ToolTests {
     /// The kernel's list is longer than the page that one read gives.
     @Test func everyListenerOfManyIsSeen() throws {
         let sockets = (0..<200).map { _ in socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0) }

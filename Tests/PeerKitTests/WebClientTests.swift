@@ -1,9 +1,10 @@
 import Glibc
 import PeerKit
+import TestThreads
 import Testing
 
 /// The clients and the proxy that stand on either side of an HTTP gateway.
-@Suite struct WebClientTests {
+@Suite(.blocking) struct WebClientTests {
     private static func nginx() throws -> (ChatBackendProcess, Nginx) {
         let backend = try ChatBackendProcess()
         return (backend, try Nginx(backend: backend.port))
@@ -23,7 +24,9 @@ import Testing
         try client.send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         #expect(try client.rest().suffix(11) == Array(#"{"ok":true}"#.utf8))
         #expect(throws: PeerError.self) { try client.answer() }
-        #expect(throws: PeerError.self) { _ = try WebClient(port: FreePort().number).request("GET", "/") }
+        let nobody = try FreePort()
+        #expect(throws: PeerError.self) { _ = try WebClient(port: nobody.number).request("GET", "/") }
+        withExtendedLifetime(nobody) {}
     }
 
     /// A real proxy between a client and the backend, with a connection that becomes a WebSocket.

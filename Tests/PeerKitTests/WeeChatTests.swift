@@ -1,7 +1,8 @@
 import PeerKit
+import TestThreads
 import Testing
 
-@Suite struct WeeChatTests {
+@Suite(.blocking) struct WeeChatTests {
     @Test func weechatTalksWithARawClientThroughNgIRCd() throws {
         let server = try NgIRCd()
         try talk(through: server.port)
@@ -76,7 +77,7 @@ import Testing
     @Test func weechatThatCannotConnectSaysSo() throws {
         let port = try FreePort()
         let error = #expect(throws: PeerError.self) {
-            _ = try WeeChat(port: port.number, nick: "alice", timeout: .seconds(2))
+            _ = try WeeChat(port: port.number, nick: "alice")
         }
         #expect("\(String(describing: error))".contains("connection refused"))
     }

@@ -1,8 +1,9 @@
 import Foundation
 import PeerKit
+import TestThreads
 import Testing
 
-@Suite struct WireTapTests {
+@Suite(.blocking) struct WireTapTests {
     @Test func everythingSaidIsRecorded() throws {
         let server = try NgIRCd()
         let tap = try WireTap(backend: server.port)

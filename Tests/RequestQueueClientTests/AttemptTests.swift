@@ -124,11 +124,13 @@ import Testing
             if !hangsBefore, isFirst() { await Self.hang() }
             return NetworkResponse(status: 200)
         }
-        var client = Client(networkClient: network, timeoutInterval: 100)
+        var client = Client(networkClient: network)
         if hangsBefore { client.preparation = { if isFirst() { await Self.hang() } } }
         let listener = Listener()
         let queue = try queue(client, InMemoryQueueStore(), [listener])
-        try await queue.append(post("/a"))
+        var first = post("/a")
+        first.timeoutInterval = 100
+        try await queue.append(first)
         try await queue.append(post("/b"))
         try await eventually("both are done") { listener.all.count == 2 }
         #expect(listener.all.map(\.result) == ["success 200", "success 200"])

@@ -139,18 +139,23 @@ import Testing
         #expect(other.refusal(place) == nil)
     }
 
-    @Test func aKeyInTheEnvironmentHasToBeTheBackups() throws {
-        setenv("PAWL_TEST_RESTORE", String(repeating: "ab", count: 32), 1)
-        guard case .wrongKey = refusal(to: other, key: .environment("PAWL_TEST_RESTORE")) else {
-            Issue.record("restored")
-            return
+    /// In a process of its own: others read the environment at any time.
+    @Test func aKeyInTheEnvironmentHasToBeTheBackups() async {
+        await #expect(processExitsWith: .success) {
+            let tests = try BackupTests()
+            let (scratch, other) = (tests.scratch, tests.other)
+            setenv("PAWL_TEST_RESTORE", String(repeating: "ab", count: 32), 1)
+            guard case .wrongKey = tests.refusal(to: other, key: .environment("PAWL_TEST_RESTORE")) else {
+                Issue.record("restored")
+                return
+            }
+            #expect(!exists(other.data))
+            let hexadecimal = bytes(scratch.keyPath).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            setenv("PAWL_TEST_RESTORE_GOOD", hexadecimal, 1)
+            _ = try tests.restore(to: other, key: .environment("PAWL_TEST_RESTORE_GOOD"))
+            #expect(!exists(other.keyPath))
+            #expect(other.refusal(.environment("PAWL_TEST_RESTORE_GOOD")) == nil)
         }
-        #expect(!exists(other.data))
-        let hexadecimal = bytes(scratch.keyPath).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-        setenv("PAWL_TEST_RESTORE_GOOD", hexadecimal, 1)
-        _ = try restore(to: other, key: .environment("PAWL_TEST_RESTORE_GOOD"))
-        #expect(!exists(other.keyPath))
-        #expect(other.refusal(.environment("PAWL_TEST_RESTORE_GOOD")) == nil)
     }
 
     @Test func aStoreInUseIsNotRestoredOver() throws {

@@ -34,27 +34,35 @@ import Testing
         #expect(!exists(scratch.store + ".new"))
     }
 
-    @Test func aKeyInTheEnvironmentInEitherNotation() throws {
-        let key = (0..<32).map { UInt8($0 * 8) }
-        setenv("PAWL_TEST_KEY_A", "AAgQGCAoMDhASFBYYGhweICIkJigqLC4wMjQ2ODo8Pg=", 1)
-        #expect(try StorageKey.read(.environment("PAWL_TEST_KEY_A")).withBytes { $0 } == key)
-        setenv("PAWL_TEST_KEY_B", key.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(), 1)
-        #expect(try StorageKey.read(.environment("PAWL_TEST_KEY_B")).withBytes { $0 } == key)
-        do { _ = try SQLiteStore.open(directory: scratch.data, key: .environment("PAWL_TEST_KEY_A")) }
-        #expect(!exists(scratch.keyPath))
-        #expect(scratch.refusal(.environment("PAWL_TEST_KEY_B")) == nil)
+    // In processes of their own: others read the environment at any time.
+
+    @Test func aKeyInTheEnvironmentInEitherNotation() async {
+        await #expect(processExitsWith: .success) {
+            let scratch = Scratch()
+            let key = (0..<32).map { UInt8($0 * 8) }
+            setenv("PAWL_TEST_KEY_A", "AAgQGCAoMDhASFBYYGhweICIkJigqLC4wMjQ2ODo8Pg=", 1)
+            #expect(try StorageKey.read(.environment("PAWL_TEST_KEY_A")).withBytes { $0 } == key)
+            setenv("PAWL_TEST_KEY_B", key.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(), 1)
+            #expect(try StorageKey.read(.environment("PAWL_TEST_KEY_B")).withBytes { $0 } == key)
+            do { _ = try SQLiteStore.open(directory: scratch.data, key: .environment("PAWL_TEST_KEY_A")) }
+            #expect(!exists(scratch.keyPath))
+            #expect(scratch.refusal(.environment("PAWL_TEST_KEY_B")) == nil)
+        }
     }
 
-    @Test(arguments: ["", "AAgQ", "zz", String(repeating: "A", count: 45), String(repeating: "g", count: 64)])
-    func aBadKeyInTheEnvironment(_ text: String) {
-        let name = "PAWL_TEST_KEY_\(text.count)"
-        setenv(name, text, 1)
-        guard case .unusableKey(let message) = scratch.refusal(.environment(name)) else {
-            Issue.record("taken")
-            return
+    @Test func badKeysInTheEnvironment() async {
+        await #expect(processExitsWith: .success) {
+            let texts = ["", "AAgQ", "zz", String(repeating: "A", count: 45), String(repeating: "g", count: 64)]
+            for text in texts {
+                setenv("PAWL_TEST_KEY", text, 1)
+                guard case .unusableKey(let message) = Scratch().refusal(.environment("PAWL_TEST_KEY")) else {
+                    Issue.record("\(text) is taken")
+                    continue
+                }
+                #expect(message.contains("openssl rand -base64 32"))
+                #expect(text.count < 3 || !message.contains(text))
+            }
         }
-        #expect(message.contains("openssl rand -base64 32"))
-        #expect(text.count < 3 || !message.contains(text))
     }
 
     @Test func anUnsetVariable() {

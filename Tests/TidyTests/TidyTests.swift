@@ -136,7 +136,7 @@ import Testing
 
     /// A test that talks to real servers blocks its thread; in Swift's own pool it would starve the others.
     @Test func testsWithPeersRunOnThreadsOfTheirOwn() {
-        for file in Self.files("Tests/PeerTests") where file.text.contains("@Test") {
+        for file in Self.files("Tests/PeerTests") + Self.files("Tests/PeerKitTests") where file.text.contains("@Test") {
             let suites = file.text.split(separator: "\n").filter { $0.hasPrefix("@Suite") }
             #expect(!suites.isEmpty && suites.allSatisfy { $0.contains(".blocking") }, "\(file.name)")
         }

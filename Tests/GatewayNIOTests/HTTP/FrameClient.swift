@@ -45,7 +45,7 @@ final class FrameClient: @unchecked Sendable {
     static let endStream: UInt8 = 1
     static let endHeaders: UInt8 = 4
     static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
-    static let patience = 60.0
+    static let patience = 600.0
 
     private let channel: any Channel
     /// Guards everything below.

@@ -14,8 +14,8 @@ import Testing
         let output = try ChildProcess.run(
             "curl",
             [
-                "-sS", "--noproxy", "*", "--http2", "--cacert", rig.certificate.certificatePath, "--max-time", "60",
-            ] + arguments, timeout: .seconds(70))
+                "-sS", "--noproxy", "*", "--http2", "--cacert", rig.certificate.certificatePath, "--max-time", "600",
+            ] + arguments, timeout: .seconds(610))
         guard output.succeeded else { throw RawError("curl: \(output.status) \(output.stderr)") }
         return output.stdout
     }
@@ -50,7 +50,7 @@ import Testing
                 try socket.send("HTTP/1.1 200 OK\r\nContent-Length: \(number.utf8.count)\r\n\r\n\(number)")
             }
         }
-        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener)
+        let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { $0.limits.headTime = .minutes(10) }
         try await blocking {
             let text = try curl(
                 rig,

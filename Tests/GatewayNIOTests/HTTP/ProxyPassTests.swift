@@ -195,7 +195,8 @@ import Testing
                 try socket.send("HTTP/1.1 100 Continue\r\n\r\n")
                 #expect(try socket.read(5) == Array("hello".utf8))
                 try socket.send(
-                    "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+                )
             } else {
                 try socket.send("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
                 _ = socket.rest()

@@ -85,13 +85,18 @@ import Testing
         try await blocking {
             let silent = try proxy.client()
             #expect(silent.rest().isEmpty)
-            let slow = try proxy.client()
-            try slow.send("GET / HT")
-            #expect(try slow.message().head.hasPrefix("HTTP/1.1 408 "))
-            let body = try proxy.client()
-            try body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc")
-            #expect(try body.message().head.hasPrefix("HTTP/1.1 408 "))
-            #expect(body.isAtEnd())
+            // Who is held up before the first byte is closed like the silent one, and tries again.
+            func answer(to text: String) throws -> (head: String, isOver: Bool) {
+                for _ in 0..<100 {
+                    let client = try proxy.client()
+                    guard (try? client.send(text)) != nil, let (head, _) = try? client.message() else { continue }
+                    return (head, client.isAtEnd())
+                }
+                throw RawError("never answered")
+            }
+            #expect(try answer(to: "GET / HT").head.hasPrefix("HTTP/1.1 408 "))
+            let body = try answer(to: "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc")
+            #expect(body.head.hasPrefix("HTTP/1.1 408 ") && body.isOver)
         }
         await proxy.stop()
     }
@@ -138,7 +143,8 @@ import Testing
             #expect(head.contains("Connection: close\r\n"))
             #expect(body == "ok")
             #expect(busy.isAtEnd())
-            #expect(throws: (any Error).self) { try proxy.client() }
+            // Somebody else may get the port for a moment.
+            try eventually("nobody listens") { (try? proxy.client()) == nil }
         }
         await proxy.stop()
     }

@@ -64,8 +64,8 @@ import Testing
             #expect(client.isAtEnd())
             try? client.send("the canary sings")
             client.close()
+            try eventually("it is over") { proxy.server.connectionCount == 0 }
         }
-        try eventually("it is over") { proxy.server.connectionCount == 0 }
         #expect(heard.bytes.withLock { $0 } == Array("beforestill".utf8))
         await proxy.stop()
     }

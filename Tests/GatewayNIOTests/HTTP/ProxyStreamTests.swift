@@ -85,7 +85,7 @@ import Testing
             try eventually("it begins") { sent.withLock { $0 } > 0 }
             #expect(Self.settled(sent) < Self.held)
             mayRead.withLock { $0 = true }
-            try eventually("all is sent") { sent.withLock { $0 } == Self.size }
+            try eventually("all is sent", timeout: .seconds(600)) { sent.withLock { $0 } == Self.size }
             #expect(try client.message().body == "true")
         }
         await proxy.stop()

@@ -106,7 +106,7 @@ import Testing
             options.connectionLimit = 1
             let changed = options
             services.downstream = { changed }
-            services.limits.headTime = .seconds(2)
+            services.limits.headTime = .seconds(10)
         }
         let trust = try rig.trust(["h2"])
         try await blocking {

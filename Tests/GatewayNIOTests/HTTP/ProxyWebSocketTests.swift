@@ -109,7 +109,7 @@ import Testing
             client.endOutput()
             #expect(client.restText == "first|early not a frame at all")
         }
-        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        try await blocking { try eventually("it is over") { proxy.server.connectionCount == 0 } }
         await proxy.stop()
     }
 
@@ -167,7 +167,7 @@ import Testing
             #expect(close.payload == [0x0F, 0xA1] + Array("bye".utf8))
             #expect(client.isAtEnd())
         }
-        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        try await blocking { try eventually("it is over") { proxy.server.connectionCount == 0 } }
         await proxy.stop()
     }
 
@@ -240,7 +240,7 @@ import Testing
             try Self.upgrade(third)
             #expect(third.isAtEnd())
         }
-        try eventually("it is over") { proxy.server.connectionCount == 0 }
+        try await blocking { try eventually("it is over") { proxy.server.connectionCount == 0 } }
         await proxy.stop()
     }
 
