@@ -33,7 +33,7 @@ import Testing
             if asks { world.send(client, "CAP LS 302") }
             world.send(client, "NICK alice")
             world.send(client, "USER alice 0 * :alice")
-            world.advance(seconds: 1.5)
+            world.advance(seconds: 5.5)
             if asks { world.send(client, "CAP END") }
             world.backend.resume()
             world.settle()
@@ -49,7 +49,7 @@ import Testing
         let client = world.open()
         world.send(client, "CAP LS 302")
         #expect(client.read.isEmpty)
-        world.advance(seconds: 1.1)
+        world.advance(seconds: 5.1)
         #expect(client.read == [":pawl CAP * LS :pawl/e2ee"])
         world.send(client, "CAP REQ :pawl/e2ee")
         #expect(client.read.last == ":pawl CAP * ACK :pawl/e2ee")

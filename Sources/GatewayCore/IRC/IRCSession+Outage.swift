@@ -283,8 +283,9 @@ extension IRCSession {
 
     // MARK: Rooms
 
-    /// Ours: how long a message to a room waits for members who are not back yet. In nanoseconds.
-    private static let roomPatience: Int64 = 10_000_000_000
+    /// Ours: how long a message to a room waits for members who are not back yet, which is longer than the longest pause between
+    /// two attempts to connect. In nanoseconds.
+    private static let roomPatience: Int64 = 35_000_000_000
 
     /// Whether a recipient is expected back after an outage.
     func isAwaited(_ peer: AccountID, _ now: Moment) -> Bool {

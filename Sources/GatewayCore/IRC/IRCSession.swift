@@ -314,7 +314,7 @@ package final class IRCSession {
     }
 
     /// Ours: how long a backend may take to answer CAP before its silence is an answer. In nanoseconds.
-    private static let capabilityPatience: Int64 = 1_000_000_000
+    private static let capabilityPatience: Int64 = 5_000_000_000
 
     /// Has the session woken when no answer to CAP comes.
     func expectCapabilities(_ now: Moment, _ out: SessionOutput) {
