@@ -42,15 +42,24 @@ package final class ChatPerson {
     }
 
     /// A request over a connection of its own, whose answer is waited for later.
-    package func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
-        let client = WebClient(port: port)
+    package func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> PendingRequest {
+        let begin: () throws -> WebClient = { [port] in
+            let client = WebClient(port: port)
+            try self.send(method, target, body, on: client)
+            return client
+        }
+        let hasID = body["id"].string != nil
+        return PendingRequest(try begin(), again: hasID ? begin : nil)
+    }
+
+    /// Sends a request on a connection and does not wait for its answer.
+    package func send(_ method: String, _ target: String, _ body: JSONValue, on client: WebClient) throws {
         let bytes = body.bytes
         let head = [
             "\(method) \(target) HTTP/1.1", "Host: chat", "Authorization: Bearer \(token)",
             "Content-Type: application/json", "Content-Length: \(bytes.count)", "", "",
         ]
         try client.send(Array(head.joined(separator: "\r\n").utf8) + bytes)
-        return client
     }
 
     package func open(_ id: String, with members: [String]) throws {

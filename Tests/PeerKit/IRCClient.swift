@@ -184,6 +184,7 @@ package final class IRCClient {
         if let caps {
             try listCapabilities(timeout: timeout)
             try request(caps.filter { offered[$0] != nil }, timeout: timeout)
+            if login != nil, offered["sasl"] == nil { throw PeerError("\(nick): no sasl is offered") }
             if let login { try self.login(account: login.account, password: login.password, timeout: timeout) }
             send("CAP END")
         }

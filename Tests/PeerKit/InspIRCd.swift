@@ -112,7 +112,7 @@ package final class InspIRCd: IRCServer {
             <path configdir="\(scratch.path)" datadir="\(scratch.path)" logdir="\(scratch.path)"
                 runtimedir="\(scratch.path)">
             <log method="file" type="* -USERINPUT -USEROUTPUT" level="default" target="\(scratch.file("log"))">
-            <connect name="main" allow="*" resolvehostnames="no" useident="no" timeout="30" pingfreq="120"
+            <connect name="main" allow="*" resolvehostnames="no" useident="no" timeout="600" pingfreq="3600"
                 hardsendq="16M" softsendq="8M" localmax="100000" globalmax="100000" maxchans="100000"
                 limit="100000" \(options.strictTransport ? "" : "usests=\"no\"") \(flood) \(password)>
             <class name="operators" commands="*" privs="*" usermodes="*" chanmodes="*">

@@ -82,6 +82,8 @@ package final class NgIRCd: IRCServer {
             [Limits]
             MaxConnections = 0
             ConnectRetry = 5
+            PingTimeout = 3600
+            PongTimeout = 600
             MaxConnectionsIP = \(options.connectionsPerAddress)
             MaxJoins = 0
             MaxNickLength = \(options.maximumNickLength)

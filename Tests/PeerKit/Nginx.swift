@@ -29,7 +29,15 @@ package final class Nginx {
     /// Presents another certificate to new connections, as after a renewal. Connections that are idle are closed.
     package func present(_ certificate: Certificate) throws {
         try Self.install(certificate, in: scratch)
+        let before = workers
         process.kill(SIGHUP)
+        try eventually("other workers of nginx") { !workers.isEmpty && workers.isDisjoint(with: before) }
+    }
+
+    private var workers: Set<Substring> {
+        let path = "/proc/\(process.pid)/task/\(process.pid)/children"
+        return Set(
+            String(decoding: FileManager.default.contents(atPath: path) ?? Data(), as: UTF8.self).split(separator: " "))
     }
 
     private static func install(_ certificate: Certificate, in scratch: ScratchDirectory) throws {

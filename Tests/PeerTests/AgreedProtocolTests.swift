@@ -8,7 +8,7 @@ import Testing
     /// A gateway with a certificate, in front of nothing.
     private func gateway(
         _ scheme: String, _ upstream: String, _ environment: [String: String] = [:]
-    ) throws -> (PawlProcess, Certificate, ScratchDirectory) {
+    ) throws -> (PawlProcess, Certificate, (ScratchDirectory, FreePort)) {
         let scratch = try ScratchDirectory()
         let certificate = try Certificate(in: scratch)
         chmod(certificate.keyPath, 0o600)
@@ -17,18 +17,19 @@ import Testing
         options.environment = environment
         options.environment["PAWL_TLS_CERTIFICATE"] = certificate.certificatePath
         options.environment["PAWL_TLS_KEY"] = certificate.keyPath
-        return (try PawlProcess(upstream: try FreePort().number, options), certificate, scratch)
+        let nobody = try FreePort()
+        return (try PawlProcess(upstream: nobody.number, options), certificate, (scratch, nobody))
     }
 
     @Test func clientsOfHTTPMaySpeakHTTP2() throws {
-        let (gateway, certificate, scratch) = try gateway(
+        let (gateway, certificate, kept) = try gateway(
             "https", "http", ["PAWL_MAPPING": JSONLab.mapping("generic")])
-        defer { withExtendedLifetime(scratch) { _ = gateway.stop() } }
+        defer { withExtendedLifetime(kept) { _ = gateway.stop() } }
         for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
             let output = try ChildProcess.run(
                 "curl",
                 [
-                    "-sS", "--noproxy", "*", option, "--cacert", certificate.certificatePath, "--max-time", "25",
+                    "-sS", "--noproxy", "*", option, "--cacert", certificate.certificatePath, "--max-time", "55",
                     "-w", "|%{http_version} %{http_code}", "https://127.0.0.1:\(gateway.port)/",
                 ])
             #expect(output.stdout.contains("PAWL_BAD_GATEWAY"))
@@ -38,9 +39,9 @@ import Testing
 
     @Test(arguments: ["https", "ircs"]) func othersDoNot(_ scheme: String) throws {
         let isWeb = scheme == "https"
-        let (gateway, _, scratch) = try gateway(
+        let (gateway, _, kept) = try gateway(
             scheme, isWeb ? "http" : "irc", isWeb ? ["PAWL_MAPPING": JSONLab.mapping("generic")] : [:])
-        defer { withExtendedLifetime(scratch) { _ = gateway.stop() } }
+        defer { withExtendedLifetime(kept) { _ = gateway.stop() } }
         let output = try ChildProcess.run(
             "openssl", ["s_client", "-connect", "127.0.0.1:\(gateway.port)", "-alpn", "h2,irc"])
         #expect(output.stdout.contains(isWeb ? "ALPN protocol: h2" : "No ALPN negotiated"))

@@ -42,7 +42,7 @@ import Testing
         var clients = [try lab.begin("POST", Self.messages, body)]
         try lab.wait(for: 1)
         for _ in 0..<16 { clients.append(try lab.begin("POST", Self.messages, body)) }
-        #expect(try clients.removeFirst().answer(to: "POST").status == 504)
+        #expect(try clients.removeFirst().client.answer(to: "POST").status == 504)
         try lab.backend.behave()
         for client in clients { #expect(try client.answer(to: "POST").status == 201) }
         #expect(try lab.bob.texts(Self.c) == ["warm", "one"])
@@ -121,13 +121,15 @@ import Testing
     @Test func aWriteKeepsItsLogin() throws {
         let lab = try warm()
         let phone = try ChatPerson("alice", port: lab.gateway.port)
-        try lab.backend.set(.refuses(2, status: 503, retryAfter: 1))
+        try lab.backend.set(.refuses(1000, status: 503, retryAfter: 1))
         let waiting = try lab.begin("POST", Self.messages, ["id": "own-1", "text": "from the desk"])
         try lab.wait(for: 1)
         _ = try phone.ask("GET", "/me")
+        try lab.backend.behave()
         #expect(try waiting.answer(to: "POST").status == 201)
         let shown = try lab.backend.received().filter { $0["target"].string == Self.messages && $0["method"] == "POST" }
-            .suffix(3).map { $0["headers"].array.first { $0.array.first?.string?.lowercased() == "authorization" } }
+            .map { $0["headers"].array.first { $0.array.first?.string?.lowercased() == "authorization" } }
+        #expect(shown.count >= 3)
         #expect(shown.allSatisfy { $0?.array.last?.string == "Bearer \(lab.alice.token)" }, "\(shown)")
     }
 

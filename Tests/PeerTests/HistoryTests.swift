@@ -41,9 +41,7 @@ import Testing
             accounts.services.stop()
         }
         func login(_ nick: String, _ account: String) throws -> IRCClient {
-            let client = try IRCClient(port: lab.gateway.port)
-            try client.register(nick: nick, caps: caps, login: (account, AccountLab.password))
-            return client
+            try AccountLab.login(lab.gateway.port, nick: nick, account: account, caps: caps)
         }
         let anna = try login("anna", "anna")
         _ = try enter(anna)

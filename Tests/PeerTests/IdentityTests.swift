@@ -173,8 +173,7 @@ import Testing
             accounts.services.stop()
         }
         let caps = ["sasl", "echo-message", "labeled-response", "batch", "message-tags", "account-tag", "server-time"]
-        let anna = try IRCClient(port: lab.gateway.port)
-        try anna.register(nick: "anna", caps: caps, login: ("anna", AccountLab.password))
+        let anna = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna", caps: caps)
         let bert = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
         // The echo is the sender's own text, once, with what the server adds to it.
         anna.send("@label=l1 PRIVMSG bert :heard twice")

@@ -121,7 +121,7 @@ final class GenericLab {
     }
 
     /// A request of alice's over a connection of its own, whose answer is waited for later.
-    func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> WebClient {
+    func begin(_ method: String, _ target: String, _ body: JSONValue) throws -> PendingRequest {
         try alice.begin(method, target, body)
     }
 

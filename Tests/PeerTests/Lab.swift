@@ -88,9 +88,23 @@ final class AccountLab {
         }
     }
 
-    static func login(_ port: UInt16, nick: String, account: String) throws -> IRCClient {
-        let client = try IRCClient(port: port)
-        try client.register(nick: nick, caps: ["sasl"], login: (account, password))
-        return client
+    /// A backend that is silent for too long counts as one without CAP: then another connection is tried.
+    static func login(
+        _ port: UInt16, nick: String, account: String, caps: [String] = ["sasl"]
+    ) throws -> IRCClient {
+        var found: IRCClient?
+        var last: any Error = PeerError("\(nick) cannot log in")
+        try? eventually("a login of \(nick)", every: .milliseconds(200)) {
+            do {
+                let client = try IRCClient(port: port)
+                try client.register(nick: nick, caps: caps, login: (account, password))
+                found = client
+            } catch {
+                last = error
+            }
+            return found != nil
+        }
+        guard let found else { throw last }
+        return found
     }
 }

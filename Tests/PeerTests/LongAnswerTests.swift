@@ -25,7 +25,7 @@ import Testing
         _ = try ChatPerson("carol", port: lab.gateway.port).ask("GET", "/me")
         try fill(lab, bytes: 17 << 20)
         try protect("carol", lab)
-        let answer = try lab.bob.client.request("GET", "/updates")
+        let answer = try lab.bob.client.request("GET", "/updates", timeout: .seconds(300))
         #expect(answer.status == 200 && answer.body.count > 17 << 20)
     }
 

@@ -122,7 +122,7 @@ import Testing
         let limits = try String(contentsOfFile: "/proc/\(pid)/limits", encoding: .utf8)
         #expect(limits.contains(/Max core file size +0 +0/))
         gateway.signal(SIGSEGV)
-        try eventually("the crash is reported") { gateway.output.contains("Backtrace took") }
+        try eventually("the crash is reported", timeout: .seconds(300)) { gateway.output.contains("Backtrace took") }
         let output = gateway.output
         // A signal from outside leaves no fault to run into again: the process goes on behind its report.
         gateway.signal(SIGKILL)

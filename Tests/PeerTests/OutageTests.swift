@@ -156,12 +156,16 @@ import Testing
         let lab = try Lab(Backend.ngircd.start(), policy: "hosted", paced: true)
         defer { lab.stop() }
         let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
-        for number in 1...5 { alice.send("PRIVMSG bob :canary \(number)") }
+        alice.send("PRIVMSG bob :canary 1")
         try bob.expectMessage("canary 1")
+        lab.tap.stall(.fromServer)
+        for number in 2...5 { alice.send("PRIVMSG bob :canary \(number)") }
+        try eventually("they are accepted") { try lab.queue("pending").count >= 4 }
         lab.gateway.signal(SIGTERM)
+        try alice.expect("the announcement") { $0.body.contains("What you have written is still being sent") }
+        lab.tap.stall(.fromServer, false)
         for number in 2...5 { try bob.expectMessage("canary \(number)") }
         try alice.expect("ERROR")
-        #expect(alice.transcript.contains { $0.body.contains("What you have written is still being sent") })
         #expect(!alice.transcript.contains { $0.body.contains("ot sent: the gateway was stopped") })
         #expect(!lab.tap.shows("canary"))
     }

@@ -125,7 +125,7 @@ import Testing
                 body: step.body.map { Array(filled($0, escaped: false).utf8) })
             client.hangUp()
             let person = step.person == Self.nobody ? step.person : Synapse.id(step.person)
-            if answer.text.contains("Not sent:") || answer.text.contains("Not searched:") {
+            if answer.text.contains(/Not (sent|done|searched):/) {
                 refusals.add(person, step.method)
             }
         }

@@ -23,18 +23,19 @@ import Testing
         }
 
         /// A message whose answer is waited for later.
-        func begin(_ person: ChatPerson, in conversation: String, _ text: String, on client: WebClient? = nil) throws
-            -> WebClient
-        {
-            let client = client ?? WebClient(port: lab.gateway.port)
-            let body: JSONValue = ["id": .string(person.nextID()), "text": .string(text)]
-            let head = [
-                "POST /conversations/\(conversation)/messages HTTP/1.1", "Host: chat",
-                "Authorization: Bearer \(person.token)", "Content-Type: application/json",
-                "Content-Length: \(body.bytes.count)", "", "",
-            ]
-            try client.send(Array(head.joined(separator: "\r\n").utf8) + body.bytes)
-            return client
+        func begin(_ person: ChatPerson, in conversation: String, _ text: String) throws -> PendingRequest {
+            try person.begin("POST", Self.target(conversation), Self.body(of: person, text))
+        }
+
+        /// The same on a connection that there is.
+        func send(_ text: String, of person: ChatPerson, in conversation: String, on client: WebClient) throws {
+            try person.send("POST", Self.target(conversation), Self.body(of: person, text), on: client)
+        }
+
+        private static func target(_ conversation: String) -> String { "/conversations/\(conversation)/messages" }
+
+        private static func body(of person: ChatPerson, _ text: String) -> JSONValue {
+            ["id": .string(person.nextID()), "text": .string(text)]
         }
 
         /// How often the backend was sent a message, by conversation.
@@ -65,6 +66,7 @@ import Testing
     func messagesArriveBesideConversationsWithoutAnAnswer(_ trouble: String) throws {
         let town = try Town()
         try town.lab.backend.set(.trouble(trouble, in: Self.evens))
+        let begun = ContinuousClock.now
         let hanging = try Self.evens.map { try town.begin(town.eve, in: $0, "hangs") }
         defer { withExtendedLifetime(hanging) {} }
         try eventually("the backend has been sent them") {
@@ -73,15 +75,17 @@ import Testing
         let clients = town.people.map { _ in WebClient(port: town.lab.gateway.port) }
         for round in 1...10 {
             for (person, client) in zip(town.people, clients) {
-                _ = try town.begin(person, in: "\(person.name)-0", "\(round)", on: client)
+                try town.send("\(round)", of: person, in: "\(person.name)-0", on: client)
             }
             for client in clients { #expect(try client.answer(to: "POST").status == 201) }
         }
-        // Hers still have no answer, and none was given up and asked again.
+        // Hers still have no answer, and none was given up and asked again. An attempt has a minute: later it is, rightly.
         let waiting = try town.waiting()
-        #expect(waiting.count == 12 && waiting.allSatisfy { $0["account"] == "eve" && $0["state"] == "in flight" })
         let sent = try town.sent()
-        #expect(Self.evens.allSatisfy { sent[$0] == 1 })
+        #expect(waiting.count == 12 && waiting.allSatisfy { $0["account"] == "eve" })
+        if ContinuousClock.now - begun < .seconds(60) {
+            #expect(waiting.allSatisfy { $0["state"] == "in flight" } && Self.evens.allSatisfy { sent[$0] == 1 })
+        }
         let stored = try town.stored()
         #expect(town.people.allSatisfy { stored["\($0.name)-0"] == 10 })
         for person in town.people {
@@ -94,13 +98,15 @@ import Testing
         let town = try Town(people: 20, conversations: 3, ofEve: 0)
         let all = town.people.flatMap { person in (0..<3).map { (person, "\(person.name)-\($0)") } }
         try town.lab.backend.set(.trouble("hang", in: all.map(\.1)))
+        let begun = ContinuousClock.now
         let hanging = try all.map { try town.begin($0.0, in: $0.1, "hangs") }
         defer { withExtendedLifetime(hanging) {} }
         try eventually("all are under way") { try town.sent().count == 60 }
         // Others find room beside them.
         try town.eve.open("free", with: ["bob"])
         try town.eve.say("goes", in: "free")
-        #expect(try town.sent().values.allSatisfy { $0 == 1 })
+        let sent = try town.sent()
+        if ContinuousClock.now - begun < .seconds(60) { #expect(sent.values.allSatisfy { $0 == 1 }) }
     }
 
     /// A backend that takes longer than a connection may take to be set up is slow, and nothing is wrong with it.
@@ -140,12 +146,12 @@ import Testing
         try eventually("the backend has been sent it") { try town.sent()["eve-0"] == 1 }
         let second = try town.begin(town.eve, in: "eve-0", "waits")
         try town.lab.wait(for: 2)
-        try town.lab.backend.behave()
         let id = try #require(try town.waiting().first?["id"].string)
         let held = try town.lab.gateway.admin(["queue", "hold", id])
         #expect(!held.succeeded && held.stderr.contains("cannot be taken back"), "\(held)")
         let dropped = try town.lab.gateway.admin(["queue", "drop", id, "--yes"])
         #expect(dropped.succeeded && dropped.stdout.contains("the backend may have done it"), "\(dropped)")
+        try town.lab.backend.behave()
         #expect(try first.answer(to: "POST").status == 410)
         #expect(try second.answer(to: "POST").status == 201)
         #expect(try town.lab.bob.texts("eve-0") == ["waits"])

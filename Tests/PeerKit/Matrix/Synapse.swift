@@ -44,7 +44,7 @@ package final class Synapse: Sendable {
                 MatrixPrograms.python(),
                 ["-m", "synapse.app.homeserver", "--config-path", scratch.file("homeserver.yaml")],
                 workingDirectory: scratch.path)
-            try child.waitUntilListening(port, timeout: .seconds(120))
+            try child.waitUntilListening(port, timeout: .seconds(600))
             return child
         }
     }
