@@ -5,10 +5,12 @@ import Foundation
 
 /// Words that an operator, a script or an attacker on the control socket may send.
 struct AdminCorpus: RandomNumberGenerator, Sendable {
-    /// The same in each run of the tests; `Tests/fuzz admin` looks further, and prints its seed so that it can be repeated.
+    /// The same in each run of the tests. `Tests/fuzz admin` looks further; PAWL_FUZZ_SEED repeats a run of it.
     static func random() -> AdminCorpus {
-        let isFuzzing = ProcessInfo.processInfo.environment["PAWL_FUZZ_RUNS"] != nil
-        let seed = isFuzzing ? UInt64.random(in: 0...UInt64.max) : 1
+        let environment = ProcessInfo.processInfo.environment
+        let isFuzzing = environment["PAWL_FUZZ_RUNS"] != nil
+        let seed =
+            environment["PAWL_FUZZ_SEED"].flatMap { UInt64($0) } ?? (isFuzzing ? UInt64.random(in: 0...UInt64.max) : 1)
         print("seed of the admin commands: \(seed)")
         return AdminCorpus(seed: seed)
     }

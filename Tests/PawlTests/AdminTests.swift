@@ -114,18 +114,25 @@ import Testing
         let client = AdminClient(try CommonOptions.parse(["--data", gateway.dataDirectory]))
         var corpus = AdminCorpus.random()
         corpus.directory = gateway.dataDirectory
+        func send(_ words: [String]) async throws {
+            do {
+                _ = try await client.send(words)
+            } catch {
+                throw PeerError("no answer to \(words)\n\(gateway.output.suffix(5000))")
+            }
+        }
         for command in AdminCorpus.commands where command != ["drain"] {
             for argument in ["--limit=-1", "--account=#ops", "--room=#ops", "", "18446744073709551615", "\u{1B}[2J"] {
-                _ = try await client.send(command + [argument])
+                try await send(command + [argument])
             }
         }
         for words in [
             ["users", "--limit=-1"], ["policy", "set", "hosted", "--account", "#ops"],
             ["policy", "set", "hosted", "--room", "#ops"], ["policy", "get"], [], ["pawl"], ["", ""],
         ] {
-            _ = try await client.send(words)
+            try await send(words)
         }
-        for _ in 0..<100 { _ = try await client.send(corpus.words()) }
+        for _ in 0..<100 { try await send(corpus.words()) }
         #expect(gateway.isRunning && gateway.pid == pid)
         #expect(try await client.send(["policy", "get"]).exit == 0)
         #expect(try await client.send(["drain"]).exit == 0)
