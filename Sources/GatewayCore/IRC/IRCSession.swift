@@ -136,11 +136,8 @@ package final class IRCSession {
             case .line(let raw, let content): clientLine(raw, content, now, out)
             case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
             }
-            guard !out.startsTLS else {
-                // Whoever stands between could have written what follows in the clear.
-                _ = downstreamLines.takePartial()
-                break
-            }
+            // Whoever stands between could have written what follows in the clear: the rest of the chunk is dropped.
+            guard !out.startsTLS else { break }
         }
         pump(now, out)
     }
