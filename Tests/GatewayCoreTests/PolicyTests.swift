@@ -30,9 +30,9 @@ import Testing
     }
 
     @Test(arguments: [
-        (Policy.off, Policy.Inbound.deliver), (.observe, .deliver), (.opportunistic, .deliver), (.hosted, .mark),
+        (Policy.off, InboundVerdict.deliver), (.observe, .deliver), (.opportunistic, .deliver), (.hosted, .mark),
         (.required, .withhold),
-    ]) func inbound(_ policy: Policy, _ expected: Policy.Inbound) {
+    ]) func inbound(_ policy: Policy, _ expected: InboundVerdict) {
         #expect(policy.inbound(fromExempt: false, latch: .plaintext) == expected)
         #expect(policy.inbound(fromExempt: true, latch: .gateway) == .deliver)
         #expect(policy.inbound(fromExempt: false, latch: .gateway) == (policy == .off ? .deliver : .withhold))

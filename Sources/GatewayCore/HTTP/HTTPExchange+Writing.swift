@@ -107,12 +107,8 @@ extension HTTPExchange {
         let room = AccountID.room(conversation)
         recipientName = environment.recipientName(members, besides: account)
         if isOwnEnvelope { return judgeEnvelope(to: room, members, &actions) }
-        if let refusal = environment.refusalOfWords(
-            to: room, by: account, members, canSeal: provenDevice != nil, policies)
-        {
-            return refuse(.refused(refusal), &actions)
-        }
-        switch environment.verdict(on: room, by: account, members, policies) {
+        let capability: Capability = provenDevice == nil ? .hosted : .client
+        switch environment.verdict(on: room, by: account, capability, members, policies) {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
             if outgoing == nil { pass(&actions) } else { passCollected(&actions) }
@@ -145,10 +141,12 @@ extension HTTPExchange {
         to room: AccountID, _ members: [AccountID]?, _ actions: inout [ExchangeAction]
     ) {
         guard let account else { return }
-        let (refusal, isForCapable) = environment.verdictOnEnvelope(to: room, by: account, members, policies)
-        if let refusal { return refuse(.refused(refusal), &actions) }
+        switch environment.verdictOnEnvelope(to: room, by: account, members, policies) {
+        case .refuse(let refusal): return refuse(.refused(refusal), &actions)
+        case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
+        case .pass(nil): break
+        }
         environment.tally.add(.sentDevice)
-        if isForCapable, let job = environment.protection(of: room) { actions.append(.submit(job)) }
         if protects { enqueue(&actions) } else { passCollected(&actions) }
     }
 

@@ -208,13 +208,9 @@ package struct WebSocketSession: Sendable {
         sending[ticket]?.recipientName = environment.recipientName(members, besides: account)
         guard let text = sending[ticket] else { return }
         if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
-        if let refusal = environment.refusalOfWords(
-            to: text.room, by: account, members, canSeal: provenDevice != nil, environment.policies.snapshot)
-        {
-            return refuse(ticket, .refused(refusal), &actions)
-        }
+        let capability: Capability = provenDevice == nil ? .hosted : .client
         switch environment.verdict(
-            on: text.room, by: account, members, environment.policies.snapshot)
+            on: text.room, by: account, capability, members, environment.policies.snapshot)
         {
         case .plaintext:
             environment.tally.add(.sentPlaintext)
@@ -239,11 +235,14 @@ package struct WebSocketSession: Sendable {
     private mutating func judgeEnvelope(
         _ ticket: UInt64, _ text: Sending, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
     ) {
-        let (refusal, isForCapable) = environment.verdictOnEnvelope(
+        switch environment.verdictOnEnvelope(
             to: text.room, by: account, members, environment.policies.snapshot)
-        if let refusal { return refuse(ticket, .refused(refusal), &actions) }
+        {
+        case .refuse(let refusal): return refuse(ticket, .refused(refusal), &actions)
+        case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
+        case .pass(nil): break
+        }
         environment.tally.add(.sentDevice)
-        if isForCapable, let job = environment.protection(of: text.room) { actions.append(.submit(job)) }
         sending[ticket] = nil
         ready(ticket)
     }

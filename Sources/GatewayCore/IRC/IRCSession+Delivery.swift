@@ -270,15 +270,8 @@ extension IRCSession {
     func shown(_ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool) -> [ByteBuffer] {
         let source = line.string(line.sourceNick)
         let target = line.text(0) ?? ""
-        let isPrivate = support.caseMapping.fold(target) == nick.map(support.caseMapping.fold)
-        let room = isPrivate ? nil : room(target)?.name
-        let latch =
-            isPrivate ? latch(of: line) : room.map { environment.latches.latch(of: .ofRoom($0)) } ?? .plaintext
-        var verdict = demanded(of: line, in: room, isPrivate: isPrivate).inbound(fromExempt: exempt, latch: latch)
-        // A room may have outsiders. What they write there is marked, and never withheld.
-        if !isPrivate, verdict == .withhold { verdict = .mark }
-        if environment.peers != nil, !isPrivate, let inRoom = peerVerdict(forPlaintext: line) { verdict = inRoom }
-        switch verdict {
+        let audience = inboundAudience(line, target)
+        switch judgement.inbound(to: account, audience, isExempt: exempt) {
         case .deliver
         where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
             environment.tally.add(.openedGateway)
@@ -296,26 +289,28 @@ extension IRCSession {
             return marked(line, text, source, Remarks.notEncrypted)
         case .withhold:
             environment.tally.add(.withheld)
-            if environment.peers != nil, let room {
-                return [remark(Remarks.withheld(from: source, inRoom: room), to: room)]
+            if case .sidecarRoom(let room, _, _) = audience {
+                let name = room.roomName ?? target
+                return [remark(Remarks.withheld(from: source, inRoom: name), to: name)]
             }
-            return [
-                remark(latch > .plaintext ? Remarks.withheld(from: source) : Remarks.withheldByPolicy(from: source))
-            ]
+            guard case .one(_, let latch) = audience, latch > .plaintext else {
+                return [remark(Remarks.withheldByPolicy(from: source))]
+            }
+            return [remark(Remarks.withheld(from: source))]
         }
     }
 
-    /// The policy for plaintext from the backend: the strictest of the reader's, the room's and the sender's.
-    ///
-    /// - Parameter room: the folded name; nil for a private message.
-    private func demanded(of line: IRCLine, in room: String?, isPrivate: Bool) -> Policy {
+    /// Who sends a plaintext, and where it would be shown.
+    private func inboundAudience(_ line: IRCLine, _ target: String) -> InboundAudience {
         let name = line.folded(line.sourceNick, support.caseMapping)
         let sender = environment.peers == nil ? environment.roster.owner(ofFoldedNick: name)?.account : nil
-        if let room {
-            return Policy.ofConversation(policy, policies.policy(inRoom: .room(room), by: sender))
+        if support.caseMapping.fold(target) == nick.map(support.caseMapping.fold) {
+            return .one(sender: sender, latch: latch(of: line))
         }
-        guard isPrivate, let sender else { return policy }
-        return Policy.ofConversation(policy, policies.policy(of: sender))
+        guard let room = room(target)?.name else { return .many }
+        guard environment.peers != nil else { return .room(.room(room), sender: sender) }
+        return .sidecarRoom(
+            .room(room), isKnownPeer: isKnownPeer(name), isSealed: exchange.rooms[room]?.isSealed == true)
     }
 
     /// The latch of the conversation that a line would speak in.

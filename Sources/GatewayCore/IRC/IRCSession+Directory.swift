@@ -151,10 +151,10 @@ extension IRCSession {
     /// A conversation in which both ends use their own devices stays so.
     private func protect(_ target: String, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(target)
-        guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.device != nil, entry.account != account,
+        guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.device != nil,
+            case .pass(let conversation?) = judgement.envelope(from: account, to: .one(.capable(entry.account))),
             clientDevice.protected.insert(entry.account).inserted
         else { return }
-        let conversation = ConversationID(account, entry.account)
         let own = support.caseMapping.fold(nick ?? "")
         let isFirst = conversation.first == account
         out.jobs.append(.protect(conversation, names: isFirst ? (own, folded) : (folded, own)))

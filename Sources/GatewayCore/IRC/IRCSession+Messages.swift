@@ -58,21 +58,26 @@ extension IRCSession {
             return OutboundMessage(
                 verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
         }
+        guard environment.peers == nil else {
+            for message in all { send(message, now, out) }
+            return
+        }
+        let judged = all.map { message in
+            let resolution = recipient(message.target, now)
+            guard case .known(let recipient) = resolution else { return (message, resolution, Verdict?.none) }
+            return (message, resolution, verdict(recipient, message))
+        }
         // A line that passes whole keeps its bytes.
-        if environment.peers == nil, all.allSatisfy({ isPlain($0, now) }) {
-            for message in all { countPlain(message, now, out) }
+        if judged.allSatisfy({ $0.2 == .plaintext }) {
+            for case (let message, .known(let recipient), _) in judged { countPlain(message, recipient, now, out) }
             return forward(raw, now, out)
         }
-        for message in all { send(message, now, out) }
+        for (message, resolution, verdict) in judged { send(message, resolution, verdict, now, out) }
     }
 
-    private func isPlain(_ message: OutboundMessage, _ now: Moment) -> Bool {
-        guard case .known(let recipient) = recipient(message.target, now) else { return false }
-        return verdict(recipient, message) == .plaintext
-    }
-
-    private func countPlain(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
-        guard case .known(let recipient) = recipient(message.target, now) else { return }
+    private func countPlain(
+        _ message: OutboundMessage, _ recipient: Recipient, _ now: Moment, _ out: SessionOutput
+    ) {
         note(recipient, message.target, message.body.text, now)
         environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
         tellPlainRoom(message, recipient, out)
@@ -143,39 +148,35 @@ extension IRCSession {
     /// names; nothing is sealed for such a one.
     func isNameable(_ target: String) -> Bool { !target.unicodeScalars.contains("\u{FFFD}") }
 
-    /// What is to be done with a message for somebody.
+    /// What the policies and the latch demand for a message.
     func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
-        guard isNameable(message.target) else { return policy.demandsProtection ? .refuse(.name) : .plaintext }
-        if case .room(let room) = recipient, let name = room.roomName { return verdict(name, recipient, message) }
-        // Such a client seals by itself; what it has not sealed is not meant to go out.
-        if case .capable = recipient, environment.peers == nil {
-            return policy.seeksProtection ? .refuse(.unsealed) : .plaintext
-        }
-        guard case .legacy(let peer) = recipient else {
-            var latch = Protection.plaintext
-            if recipient == .outsider,
-                environment.latches.isProtectedName(support.caseMapping.fold(message.target), for: account)
-            {
-                latch = .gateway
-            }
-            return refine(policy.outbound(to: recipient, latch: latch), message)
-        }
-        let conversation = Policy.ofConversation(policy, policies.policy(of: peer))
-        let latch = environment.latches.latch(of: ConversationID(account, peer))
-        return refine(conversation.outbound(to: recipient, latch: latch), message)
+        let content: Judgement.Content = CTCP(message.body.text) == .dcc ? .directConnection : .text
+        return judgement.outbound(
+            content, from: Sender(account, capability), to: audience(recipient, message.target))
     }
 
-    /// A room has a policy and a latch of its own. See ``PolicySnapshot/policy(inRoom:by:)``.
-    private func verdict(_ name: String, _ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
-        if environment.peers != nil, case .room(let readers) = recipient {
-            return refine(peerVerdict(inRoom: name, readers), message)
+    var judgement: Judgement { Judgement(policies, environment.latches) }
+
+    /// What encrypts the messages of this connection.
+    private var capability: Capability {
+        if environment.peers != nil { return .sidecar }
+        return clientDevice.id == nil ? .hosted : .client
+    }
+
+    func audience(_ recipient: Recipient, _ target: String) -> Audience {
+        guard isNameable(target) else { return .unnameable }
+        switch recipient {
+        case .room(let readers):
+            guard let room = readers.roomName else { return .one(.outsider) }
+            return environment.peers == nil
+                ? .room(readers, isMember: isMember(of: room)) : .sidecarRoom(readers, sidecarRoom(room))
+        case .outsider:
+            let isProtectedName =
+                !environment.latches.isEmpty
+                && environment.latches.isProtectedName(support.caseMapping.fold(target), for: account)
+            return .one(.outsider, isProtectedName: isProtectedName)
+        case .legacy, .capable, .changed, .exempt: return .one(recipient)
         }
-        let room = AccountID.room(name)
-        let demanded = policies.policy(inRoom: room, by: account)
-        let latch = environment.latches.latch(of: ConversationID(room, room))
-        let verdict = refine(demanded.outbound(to: recipient, latch: latch), message)
-        if case .seal = verdict, !isMember(of: name) { return .refuse(.notInRoom) }
-        return verdict
     }
 
     /// Tells a protected person, once for each room, that their policy does not count there.
@@ -187,27 +188,28 @@ extension IRCSession {
         notify(Remarks.roomNotProtected(message.target), out)
     }
 
-    private func refine(_ verdict: Verdict, _ message: OutboundMessage) -> Verdict {
-        guard case .seal = verdict, CTCP(message.body.text) == .dcc else {
-            if policy.demandsProtection, CTCP(message.body.text) == .dcc { return .refuse(.directConnection) }
-            return verdict
-        }
-        return .refuse(.directConnection)
-    }
-
     // MARK: What is done
 
     func send(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
-        switch recipient(message.target, now) {
-        case .known(let recipient): send(message, to: recipient, now, out)
+        send(message, recipient(message.target, now), nil, now, out)
+    }
+
+    /// - Parameter judged: the verdict, if the message was judged already.
+    private func send(
+        _ message: OutboundMessage, _ resolution: Resolution, _ judged: Verdict?, _ now: Moment, _ out: SessionOutput
+    ) {
+        switch resolution {
+        case .known(let recipient): send(message, to: recipient, judged, now, out)
         case .unknownService: probe(message, now, out)
         }
     }
 
-    private func send(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment, _ out: SessionOutput) {
+    private func send(
+        _ message: OutboundMessage, to recipient: Recipient, _ judged: Verdict?, _ now: Moment, _ out: SessionOutput
+    ) {
         note(recipient, message.target, message.body.text, now)
         if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
-        switch verdict(recipient, message) {
+        switch judged ?? verdict(recipient, message) {
         // Alone in its line it would have passed as it came.
         case .plaintext where !isNameable(message.target): refuse(.name, message, out)
         case .plaintext where isTooEarly(message, now, out):

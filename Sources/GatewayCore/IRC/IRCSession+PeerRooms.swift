@@ -11,15 +11,9 @@ extension IRCSession {
     /// Ours: how often a missing key is asked for, in nanoseconds.
     private static let askingPause: Int64 = 15_000_000_000
 
-    /// What is due to a message to a room: it is sealed while everybody in the room can read it, and always in a room
-    /// that the person protects.
-    func peerVerdict(inRoom name: String, _ recipient: AccountID) -> Verdict {
-        let isProtected = isProtected(room: name)
-        guard isMember(of: name) else {
-            // Who was put out of a room that was sealed says nothing in plain text there.
-            return isProtected || state(of: name).isSealed ? .refuse(.notInRoom) : .plaintext
-        }
-        return isProtected || policy.demandsDevices || isWhole(name) ? .seal(recipient) : .plaintext
+    /// What is known about a room, for the judgement of messages to it.
+    func sidecarRoom(_ name: String) -> SidecarRoom {
+        SidecarRoom(isMember: isMember(of: name), isWhole: isWhole(name), wasSealed: state(of: name).isSealed)
     }
 
     /// Whether the latch of a room is up.
@@ -38,14 +32,6 @@ extension IRCSession {
     func withoutKeys(in room: String) -> Set<ExactText> {
         guard let peers = environment.peers else { return [] }
         return roomMembers.others(in: room).filter { person($0.text, peers) == .outsider }
-    }
-
-    /// What becomes of plaintext in a room: from somebody who has keys it is withheld where the room is protected, and
-    /// marked while the room is sealed. Nil if the room is neither.
-    func peerVerdict(forPlaintext line: IRCLine) -> Policy.Inbound? {
-        guard let room = line.text(0).flatMap(room)?.name else { return nil }
-        guard isProtected(room: room) else { return exchange.rooms[room]?.isSealed == true ? .mark : nil }
-        return isKnownPeer(line.folded(line.sourceNick, support.caseMapping)) ? .withhold : .mark
     }
 
     /// The members of a room that can be given its key.

@@ -1,4 +1,4 @@
-// Envelopes that clients have sealed themselves, and what is due to conversations of people who can.
+// Envelopes that clients have sealed themselves.
 
 import DoubleRatchet
 import Envelope
@@ -28,44 +28,6 @@ extension JSONEnvironment {
         else { return .none }
         guard directory.publishes(envelope.sender, by: account), isCapable(account) else { return .foreign }
         return .own(envelope.sender)
-    }
-
-    /// What becomes of an envelope of the sender's own device: it goes as it is, or not at all.
-    ///
-    /// - Parameter members: of the conversation; nothing where the backend does not say.
-    /// - Returns: why it does not go; and whether everybody in the conversation can encrypt, so that it stays so.
-    func verdictOnEnvelope(
-        to room: AccountID, by sender: AccountID, _ members: [AccountID]?, _ policies: PolicySnapshot
-    ) -> (refusal: Refusal?, isForCapable: Bool) {
-        let audience = Audience(members, besides: sender) { isBehind($0, policies) }
-        observations.note(room.roomName ?? "", audience.observed(in: room), by: sender)
-        let others = audience.others ?? []
-        let isForCapable = audience.others != nil && others.allSatisfy(isCapable)
-        guard !isForCapable, audience.policy(of: sender, in: room, policies).demandsDevices else {
-            return (nil, isForCapable && !others.isEmpty)
-        }
-        return (others.count == 1 ? .required : .room, false)
-    }
-
-    /// Why words do not go although the table of policies would let them: the conversation is end to end, or could be.
-    ///
-    /// - Parameter canSeal: whether the client that writes has proven a device.
-    func refusalOfWords(
-        to room: AccountID, by sender: AccountID, _ members: [AccountID]?, canSeal: Bool, _ policies: PolicySnapshot
-    ) -> Refusal? {
-        guard policies.policy(of: sender).takesPart else { return nil }
-        let others = members?.filter { $0 != sender } ?? []
-        if canSeal, policies.policy(of: sender).seeksProtection, !others.isEmpty, others.allSatisfy(isCapable) {
-            return .unsealed
-        }
-        return latches.latch(of: ConversationID(room, room)) == .device ? .latched : nil
-    }
-
-    /// What makes a conversation stay end to end; nothing where it does already.
-    func protection(of room: AccountID) -> VaultJob? {
-        let conversation = ConversationID(room, room)
-        guard latches.latch(of: conversation) < .device else { return nil }
-        return .protect(conversation, names: ("", ""))
     }
 }
 

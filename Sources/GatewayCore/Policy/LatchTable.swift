@@ -6,22 +6,6 @@ package import Envelope
 import RequestQueue
 import Synchronization
 
-/// Two accounts, in a fixed order.
-package struct ConversationID: Hashable, Sendable {
-    package let first: AccountID
-    package let second: AccountID
-
-    package init(_ one: AccountID, _ other: AccountID) {
-        (first, second) = one.text <= other.text ? (one, other) : (other, one)
-    }
-
-    /// A conversation that is not between two accounts, by the backend's name for it.
-    package static func ofRoom(_ name: String) -> Self {
-        let room = AccountID.room(name)
-        return Self(room, room)
-    }
-}
-
 /// The latches that are up. All of them are in memory; a connection asks for every message.
 package final class LatchTable: Sendable {
     private struct State {

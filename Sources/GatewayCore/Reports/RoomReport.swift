@@ -25,7 +25,9 @@ extension IRCSession {
         roomMembers.names.sorted().map { name in
             let others = roomMembers.others(in: name)
             let readers = Set(readers(in: name).map { ExactText($0.nick) })
-            let isSealed = if case .seal = peerVerdict(inRoom: name, .room(name)) { true } else { false }
+            let verdict = judgement.outbound(
+                .text, from: Sender(account, .sidecar), to: .sidecarRoom(.room(name), sidecarRoom(name)))
+            let isSealed = if case .seal = verdict { true } else { false }
             return RoomReport(
                 name: name, protection: isSealed ? "end-to-end" : hasFront ? "gateway in front" : "plaintext",
                 isProtected: isProtected(room: name),

@@ -1,0 +1,20 @@
+// Which conversation a latch belongs to.
+
+/// Two accounts, in a fixed order.
+package struct ConversationID: Hashable, Sendable {
+    package let first: AccountID
+    package let second: AccountID
+
+    package init(_ one: AccountID, _ other: AccountID) {
+        (first, second) = one.text <= other.text ? (one, other) : (other, one)
+    }
+
+    /// A conversation that is not between two accounts, by the backend's name for it.
+    package static func ofRoom(_ name: String) -> Self {
+        let room = AccountID.room(name)
+        return Self(room, room)
+    }
+
+    /// The latch of a room, or of those members who have a status there.
+    package init(room: AccountID) { (first, second) = (room, room) }
+}
