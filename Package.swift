@@ -72,10 +72,12 @@ let package = Package(
         library("QRCode", []),
         // Floor 2: logic. No socket, thread, file, clock, logger or random source.
         library("RequestQueue", [deque, heap], exclude: ["QUEUE.md"]),
+        library("Protection", ["Envelope", "RequestQueue"]),
         library(
             "GatewayCore",
             [
-                "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque, crypto,
+                "Protection", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque,
+                crypto,
                 cryptoExtras,
             ]),
         // Floor 3: adapters.
@@ -83,21 +85,26 @@ let package = Package(
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
         library(
             "SQLiteStore",
-            ["GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", grdb, grdbSQLite, crypto]),
+            [
+                "GatewayCore", "Protection", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", grdb, grdbSQLite,
+                crypto,
+            ]),
         library(
             "GatewayNIO",
             [
-                "GatewayCore", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix, nioHTTP1,
+                "GatewayCore", "Protection", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix,
+                nioHTTP1,
                 nioHTTP2, nioHPACK, nioTLS, nioSSL, deque, logging,
             ]),
         library("RequestQueueClient", ["RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, asyncHTTPClient]),
         // Floor 4: the program.
         library("PawlConfiguration", [configuration, yams]),
-        library("MappingFile", ["GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
+        library("MappingFile", ["GatewayCore", "Protection", "JSONCodec", "PawlConfiguration", nioCore]),
         .executableTarget(
             name: "pawl",
             dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "GatewayNIO", "IRCCodec", "JSONCodec", "MappingFile",
+                "DoubleRatchet", "Envelope", "GatewayCore", "Protection", "GatewayNIO", "IRCCodec", "JSONCodec",
+                "MappingFile",
                 "PawlConfiguration",
                 "QRCode", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
                 asyncHTTPClient,
@@ -115,7 +122,8 @@ let package = Package(
             dependencies: ["PeerKit", nioCore, nioPosix, nioHTTP1, nioWebSocket, argumentParser],
             path: "Tests/ChatBackend", swiftSettings: settings),
         .target(
-            name: "StoreConformance", dependencies: ["GatewayCore", "DoubleRatchet", "Envelope", "RequestQueue"],
+            name: "StoreConformance",
+            dependencies: ["GatewayCore", "Protection", "DoubleRatchet", "Envelope", "RequestQueue"],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
             name: "QueueConformance", dependencies: ["RequestQueue", grdbSQLite], path: "Tests/QueueConformance",
@@ -127,7 +135,8 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "RequestQueue", "RequestQueueClient", "SQLiteQueue",
+                "DoubleRatchet", "Envelope", "GatewayCore", "Protection", "RequestQueue", "RequestQueueClient",
+                "SQLiteQueue",
                 "SQLiteStore", asyncHTTPClient, nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
             ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
@@ -149,11 +158,13 @@ let package = Package(
         tests(
             "GatewayCoreTests",
             [
-                "GatewayCore", "CapableApp", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue",
+                "GatewayCore", "Protection", "CapableApp", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec",
+                "RequestQueue",
                 "StoreConformance", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
-        tests("MappingFileTests", ["MappingFile", "GatewayCore", "JSONCodec", "PawlConfiguration", nioCore]),
+        tests(
+            "MappingFileTests", ["MappingFile", "GatewayCore", "Protection", "JSONCodec", "PawlConfiguration", nioCore]),
         tests("PeerKitTests", ["PeerKit", "ChatBackend", "TestThreads"]),
         tests(
             "PeerTests",
@@ -162,7 +173,8 @@ let package = Package(
         tests(
             "PawlTests",
             [
-                "pawl", "Envelope", "GatewayCore", "GatewayNIO", "PawlConfiguration", "PeerKit", "SQLiteStore",
+                "pawl", "Envelope", "GatewayCore", "Protection", "GatewayNIO", "PawlConfiguration", "PeerKit",
+                "SQLiteStore",
                 "TestThreads",
                 argumentParser, logging,
             ]),
@@ -170,7 +182,8 @@ let package = Package(
         tests(
             "GatewayNIOTests",
             [
-                "GatewayNIO", "GatewayCore", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue", "PeerKit",
+                "GatewayNIO", "GatewayCore", "Protection", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue",
+                "PeerKit",
                 "TestThreads",
                 nioCore, nioPosix, nioSSL,
                 nioTLS, nioHPACK,
@@ -185,7 +198,8 @@ let package = Package(
         tests(
             "SQLiteStoreTests",
             [
-                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "DoubleRatchet",
+                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "Protection",
+                "DoubleRatchet",
                 "Envelope", "RequestQueue", grdb, grdbSQLite, crypto,
             ]),
     ]

@@ -1,5 +1,6 @@
 // What connections need from the rest of the program.
 
+import Protection
 package import GatewayCore
 
 /// What all connections of a gateway use.

@@ -1,5 +1,6 @@
 // The listeners for IRC clients.
 
+import Protection
 import DequeModule
 import GatewayCore
 package import NIOCore

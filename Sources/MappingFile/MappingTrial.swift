@@ -1,5 +1,6 @@
 // What a mapping makes of a sample, for the operator who writes it.
 
+import Protection
 package import GatewayCore
 import JSONCodec
 package import NIOCore

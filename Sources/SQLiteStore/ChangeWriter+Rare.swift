@@ -1,5 +1,6 @@
 // The changes that do not come with every message.
 
+import Protection
 import Envelope
 import GRDB
 import GatewayCore

@@ -1,5 +1,6 @@
 // What people ask. Read through connections of their own, from one snapshot: a report never stalls the writer.
 
+import Protection
 import Envelope
 import GRDB
 package import GatewayCore

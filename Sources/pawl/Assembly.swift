@@ -1,5 +1,6 @@
 // The one file that names every concrete type and ties them together.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import Foundation

@@ -1,3 +1,4 @@
+import Protection
 import ArgumentParser
 import DoubleRatchet
 import Envelope

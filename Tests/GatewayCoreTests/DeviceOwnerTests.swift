@@ -1,3 +1,4 @@
+import Protection
 import CapableApp
 import DoubleRatchet
 import Envelope

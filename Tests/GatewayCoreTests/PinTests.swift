@@ -1,3 +1,4 @@
+import Protection
 import DoubleRatchet
 import Envelope
 import GatewayCore

@@ -1,3 +1,4 @@
+import Protection
 import Envelope
 import RequestQueue
 import Testing

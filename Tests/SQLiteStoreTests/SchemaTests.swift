@@ -1,3 +1,4 @@
+import Protection
 import GatewayCore
 import Glibc
 import RequestQueue

@@ -1,5 +1,6 @@
 // Batches, groups and fences.
 
+import Protection
 import Envelope
 import GatewayCore
 import RequestQueue

@@ -1,5 +1,6 @@
 // Each kind of row.
 
+import Protection
 import Envelope
 import GatewayCore
 import RequestQueue

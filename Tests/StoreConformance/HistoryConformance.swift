@@ -1,5 +1,6 @@
 // What was said is read again and again, whatever the store.
 
+import Protection
 import Envelope
 package import GatewayCore
 import Testing

@@ -1,5 +1,6 @@
 // A vault over a store, with a clock of its own, for a backend that keeps what was said.
 
+import Protection
 import DoubleRatchet
 package import Envelope
 package import GatewayCore

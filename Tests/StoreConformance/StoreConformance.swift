@@ -1,5 +1,6 @@
 // One suite that every driver of the port passes. Each check gets a closure that makes an empty store.
 
+import Protection
 import Envelope
 package import GatewayCore
 import RequestQueue

@@ -1,6 +1,7 @@
 // Who behind this gateway is in which room. Each connection says so of itself, in the order of its own lines: what the
 // backend tells about others may be older or newer than what it has told them.
 
+package import Protection
 package import RequestQueue
 import Synchronization
 

@@ -1,14 +1,9 @@
 // Who is behind this gateway right now, by nick. Shared by all connections.
 
+package import Protection
 package import Envelope
 import RequestQueue
 import Synchronization
-
-/// The identity of one client's socket while this process lives.
-package struct ConnectionID: Hashable, Sendable {
-    package let value: UInt64
-    package init(_ value: UInt64) { self.value = value }
-}
 
 /// Somebody behind this gateway.
 package struct RosterEntry: Equatable, Sendable {

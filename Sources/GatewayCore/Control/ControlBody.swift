@@ -1,5 +1,6 @@
 // The body of a call: an object whose members are read by name.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

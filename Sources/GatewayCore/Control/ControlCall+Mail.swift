@@ -1,6 +1,7 @@
 // Calls about letters and blobs. All but a registration need a proven device: a device that is not on its account's list says
 // nothing and hears nothing.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

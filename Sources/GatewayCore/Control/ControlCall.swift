@@ -1,6 +1,7 @@
 // One call of a capable client, over HTTP or in band: what it wants, whether it may, and what the vault says to it. Whose it
 // is, the backend has said.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

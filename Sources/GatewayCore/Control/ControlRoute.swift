@@ -1,6 +1,8 @@
 // The calls of the control plane over HTTP: which there are, and how they are told apart. Its paths are the gateway's own and
 // reach no backend.
 
+package import Protection
+
 /// One kind of call. The table is closed: what is not in it is answered with 404.
 package enum ControlRoute: Equatable, Sendable {
     /// `POST challenge`: what the next proof is made over.

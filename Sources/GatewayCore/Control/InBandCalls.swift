@@ -5,6 +5,7 @@
 //
 // Neither ever reaches the backend, and what the backend says in this form never reaches the client.
 
+import Protection
 import DequeModule
 import JSONCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // The person's own device in a sidecar's vault: its list, its prekeys, and whose devices it knows.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

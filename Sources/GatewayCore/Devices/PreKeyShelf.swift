@@ -1,5 +1,6 @@
 // The private prekeys of a device in this vault: the ratchet's store of them, with a sealed row for each.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -1,6 +1,7 @@
 // The directory of a front gateway: the public keys of people's own devices. It belongs to the vault's thread; what
 // connections see of it is ``DirectoryTable``.
 
+package import Protection
 import DoubleRatchet
 package import Envelope
 import Synchronization

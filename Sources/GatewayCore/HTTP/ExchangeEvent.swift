@@ -1,5 +1,6 @@
 // What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
 
+package import Protection
 package import Envelope
 package import JSONCodec
 package import NIOCore

@@ -1,5 +1,7 @@
 // What the adapter knows of the logic that it runs.
 
+package import Protection
+
 /// The machine of one exchange, or a stand-in for it.
 package protocol ExchangeMachine: Sendable {
     /// Takes what has happened.

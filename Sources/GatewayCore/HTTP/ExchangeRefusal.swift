@@ -1,5 +1,6 @@
 // Why a request is not done, in a form that a client of the backend understands.
 
+package import Protection
 import JSONCodec
 package import NIOCore
 

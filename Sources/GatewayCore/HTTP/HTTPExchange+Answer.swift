@@ -1,5 +1,6 @@
 // What comes back: passed on, or opened for a client that cannot.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // Clients that can encrypt: their calls of the control plane, and what shows that they can.
 
+import Protection
 import Envelope
 import NIOCore
 

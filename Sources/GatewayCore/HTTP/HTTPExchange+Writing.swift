@@ -1,5 +1,6 @@
 // What a client writes: judged, sealed, put into the queue, and acknowledged when it is stored or done.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

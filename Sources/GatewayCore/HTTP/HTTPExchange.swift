@@ -1,5 +1,6 @@
 // One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
 
+package import Protection
 import Envelope
 import NIOCore
 

@@ -1,6 +1,7 @@
 // One WebSocket connection whose messages are looked at. Nothing overtakes: what has to wait for the vault holds back what
 // comes behind it, in each direction for itself.
 
+package import Protection
 import DequeModule
 import Envelope
 import JSONCodec

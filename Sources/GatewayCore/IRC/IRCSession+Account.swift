@@ -1,5 +1,6 @@
 // Who a connection is: from its registration through logins and logouts.
 
+import Protection
 import IRCCodec
 import NIOCore
 import RequestQueue

@@ -1,5 +1,6 @@
 // Lines from the client: what the route table says is done here; messages are handed on.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // Messages from the backend: envelopes are opened, plaintext is let through, marked or withheld, and people read text.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,6 +1,7 @@
 // A front gateway's connection with a client that can encrypt: it proves its device, asks the directory, and its envelopes
 // pass untouched.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,6 +1,7 @@
 // From committed to acknowledged: requests go out in order, as fast as the backend allows, and are followed until the
 // backend is known to have them.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

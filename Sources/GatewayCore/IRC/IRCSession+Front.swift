@@ -1,5 +1,6 @@
 // A sidecar's connection behind a front gateway: it publishes its keys there, and asks there for the keys of others.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // Requests that wait for their recipient or for an operator, beside the lane, so that nothing else waits with them.
 
+import Protection
 import Envelope
 import NIOCore
 import RequestQueue

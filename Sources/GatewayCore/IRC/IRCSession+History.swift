@@ -1,6 +1,7 @@
 // What a backend plays back when somebody joins a room. Whether a reader may have it is the vault's business; here is
 // told what is a replay, and what to say about it.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // Messages of the client: who they are for, what the policy says about it, and what is done.
 
+import Protection
 package import Envelope
 package import IRCCodec
 import NIOCore

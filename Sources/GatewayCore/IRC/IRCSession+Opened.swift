@@ -1,5 +1,6 @@
 // A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
 
+import Protection
 import DequeModule
 import Envelope
 import IRCCodec

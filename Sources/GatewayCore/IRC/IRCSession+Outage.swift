@@ -1,5 +1,6 @@
 // The backend dies and the client stays: it is registered again when the backend is back, and what waited goes out.
 
+package import Protection
 import IRCCodec
 import NIOCore
 import RequestQueue

@@ -1,5 +1,6 @@
 // Rooms of a sidecar: who there can be given a key, and what is due to a message because of it.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

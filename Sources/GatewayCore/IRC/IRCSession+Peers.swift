@@ -1,5 +1,6 @@
 // A sidecar's connection: who is somebody by the keys that are known of them, and how keys are exchanged in band.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -1,6 +1,7 @@
 // How the rooms of a sidecar on a bare server are protected: what people read when that changes, and what members ask each
 // other for.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

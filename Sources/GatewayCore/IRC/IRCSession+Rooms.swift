@@ -1,5 +1,6 @@
 // The rooms of a connection, as the backend tells it: who is let in, and who has to go.
 
+import Protection
 import IRCCodec
 import NIOCore
 import RequestQueue

@@ -1,6 +1,7 @@
 // Lines from the backend: what they say about this connection is noted, what answers the gateway is kept from the
 // client, the rest is translated to what the client asked for.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

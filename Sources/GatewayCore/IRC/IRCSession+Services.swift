@@ -1,5 +1,6 @@
 // Asking the backend who a service is, before a message goes to it in the clear or one of its own is believed.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

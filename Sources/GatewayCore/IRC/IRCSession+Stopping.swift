@@ -1,5 +1,6 @@
 // The gateway is being stopped: what the pacer holds goes out while there is time, and senders are notified of the rest.
 
+import Protection
 import Envelope
 import IRCCodec
 import NIOCore

@@ -4,6 +4,7 @@
 // Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
 // what comes behind it, and nothing else.
 
+package import Protection
 import DequeModule
 import Envelope
 import IRCCodec

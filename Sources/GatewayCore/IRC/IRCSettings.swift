@@ -1,5 +1,6 @@
 // What the operator configures for IRC, and what all connections share.
 
+package import Protection
 package import Envelope
 import IRCCodec
 package import NIOCore

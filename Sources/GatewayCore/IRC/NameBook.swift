@@ -1,5 +1,6 @@
 // Which nick is logged in as which account, as far as the backend says so on this connection.
 
+import Protection
 import IRCCodec
 import RequestQueue
 

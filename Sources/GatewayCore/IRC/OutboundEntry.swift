@@ -1,5 +1,6 @@
 // What waits for the backend and for the client, in order.
 
+import Protection
 package import Envelope
 import IRCCodec
 package import NIOCore

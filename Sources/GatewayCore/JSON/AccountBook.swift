@@ -1,5 +1,6 @@
 // Who is behind this gateway: accounts that have shown it a credential, in this process or before.
 
+package import Protection
 import Synchronization
 
 /// The accounts behind the gateway.

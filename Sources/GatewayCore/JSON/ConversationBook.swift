@@ -1,6 +1,7 @@
 // Who is in which conversation, as the backend has said lately. The keys do not depend on it: all hosted members are one
 // recipient, the vault. It decides what is refused and whom the operator is told of.
 
+package import Protection
 import RequestQueue
 import Synchronization
 

@@ -1,6 +1,7 @@
 // Whose a credential is. The backend says so, in answer to a question of the gateway's own; what a client claims counts
 // for nothing. Remembered by a digest, so that no credential lies in memory longer than its request.
 
+package import Protection
 import Crypto
 import NIOCore
 import Synchronization

@@ -1,6 +1,7 @@
 // Which credential has proven which device, and what the next proof has to be made over. In memory: whoever starts again
 // proves again.
 
+import Protection
 package import Envelope
 import Synchronization
 

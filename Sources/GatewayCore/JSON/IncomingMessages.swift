@@ -1,5 +1,6 @@
 // The messages of an answer, or of a WebSocket message, on their way to a client that cannot read envelopes.
 
+import Protection
 import Envelope
 import JSONCodec
 import NIOCore

@@ -1,5 +1,6 @@
 // The judgement of messages: the members of a conversation and the device of the client are known here, the rest is Judgement's.
 
+import Protection
 import Envelope
 
 extension JSONEnvironment {

@@ -1,5 +1,6 @@
 // What all exchanges and WebSocket connections of a gateway share.
 
+package import Protection
 import JSONCodec
 import NIOCore
 import RequestQueue

@@ -1,5 +1,6 @@
 // Envelopes that clients have sealed themselves.
 
+package import Protection
 import DoubleRatchet
 import Envelope
 import JSONCodec

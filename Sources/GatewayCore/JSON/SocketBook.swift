@@ -1,5 +1,6 @@
 // Which WebSocket connections an account has, so that it can be told what has become of its messages.
 
+package import Protection
 import Synchronization
 
 /// What the backend calls a message that a client knows by a local id.

@@ -1,5 +1,6 @@
 // What tells a write that is said again from a new one.
 
+import Protection
 import Crypto
 
 /// What a write is called in the queue. It tells nobody what was written or by whom, so it may stand in the queue's file and go

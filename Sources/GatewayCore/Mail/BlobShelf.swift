@@ -1,5 +1,6 @@
 // Blobs that people's devices have published: opaque, found by an id that nobody can guess.
 
+import Protection
 import Envelope
 
 /// What is published.

@@ -1,6 +1,7 @@
 // What waits at the gateway for people's own devices, and what is asked of the vault about it. Contents are opaque: the
 // devices have sealed them.
 
+package import Protection
 package import Envelope
 
 /// One thing for one device.

@@ -7,6 +7,7 @@
 //     parcel    NUMBER            -> what several letters have in common
 //     blob      ID                -> owner (2 + n), bytes
 
+import Protection
 import Crypto
 import Envelope
 

@@ -1,5 +1,7 @@
 // Every text that people see, in one place and in plain English. None of them ever holds what somebody wrote.
 
+package import Protection
+
 /// What operators can word themselves; `{target}` stands for the name that was written to.
 package struct RemarkTexts: Sendable, Equatable {
     package var outsider =

@@ -1,5 +1,6 @@
 // How the rooms of a sidecar's client are protected, for the person who asks.
 
+import Protection
 import Envelope
 import RequestQueue
 

@@ -1,6 +1,7 @@
 // What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
 // appear here, for the operator, and nowhere else.
 
+package import Protection
 import Envelope
 import RequestQueue
 

@@ -1,5 +1,6 @@
 // Counting. Every message is counted exactly once by what became of it; labels never name a person or a room.
 
+package import Protection
 import Synchronization
 
 /// What is counted.

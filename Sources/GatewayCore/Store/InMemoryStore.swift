@@ -1,5 +1,6 @@
 // The twin of the drivers, for tests: the same semantics, nothing on disk.
 
+package import Protection
 package import Envelope
 package import RequestQueue
 import Synchronization

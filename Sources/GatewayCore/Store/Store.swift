@@ -1,5 +1,6 @@
 // The port to the database: batches of changes as values on the hot path, a synchronous closure for everything else.
 
+package import Protection
 package import Envelope
 package import RequestQueue
 

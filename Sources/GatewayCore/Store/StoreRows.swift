@@ -1,5 +1,6 @@
 // The rows of the store, as values. Whatever is secret in them is sealed before it gets here.
 
+package import Protection
 package import Envelope
 
 /// A hosted device: the vault holds its private key.

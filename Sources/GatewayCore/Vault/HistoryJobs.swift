@@ -1,5 +1,6 @@
 // What is asked of the vault where the backend keeps what was said and hands it out again and again, in any order.
 
+package import Protection
 package import Envelope
 
 /// A text to be sealed for a conversation of such a backend.

@@ -1,6 +1,7 @@
 // Messages to rooms that the vault has opened, for the connections of all members. The first connection that has the
 // line asks the vault; the others wait for that answer, or find it here, and cost the vault nothing.
 
+package import Protection
 import DequeModule
 package import NIOCore
 import Synchronization

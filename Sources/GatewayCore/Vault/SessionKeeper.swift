@@ -1,6 +1,7 @@
 // The sessions that the vault has in hand: loaded when needed, sealed when changed, set up inside the vault. It is the
 // only place that knows what a ratchet session is.
 
+import Protection
 package import DoubleRatchet
 import Envelope
 

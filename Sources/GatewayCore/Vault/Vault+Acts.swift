@@ -1,5 +1,6 @@
 // Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import RequestQueue

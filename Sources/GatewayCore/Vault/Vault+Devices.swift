@@ -1,5 +1,6 @@
 // A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -1,5 +1,6 @@
 // The directory's side of the vault: what capable clients prove, publish and ask.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -1,6 +1,7 @@
 // What a backend plays back of a room: readable for those who were there when it was said, and for nobody else. Before
 // and after are counted by `RoomTable`, in the order in which connections came to rooms.
 
+import Protection
 import Envelope
 import RequestQueue
 

@@ -1,5 +1,6 @@
 // Letters and blobs of people's own devices, committed before they are acknowledged.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -1,5 +1,6 @@
 // Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import RequestQueue

@@ -1,5 +1,6 @@
 // A vault that holds a person's own device: opening what the devices of others have sealed, and meeting them.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

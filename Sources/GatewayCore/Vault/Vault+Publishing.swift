@@ -1,5 +1,6 @@
 // The own device's side of a directory: what it publishes, and whom it finds there.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -2,6 +2,7 @@
 // sealed them or opened them. What the queue begins it hands to a connection of its sender, which paces itself, keeps back what an
 // operator holds, and says what has become of it.
 
+import Protection
 import Envelope
 import RequestQueue
 

@@ -1,6 +1,7 @@
 // Opening what a backend hands out, again and again and in any order, with the keys that were kept. No ratchet takes part,
 // and nothing is written.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import RequestQueue

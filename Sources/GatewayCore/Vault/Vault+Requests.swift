@@ -1,5 +1,6 @@
 // What becomes of accounts and of requests in flight: acknowledged, lost, overdue, recovered.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import RequestQueue

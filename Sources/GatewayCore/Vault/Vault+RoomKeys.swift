@@ -1,6 +1,7 @@
 // Rooms whose members hold keys of their own: one seal under the speaker's key, which each reader has got in a message of
 // its own.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

@@ -1,5 +1,6 @@
 // Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
 
+import Protection
 import Envelope
 
 /// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and

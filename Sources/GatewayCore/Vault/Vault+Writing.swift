@@ -1,6 +1,7 @@
 // Sealing for a backend that keeps what was said. Both ends of the session are in this vault: the ratchet carries the
 // message's key from one to the other at once, steps at both, and the key is kept for those who read it later.
 
+import Protection
 import DoubleRatchet
 import Envelope
 

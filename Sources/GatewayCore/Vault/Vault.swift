@@ -1,6 +1,7 @@
 // The vault owns hosted devices and their sessions and is the only part that touches private keys. It turns jobs into
 // changes of the store and answers that hold after the commit. It knows no thread, no clock and no socket.
 
+package import Protection
 package import DoubleRatchet
 package import Envelope
 import RequestQueue

@@ -1,5 +1,6 @@
 // What connections ask of the vault, and what they hear back. Values only: they cross threads.
 
+package import Protection
 package import DoubleRatchet
 package import Envelope
 

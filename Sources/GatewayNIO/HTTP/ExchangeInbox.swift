@@ -1,5 +1,6 @@
 // Where answers from other threads reach an exchange.
 
+import Protection
 import GatewayCore
 import NIOCore
 

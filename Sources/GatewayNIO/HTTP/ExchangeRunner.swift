@@ -1,5 +1,6 @@
 // Carries out what the machine of one exchange wants. Everything here runs on one event loop.
 
+import Protection
 import GatewayCore
 import NIOCore
 

@@ -1,6 +1,7 @@
 // One client's connection: requests are read one after the other, and each is an exchange. Everything here runs on one
 // event loop.
 
+import Protection
 import GatewayCore
 import NIOCore
 import NIOSSL

@@ -1,5 +1,6 @@
 // What HTTP connections need from the rest of the program.
 
+import Protection
 package import GatewayCore
 
 /// What all HTTP connections of a gateway use. Closures may be called from any event loop, and may answer on any thread.

@@ -1,5 +1,6 @@
 // Commands that change something. Each is audited.
 
+import Protection
 import ArgumentParser
 import Envelope
 import Foundation

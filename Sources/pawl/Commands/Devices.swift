@@ -1,5 +1,6 @@
 // `pawl devices`: people's own devices, as the directory of a gateway has them.
 
+import Protection
 import ArgumentParser
 import Envelope
 import Foundation

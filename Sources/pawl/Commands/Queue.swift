@@ -1,5 +1,6 @@
 // Commands that look at the requests for the backend.
 
+import Protection
 import ArgumentParser
 import Foundation
 import GatewayCore

@@ -1,5 +1,6 @@
 // Commands that look.
 
+import Protection
 import ArgumentParser
 import Foundation
 import GatewayCore

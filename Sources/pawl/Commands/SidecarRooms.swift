@@ -1,5 +1,6 @@
 // What a person decides about a room of theirs, and asks the others in it for.
 
+import Protection
 import ArgumentParser
 import GatewayCore
 

@@ -1,5 +1,6 @@
 // `pawl trace`: the life of one message.
 
+import Protection
 import ArgumentParser
 import Foundation
 import GatewayCore

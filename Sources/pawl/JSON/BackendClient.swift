@@ -1,5 +1,6 @@
 // The backend, as the queue's attempts speak to it.
 
+import Protection
 import AsyncHTTPClient
 import Foundation
 import GatewayCore

@@ -1,5 +1,6 @@
 // Writes to a JSON backend, in the persistent queue.
 
+import Protection
 import AsyncHTTPClient
 import Foundation
 import GatewayCore

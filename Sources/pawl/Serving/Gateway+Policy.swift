@@ -1,5 +1,6 @@
 // What a policy would do to the conversations that are known.
 
+import Protection
 import GatewayCore
 import GatewayNIO
 import RequestQueue

@@ -1,5 +1,6 @@
 // Single requests as the admin commands see them.
 
+import Protection
 import GatewayCore
 import GatewayNIO
 import RequestQueue

@@ -1,5 +1,6 @@
 // A running sidecar as its commands see it.
 
+import Protection
 import DoubleRatchet
 import Envelope
 import GatewayCore

@@ -1,5 +1,6 @@
 // What a gateway in front of a backend that speaks HTTP says of its writes, and does to them.
 
+import Protection
 import GatewayCore
 import GatewayNIO
 import RequestQueue

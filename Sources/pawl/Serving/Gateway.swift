@@ -1,5 +1,6 @@
 // A running gateway as the admin commands see it.
 
+import Protection
 import DoubleRatchet
 import Foundation
 import GatewayCore

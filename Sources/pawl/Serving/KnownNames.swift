@@ -1,5 +1,6 @@
 // The accounts and conversations that a gateway knows, so that a policy for a mistyped name is not taken for protection.
 
+import Protection
 import Foundation
 import GatewayCore
 import GatewayNIO

@@ -1,5 +1,6 @@
 // Counters in the text format that Prometheus reads. No label ever names a person or a room.
 
+import Protection
 import GatewayCore
 import GatewayNIO
 import RequestQueue

@@ -1,5 +1,6 @@
 // The people and rooms that are here now, by the names that operators and reports use.
 
+import Protection
 import GatewayCore
 import RequestQueue
 

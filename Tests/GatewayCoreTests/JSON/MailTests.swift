@@ -1,3 +1,4 @@
+import Protection
 import CapableApp
 import Envelope
 import Foundation

@@ -1,3 +1,4 @@
+import Protection
 import Foundation
 import GatewayCore
 import GatewayNIO

@@ -9,13 +9,13 @@ package final class ChangeListeners: Sendable {
     init() {}
 
     /// - Parameter listener: called on any thread, after the change.
-    func add(_ connection: ConnectionID, _ listener: @escaping @Sendable () -> Void) {
+    package func add(_ connection: ConnectionID, _ listener: @escaping @Sendable () -> Void) {
         listeners.withLock { $0[connection] = listener }
     }
 
-    func remove(_ connection: ConnectionID) { listeners.withLock { $0[connection] = nil } }
+    package func remove(_ connection: ConnectionID) { listeners.withLock { $0[connection] = nil } }
 
-    func tell() {
+    package func tell() {
         for listener in listeners.withLock({ Array($0.values) }) { listener() }
     }
 }

@@ -35,7 +35,7 @@ package struct Members: Sendable, Equatable {
 
     /// The policy for a message: between two people the strictest of both and the conversation's own, else the room's. If the number of
     /// readers is not known, the strictest of all.
-    func policy(of sender: AccountID, in room: AccountID, _ policies: PolicySnapshot) -> Policy {
+    package func policy(of sender: AccountID, in room: AccountID, _ policies: PolicySnapshot) -> Policy {
         let inRoom = policies.policy(inRoom: room, by: sender)
         guard let others else { return max(policies.policy(of: sender), inRoom) }
         guard others.count <= 1 else { return inRoom }

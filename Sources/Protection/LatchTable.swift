@@ -9,16 +9,16 @@ import Synchronization
 /// The latches that are up. All of them are in memory; a connection asks for every message.
 package final class LatchTable: Sendable {
     private struct State {
-        var latches: [ConversationID: Protection] = [:]
+        package var latches: [ConversationID: Protection] = [:]
         /// Names by which the peer of an account's latched conversation was last known. Plaintext that comes under such
         /// a name from somebody the gateway cannot place is withheld.
-        var names: [AccountID: [ExactText: AccountID]] = [:]
+        package var names: [AccountID: [ExactText: AccountID]] = [:]
     }
 
     private let state = Mutex(State())
     private let counter = Atomic<Int>(0)
     /// Told when the first latch goes up.
-    let listeners = ChangeListeners()
+    package let listeners = ChangeListeners()
 
     package init() {}
 

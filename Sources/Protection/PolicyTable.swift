@@ -59,7 +59,7 @@ package final class PolicyTable: Sendable {
     private let state: Mutex<PolicySnapshot>
     private let counter = Atomic<UInt64>(0)
     private let highest: Atomic<UInt8>
-    let listeners = ChangeListeners()
+    package let listeners = ChangeListeners()
 
     package init(_ snapshot: PolicySnapshot) {
         state = Mutex(snapshot)

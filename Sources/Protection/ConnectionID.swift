@@ -1,0 +1,7 @@
+// Which connection something belongs to.
+
+/// The identity of one client's socket while this process lives.
+package struct ConnectionID: Hashable, Sendable {
+    package let value: UInt64
+    package init(_ value: UInt64) { self.value = value }
+}

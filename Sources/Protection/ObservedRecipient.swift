@@ -1,0 +1,92 @@
+// How messages are counted, for the report of what a stricter policy would refuse.
+
+import Envelope
+
+/// Whom somebody wrote to, or what kind of request it was that no policy could protect, for ``ObservationRow``.
+package enum ObservedRecipient: String, Sendable, CaseIterable {
+    case legacy, outsider, exempt, room
+    /// A file. The target is the route.
+    case media
+    /// A command or request that carries text in no known place. The target is the route or the verb.
+    case verb
+    /// Words that somebody looks for. The target is the route.
+    case search
+    /// A request for a direct connection.
+    case directConnection = "direct_connection"
+    /// A room that the sender is not in.
+    case notInRoom = "not_in_room"
+    /// A name that is not UTF-8.
+    case name
+
+    package init(_ refusal: UnprotectableRequest) {
+        self =
+            switch refusal {
+            case .media: .media
+            case .verb: .verb
+            case .search: .search
+            }
+    }
+
+    /// Whether the target is a route or a command and no name.
+    package var isRoute: Bool {
+        switch self {
+        case .media, .verb, .search: true
+        case .legacy, .outsider, .exempt, .room, .directConnection, .notInRoom, .name: false
+        }
+    }
+
+    /// What it is called in the list of what `hosted` would refuse; nil if it would not.
+    package var blocker: String? {
+        switch self {
+        case .legacy, .exempt, .room: nil
+        case .outsider: "outsider"
+        case .media: "file"
+        case .verb: "request"
+        case .search: "search"
+        case .directConnection: "direct connection"
+        case .notInRoom: "room, from outside"
+        case .name: "name that is not UTF-8"
+        }
+    }
+
+    /// What a policy for everyone would say.
+    package func refusal(under policy: Policy, target: String) -> Refusal? {
+        let refusal: Refusal
+        switch self {
+        case .legacy: return policy.refusal(of: .legacy(AccountID(text: target)))
+        case .exempt: return policy.refusal(of: .exempt)
+        case .room: return policy.refusal(of: .room(.room(target)))
+        case .outsider: return policy.refusal(of: .outsider)
+        case .media: refusal = .media
+        case .verb: refusal = .verb
+        case .search: refusal = .search
+        case .directConnection: refusal = .directConnection
+        case .notInRoom: refusal = .notInRoom
+        case .name: refusal = .name
+        }
+        return policy.demandsProtection ? refusal : nil
+    }
+}
+
+/// A request in which nothing could be sealed: refused under `hosted` and above.
+package enum UnprotectableRequest: Sendable {
+    case media, verb, search
+
+    package init(isFile: Bool) { self = isFile ? .media : .verb }
+
+    package var refusal: Refusal {
+        switch self {
+        case .media: .media
+        case .verb: .verb
+        case .search: .search
+        }
+    }
+}
+
+extension Policy {
+    /// Why a message in a conversation without a latch is not sent; nil if it is.
+    fileprivate func refusal(of recipient: Recipient) -> Refusal? {
+        guard case .refuse(let refusal) = outbound(to: recipient, latch: .plaintext) else { return nil }
+        return refusal
+    }
+}
