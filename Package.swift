@@ -29,6 +29,7 @@ let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-col
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let lifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let unixSignals: Target.Dependency = .product(name: "UnixSignals", package: "swift-service-lifecycle")
 let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
 let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
 let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
@@ -60,57 +61,57 @@ let package = Package(
         .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
     ],
     targets: [
-        // Floor 1: protocols. Bytes in, values out.
+        // Floor 0: protocols. Bytes in, values out.
         .systemLibrary(
             name: "CLibcrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
         .systemLibrary(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"]), .brew(["libsodium"])]),
         library("DoubleRatchet", ["CLibcrypto", "CSodium", crypto]),
         library("Envelope", [nioCore]),
+        library("HTTPCodec", [nioCore]),
         library("IRCCodec", [nioCore]),
         library("JSONCodec", [nioCore]),
         library("QRCode", []),
-        // Floor 2: logic. No socket, thread, file, clock, logger or random source.
+        // Floor 1: domain. No socket, thread, file, clock, logger or random source, here and on floor 2.
         library("RequestQueue", [deque, heap], exclude: ["QUEUE.md"]),
         library("Protection", ["Envelope", "RequestQueue"]),
+        library("StorePort", ["Envelope", "Protection", "RequestQueue", crypto]),
         library(
-            "GatewayCore",
-            [
-                "Protection", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", nioCore, deque,
-                crypto,
-                cryptoExtras,
-            ]),
+            "Devices",
+            ["DoubleRatchet", "Envelope", "IRCCodec", "Protection", "RequestQueue", "StorePort", crypto, cryptoExtras]),
+        library("Reports", ["Devices", "Protection", "StorePort"]),
+        // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.
+        library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
+        library(
+            "DeviceDirectory",
+            ["Devices", "DoubleRatchet", "Envelope", "IRCCodec", "Protection", "StorePort", crypto, nioCore]),
+        library(
+            "Vault",
+            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection", "Reports", "RequestQueue", "StorePort", crypto, deque, nioCore]),
+        library(
+            "IRCGateway",
+            ["DeviceDirectory", "Devices", "Envelope", "IRCCodec", "Outbox", "Protection", "Reports", "RequestQueue", "StorePort", "Vault", deque, nioCore]),
+        library(
+            "JSONGateway",
+            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec", "Protection", "Reports", "RequestQueue", "StorePort", "Vault", crypto, deque, nioCore]),
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
         library(
             "SQLiteStore",
-            [
-                "GatewayCore", "Protection", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", grdb, grdbSQLite,
-                crypto,
-            ]),
+            ["DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort", crypto, grdb, grdbSQLite]),
         library(
             "GatewayNIO",
-            [
-                "GatewayCore", "Protection", "DoubleRatchet", "IRCCodec", "Envelope", "RequestQueue", nioCore, nioPosix,
-                nioHTTP1,
-                nioHTTP2, nioHPACK, nioTLS, nioSSL, deque, logging,
-            ]),
-        library("RequestQueueClient", ["RequestQueue", nioCore, nioPosix, nioHTTP1, nioSSL, asyncHTTPClient]),
+            ["DoubleRatchet", "HTTPCodec", "IRCCodec", "IRCGateway", "JSONGateway", "Protection", "Reports", "StorePort", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS]),
+        library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
         // Floor 4: the program.
         library("PawlConfiguration", [configuration, yams]),
-        library("MappingFile", ["GatewayCore", "Protection", "JSONCodec", "PawlConfiguration", nioCore]),
+        library(
+            "MappingFile",
+            ["HTTPCodec", "JSONCodec", "JSONGateway", "PawlConfiguration", "Protection", nioCore]),
         .executableTarget(
             name: "pawl",
-            dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "Protection", "GatewayNIO", "IRCCodec", "JSONCodec",
-                "MappingFile",
-                "PawlConfiguration",
-                "QRCode", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore",
-                asyncHTTPClient,
-                nioCore,
-                nioPosix, nioSSL, argumentParser, lifecycle, logging,
-            ],
+            dependencies: ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "GatewayNIO", "HTTPCodec", "IRCGateway", "JSONCodec", "JSONGateway", "MappingFile", "Outbox", "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals],
             swiftSettings: settings),
         // What tests and benchmarks use.
         .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
@@ -119,26 +120,22 @@ let package = Package(
             name: "CapableApp", dependencies: ["DoubleRatchet"], path: "Tests/CapableApp", swiftSettings: settings),
         .executableTarget(
             name: "ChatBackend",
-            dependencies: ["PeerKit", nioCore, nioPosix, nioHTTP1, nioWebSocket, argumentParser],
+            dependencies: ["PeerKit", argumentParser, nioCore, nioHTTP1, nioPosix, nioWebSocket],
             path: "Tests/ChatBackend", swiftSettings: settings),
         .target(
             name: "StoreConformance",
-            dependencies: ["GatewayCore", "Protection", "DoubleRatchet", "Envelope", "RequestQueue"],
+            dependencies: ["Devices", "DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort", "Vault"],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
             name: "QueueConformance", dependencies: ["RequestQueue", grdbSQLite], path: "Tests/QueueConformance",
             swiftSettings: settings),
         .executableTarget(
             name: "QueueVictim",
-            dependencies: ["RequestQueue", "RequestQueueClient", "SQLiteQueue", "QueueConformance", asyncHTTPClient],
+            dependencies: ["RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient],
             path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
-            dependencies: [
-                "DoubleRatchet", "Envelope", "GatewayCore", "Protection", "RequestQueue", "RequestQueueClient",
-                "SQLiteQueue",
-                "SQLiteStore", asyncHTTPClient, nioCore, nioPosix, nioSSL, argumentParser, grdbSQLite,
-            ],
+            dependencies: ["Devices", "DoubleRatchet", "Envelope", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
         tests(
@@ -147,60 +144,34 @@ let package = Package(
         tests("IRCCodecTests", ["IRCCodec", nioCore]),
         tests("JSONCodecTests", ["JSONCodec", "PeerKit", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),
-        tests("QRCodeTests", ["QRCode", "PeerKit"]),
-        tests("RequestQueueTests", ["RequestQueue", "QueueConformance"]),
+        tests("QRCodeTests", ["PeerKit", "QRCode"]),
+        tests("RequestQueueTests", ["QueueConformance", "RequestQueue"]),
         tests(
             "RequestQueueClientTests",
-            [
-                "RequestQueueClient", "RequestQueue", "SQLiteQueue", "QueueVictim", "PeerKit", asyncHTTPClient, crypto,
-                nioCore, nioPosix, nioHTTP1,
-            ]),
+            ["QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix]),
         tests(
             "GatewayCoreTests",
-            [
-                "GatewayCore", "Protection", "CapableApp", "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec",
-                "RequestQueue",
-                "StoreConformance", nioCore,
-            ]),
+            ["CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec", "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "Reports", "RequestQueue", "StoreConformance", "StorePort", "Vault", nioCore]),
         tests("PawlConfigurationTests", ["PawlConfiguration", yams]),
         tests(
-            "MappingFileTests", ["MappingFile", "GatewayCore", "Protection", "JSONCodec", "PawlConfiguration", nioCore]),
-        tests("PeerKitTests", ["PeerKit", "ChatBackend", "TestThreads"]),
+            "MappingFileTests", ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", nioCore]),
+        tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestThreads"]),
         tests(
             "PeerTests",
-            ["PeerKit", "TestThreads", "CapableApp", "ChatBackend", "RequestQueue", "SQLiteQueue", "pawl"],
+            ["ChatBackend", "pawl", "CapableApp", "PeerKit", "TestThreads"],
             exclude: ["Golden"]),
         tests(
             "PawlTests",
-            [
-                "pawl", "Envelope", "GatewayCore", "Protection", "GatewayNIO", "PawlConfiguration", "PeerKit",
-                "SQLiteStore",
-                "TestThreads",
-                argumentParser, logging,
-            ]),
+            ["Envelope", "IRCGateway", "PawlConfiguration", "PeerKit", "Protection", "SQLiteStore", "StorePort", "TestThreads", "pawl", argumentParser, logging]),
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",
-            [
-                "GatewayNIO", "GatewayCore", "Protection", "DoubleRatchet", "Envelope", "JSONCodec", "RequestQueue",
-                "PeerKit",
-                "TestThreads",
-                nioCore, nioPosix, nioSSL,
-                nioTLS, nioHPACK,
-            ]),
+            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "GatewayNIO", "HTTPCodec", "IRCGateway", "JSONCodec", "JSONGateway", "PeerKit", "Protection", "Reports", "RequestQueue", "StorePort", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL]),
         tests(
             "SQLiteQueueTests",
-            [
-                "SQLiteQueue", "SQLiteKit", "QueueConformance", "QueueVictim", "RequestQueue", "PeerKit", "TestThreads",
-                grdb,
-                grdbSQLite,
-            ]),
+            ["QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestThreads", grdb, grdbSQLite]),
         tests(
             "SQLiteStoreTests",
-            [
-                "SQLiteStore", "SQLiteQueue", "StoreConformance", "QueueConformance", "GatewayCore", "Protection",
-                "DoubleRatchet",
-                "Envelope", "RequestQueue", grdb, grdbSQLite, crypto,
-            ]),
+            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Protection", "QueueConformance", "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb, grdbSQLite]),
     ]
 )

@@ -114,3 +114,11 @@ extension [UInt8] {
         for shift in stride(from: 56, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: value >> UInt64(shift))) }
     }
 }
+
+extension DeviceID {
+    /// As texts name it: 16 hexadecimal digits.
+    package var name: String {
+        let digits = String(value, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
+    }
+}

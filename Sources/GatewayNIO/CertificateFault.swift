@@ -1,6 +1,5 @@
 // Why the backend's certificate is not accepted. Connecting again does not help, so this must not look like an outage.
 
-import GatewayCore
 import NIOCore
 import NIOSSL
 

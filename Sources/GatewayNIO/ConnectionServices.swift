@@ -1,7 +1,8 @@
 // What connections need from the rest of the program.
 
-import Protection
-package import GatewayCore
+package import IRCGateway
+package import Vault
+package import Protection
 
 /// What all connections of a gateway use.
 package struct ConnectionServices: Sendable {

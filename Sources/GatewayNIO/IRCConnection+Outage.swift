@@ -1,6 +1,7 @@
 // The backend dies and the client stays: when the backend is tried again.
 
-import GatewayCore
+import Protection
+import IRCGateway
 import NIOCore
 
 /// How often a backend that has gone has been tried.

@@ -1,8 +1,10 @@
 // One client's socket and its socket to the backend, tied to one session machine. This is the one place where the
 // machine's output becomes writes, reads and timers. Everything here runs on one event loop.
 
+import Reports
+import IRCGateway
+import Vault
 import Protection
-import GatewayCore
 import IRCCodec
 import NIOCore
 import NIOPosix

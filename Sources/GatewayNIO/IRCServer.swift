@@ -1,8 +1,9 @@
 // The listeners for IRC clients.
 
+import Reports
+import IRCGateway
 import Protection
 import DequeModule
-import GatewayCore
 package import NIOCore
 package import NIOPosix
 import NIOSSL

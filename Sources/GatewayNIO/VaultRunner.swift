@@ -1,9 +1,10 @@
 // Runs the vault on a thread of its own. While one batch is being committed the next one gathers, so that many messages
 // share one sync (group commit) without anybody waiting for a timer.
 
-import Protection
+package import Vault
+package import StorePort
+package import Protection
 package import DoubleRatchet
-package import GatewayCore
 package import NIOCore
 import NIOPosix
 import Synchronization

@@ -1,4 +1,4 @@
-package import GatewayCore
+package import HTTPCodec
 import JSONCodec
 package import NIOCore
 

@@ -11,7 +11,7 @@
 //     merged: JSON
 //     cors: {origins: "*" | [ORIGIN, ...], credentials: true | false}
 
-package import GatewayCore
+package import JSONGateway
 package import PawlConfiguration
 
 /// Reading a mapping from its file.

@@ -1,4 +1,4 @@
-import GatewayCore
+import JSONGateway
 import JSONCodec
 import PawlConfiguration
 

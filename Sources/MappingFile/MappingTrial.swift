@@ -1,7 +1,8 @@
 // What a mapping makes of a sample, for the operator who writes it.
 
+package import JSONGateway
+package import HTTPCodec
 import Protection
-package import GatewayCore
 import JSONCodec
 package import NIOCore
 

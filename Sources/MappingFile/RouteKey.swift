@@ -1,4 +1,5 @@
-import GatewayCore
+import JSONGateway
+
 
 /// What stands on the left of a route: `GET|POST /v(1|2)/sync?since&!full&order=asc`.
 ///

@@ -1,4 +1,5 @@
-package import GatewayCore
+package import JSONGateway
+
 
 extension Mapping {
     /// What is in a mapping, in words.

@@ -1,9 +1,9 @@
 // Store and key together in one file, while the store goes on working.
 
+package import StorePort
 import Crypto
 import Foundation
 import GRDB
-package import GatewayCore
 import SQLiteKit
 
 /// Makes backup files. What is in one: see BackupFile.swift.

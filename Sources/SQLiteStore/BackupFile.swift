@@ -12,9 +12,9 @@
 //
 // Numbers are big-endian. The checksum tells damage from a good file; it is no signature.
 
+import StorePort
 import Crypto
 import Foundation
-import GatewayCore
 import SQLiteKit
 
 /// How far a backup or a restore has come.

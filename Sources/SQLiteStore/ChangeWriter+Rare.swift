@@ -1,9 +1,9 @@
 // The changes that do not come with every message.
 
+import StorePort
 import Protection
 import Envelope
 import GRDB
-import GatewayCore
 import SQLiteKit
 
 extension ChangeWriter {

@@ -1,9 +1,10 @@
 // One transaction's changes, as statements. It knows rows and their order, neither files nor transactions.
 
+import Protection
+import StorePort
 import Envelope
 import GRDB
 import GRDBSQLite
-import GatewayCore
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue

@@ -3,8 +3,8 @@
 //
 //     slot n (8 bytes, little-endian): the last sequence s with s % 65,536 = n; 0 while there was none
 
+package import StorePort
 import Foundation
-package import GatewayCore
 import SQLiteKit
 import Synchronization
 

@@ -1,8 +1,8 @@
 // How often a store was opened is written in it and beside it. A store that knows of fewer openings than the file beside
 // it is an older copy: its ratchets would go back and use keys twice, so it is not opened without an operator's act.
 
+import StorePort
 import Foundation
-import GatewayCore
 import SQLiteKit
 
 enum Generation {

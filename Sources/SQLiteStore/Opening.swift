@@ -1,8 +1,8 @@
 // What is looked at before a store is opened for writing. Until all of it is right, nothing is changed.
 
+import StorePort
 import Foundation
 import GRDB
-import GatewayCore
 import SQLiteKit
 
 /// A store that has been examined: locked, with its key, readable.

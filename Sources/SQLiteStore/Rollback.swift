@@ -1,9 +1,10 @@
 // What becomes of a store whose older state has come back, by a restore or behind our back. Its ratchets have been
 // further than it knows: going on from here would use keys twice. So sessions go and are set up anew inside the vault.
 
+import DeviceDirectory
+package import StorePort
 import Foundation
 import GRDB
-package import GatewayCore
 import SQLiteKit
 
 /// The operator's act of going on with an older state.

@@ -1,7 +1,7 @@
 // The hot path: batches of changes, one transaction each.
 
+package import StorePort
 import GRDB
-package import GatewayCore
 import SQLiteKit
 import SQLiteQueue
 

@@ -1,10 +1,10 @@
 // What a process needs to start and the vault needs on its way. Read through the writer's connection: the vault is the
 // only one that writes all the time, and its cache holds the sessions.
 
-import Protection
+package import StorePort
+package import Protection
 package import Envelope
 import GRDB
-package import GatewayCore
 package import RequestQueue
 import SQLiteKit
 import SQLiteQueue

@@ -1,9 +1,9 @@
 // What people ask. Read through connections of their own, from one snapshot: a report never stalls the writer.
 
+package import StorePort
 import Protection
 import Envelope
 import GRDB
-package import GatewayCore
 package import RequestQueue
 import SQLiteKit
 import SQLiteQueue

@@ -7,8 +7,8 @@
 //     DIR/deliveries.journal         see DeliveryJournal.swift
 //     DIR/pawl.lock                  held while a process has the store open
 
+package import StorePort
 import GRDB
-package import GatewayCore
 package import SQLiteKit
 import SQLiteQueue
 import Synchronization

@@ -1,8 +1,8 @@
 // The tables, and how older ones become them. The number of applied migrations is SQLite's user_version.
 
+import StorePort
 import Foundation
 import GRDB
-import GatewayCore
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue

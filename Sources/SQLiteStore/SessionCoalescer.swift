@@ -1,6 +1,7 @@
 // A batch may write one session many times; only its last state has to reach the disk.
 
-import GatewayCore
+import StorePort
+
 
 /// Holds back the sessions that a batch writes more than once, so that each is written once. What a group has staged
 /// counts only when the group has succeeded, and fences are judged as if each row had been written at once.

@@ -2,7 +2,6 @@
 
 import Crypto
 import Foundation
-import GatewayCore
 
 /// Thirty-two secret bytes on the heap, wiped when the last reference goes. Its description says nothing.
 package final class StorageKey: Sendable, CustomStringConvertible, CustomReflectable {

@@ -1,7 +1,7 @@
 // Where the storage key comes from, and why one is not taken.
 
+package import StorePort
 import Foundation
-package import GatewayCore
 import SQLiteKit
 
 extension StorageKey {

@@ -1,6 +1,6 @@
 // Which files a store has, and the lock that keeps a second process out.
 
-import GatewayCore
+import StorePort
 import SQLiteKit
 
 /// The files of one store, by its directory.

@@ -1,6 +1,6 @@
 // The port's errors in the words of this store.
 
-import GatewayCore
+import StorePort
 import SQLiteKit
 
 typealias FileSystem = Disk<StoreError>

@@ -1,10 +1,17 @@
 // The one file that names every concrete type and ties them together.
 
+import JSONGateway
+import IRCGateway
+import Vault
+import DeviceDirectory
+import Outbox
+import Reports
+import Devices
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayCore
 import GatewayNIO
 import Logging
 import MappingFile

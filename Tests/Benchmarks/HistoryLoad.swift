@@ -1,8 +1,10 @@
+import Vault
+import Devices
+import StorePort
 import Protection
 import ArgumentParser
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import Glibc
 import NIOCore
 import SQLiteStore
@@ -92,7 +94,7 @@ private struct History {
         var changes: [StoreChange] = []
         self.vault = try Vault(
             network: "benchmark", carrier: .json, sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
-            latches: LatchTable(), rooms: GatewayCore.RoomTable(), openedMessages: OpenedMessages(),
+            latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(),
             requestAge: 300_000,
             now: Self.now, random: SystemRandomSource(), wasDelivered: { _ in false }, changes: &changes)
         _ = try store.commit([changes])

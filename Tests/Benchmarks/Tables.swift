@@ -39,7 +39,7 @@ struct Tables: ParsableCommand {
             case .throughput:
                 try ThroughputTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .rooms:
-                try RoomTable(workbench: workbench, group: group, isQuick: self.quick).print()
+                try RoomsTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .persistence:
                 try PersistenceTable(workbench: workbench, group: group, isQuick: self.quick).print()
             case .queue:

@@ -1,5 +1,7 @@
+import Protection
+import IRCGateway
+import StorePort
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

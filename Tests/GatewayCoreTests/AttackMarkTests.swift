@@ -1,4 +1,7 @@
-import GatewayCore
+import IRCGateway
+import Devices
+import Reports
+import Protection
 import Testing
 
 /// Attacks on what people see of a message: its mark, its name, and what is no message at all.

@@ -1,10 +1,13 @@
+import IRCGateway
+import Protection
+import DeviceDirectory
+import Devices
 import DoubleRatchet
 import Envelope
 import IRCCodec
 import NIOCore
 import Testing
 
-@testable import GatewayCore
 
 /// Everything that reads bytes of strangers: whole, cut, altered, and bytes without sense.
 @Suite struct AttackParserTests {

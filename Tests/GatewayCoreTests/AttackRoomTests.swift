@@ -1,7 +1,11 @@
+import Devices
+import IRCGateway
+import StorePort
+import Reports
+import DeviceDirectory
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import IRCCodec
 import NIOCore
 import Testing

@@ -1,9 +1,13 @@
+import IRCGateway
+import Vault
+import StorePort
+import Reports
+import Devices
 import Protection
 import DoubleRatchet
 import Envelope
 import Testing
 
-@testable import GatewayCore
 
 /// Attacks on two people with sidecars, on a server without a gateway.
 @Suite struct AttackTests {

@@ -1,5 +1,6 @@
+import IRCGateway
+import StorePort
 import Protection
-import GatewayCore
 import IRCCodec
 import NIOCore
 import Testing

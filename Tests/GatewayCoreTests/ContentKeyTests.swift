@@ -1,8 +1,10 @@
+import Protection
+import Vault
+import StorePort
 import Envelope
 import StoreConformance
 import Testing
 
-@testable import GatewayCore
 
 @Suite struct ContentKeyTests {
     private func key(_ number: Int) -> ContentKey {

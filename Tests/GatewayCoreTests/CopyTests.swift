@@ -1,6 +1,9 @@
+import IRCGateway
+import StorePort
+import Reports
+import Vault
 import Protection
 import Envelope
-import GatewayCore
 import NIOCore
 import RequestQueue
 import Testing

@@ -1,8 +1,8 @@
+import Devices
 import DoubleRatchet
 import Envelope
 import Testing
 
-@testable import GatewayCore
 
 /// Lists of devices that somebody forges on purpose.
 @Suite struct DeviceChainTests {

@@ -1,10 +1,16 @@
+import JSONGateway
+import IRCGateway
+import Reports
+import Vault
+import DeviceDirectory
+import Devices
+import StorePort
 import Protection
 import CapableApp
 import DoubleRatchet
 import Envelope
 import Testing
 
-@testable import GatewayCore
 
 /// Random numbers of which the first device ids are chosen by a test.
 private struct ChosenIDs: RandomSource, Sendable {

@@ -1,6 +1,10 @@
+import Devices
+import IRCGateway
+import Reports
+import Vault
+import DeviceDirectory
 import Protection
 import Envelope
-import GatewayCore
 import Testing
 
 /// Sidecars behind a front gateway: its directory, and everybody else behind it.

@@ -1,10 +1,12 @@
+import IRCGateway
+import Reports
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
 import RequestQueue
 import Testing
 
-@testable import GatewayCore
 
 /// What memory holds after the store has refused a batch, or a part of one.
 @Suite struct FailedCommitTests {

@@ -1,7 +1,10 @@
+import IRCGateway
+import Vault
+import DeviceDirectory
+import Devices
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 
 /// Somebody with keys of their own and no rules.
 final class Forger: Sendable {

@@ -1,5 +1,8 @@
+import StorePort
+import Reports
+import Protection
+import IRCGateway
 import Envelope
-import GatewayCore
 import IRCCodec
 import RequestQueue
 import Testing

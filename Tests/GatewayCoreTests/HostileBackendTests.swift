@@ -1,5 +1,8 @@
+import IRCGateway
+import Reports
+import Protection
+import StorePort
 import Envelope
-import GatewayCore
 import IRCCodec
 import NIOCore
 import RequestQueue

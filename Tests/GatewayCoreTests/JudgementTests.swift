@@ -1,6 +1,5 @@
 import Protection
 import Envelope
-import GatewayCore
 import Testing
 
 /// What is due to one message, for every kind of audience: without a connection, a room table or a store around it.

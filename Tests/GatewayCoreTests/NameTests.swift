@@ -1,7 +1,11 @@
+import JSONGateway
+import Reports
+import IRCGateway
+import Vault
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import NIOCore
 import Testing
 

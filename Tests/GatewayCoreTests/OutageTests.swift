@@ -1,5 +1,7 @@
+import IRCGateway
+import StorePort
+import Protection
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

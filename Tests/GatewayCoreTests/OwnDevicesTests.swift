@@ -1,5 +1,8 @@
+import Protection
+import IRCGateway
+import Vault
+import Devices
 import Envelope
-import GatewayCore
 import Testing
 
 /// Two sidecars of one person, and somebody who writes to both.

@@ -1,9 +1,14 @@
+import Protection
+import IRCGateway
+import Reports
+import Vault
+import Devices
+import StorePort
 import DoubleRatchet
 import Envelope
 import RequestQueue
 import Testing
 
-@testable import GatewayCore
 
 /// Rooms of people behind sidecars of their own, on a server without a gateway.
 @Suite struct PeerRoomTests {

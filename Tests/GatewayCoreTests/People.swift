@@ -1,4 +1,5 @@
-import GatewayCore
+import Protection
+
 
 extension World {
     /// Members of `#room`, called `p0`, `p1` and so on.

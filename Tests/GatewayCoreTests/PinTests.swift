@@ -1,7 +1,8 @@
+import IRCGateway
+import Devices
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import Testing
 
 /// Whose keys are whose.

@@ -1,6 +1,11 @@
+import StorePort
+import Reports
+import HTTPCodec
+import IRCGateway
+import JSONGateway
+import Vault
 import Protection
 import Envelope
-import GatewayCore
 import NIOCore
 import Testing
 

@@ -1,6 +1,8 @@
+import Outbox
+import IRCGateway
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

@@ -1,5 +1,9 @@
+import Vault
+import Protection
+import IRCGateway
+import Outbox
+import StorePort
 import Envelope
-import GatewayCore
 import RequestQueue
 import StoreConformance
 import Synchronization

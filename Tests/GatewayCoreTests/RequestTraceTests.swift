@@ -1,4 +1,7 @@
-import GatewayCore
+import StorePort
+import Protection
+import IRCGateway
+import Outbox
 import RequestQueue
 import Testing
 

@@ -1,5 +1,8 @@
+import Protection
+import IRCGateway
+import Vault
+import StorePort
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

@@ -1,4 +1,4 @@
-import GatewayCore
+import IRCGateway
 import IRCCodec
 import Testing
 

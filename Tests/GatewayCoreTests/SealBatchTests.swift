@@ -1,9 +1,10 @@
+import Vault
+import StorePort
 import Protection
 import Envelope
 import RequestQueue
 import Testing
 
-@testable import GatewayCore
 
 /// Messages of one transaction.
 @Suite struct SealBatchTests {

@@ -1,9 +1,11 @@
+import Vault
+import Devices
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
 import Testing
 
-@testable import GatewayCore
 
 /// What the vault keeps of sessions and prekeys with devices elsewhere.
 @Suite struct SessionKeeperTests {

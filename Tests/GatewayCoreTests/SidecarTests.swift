@@ -1,5 +1,9 @@
+import IRCGateway
+import Reports
+import Vault
+import Protection
+import Devices
 import Envelope
-import GatewayCore
 import Testing
 
 /// Two people behind sidecars of their own, on a server without a gateway.

@@ -1,8 +1,12 @@
+import IRCGateway
+import Vault
+import DeviceDirectory
+import Devices
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayCore
 import IRCCodec
 import NIOCore
 import RequestQueue

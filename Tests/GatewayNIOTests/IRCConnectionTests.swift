@@ -1,5 +1,5 @@
+import IRCGateway
 import Protection
-import GatewayCore
 import NIOCore
 import NIOPosix
 import PeerKit

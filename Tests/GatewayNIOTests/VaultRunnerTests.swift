@@ -1,7 +1,10 @@
+import Vault
+import DeviceDirectory
+import Devices
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import NIOPosix

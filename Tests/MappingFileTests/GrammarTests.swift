@@ -1,5 +1,5 @@
+import JSONGateway
 import Foundation
-import GatewayCore
 import JSONCodec
 import PawlConfiguration
 import Testing

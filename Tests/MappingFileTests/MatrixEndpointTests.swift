@@ -1,4 +1,5 @@
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import Testing
 
 /// Every endpoint of the Matrix client-server API has a label in the shipped mapping.

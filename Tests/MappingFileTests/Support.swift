@@ -1,5 +1,5 @@
+import JSONGateway
 import Foundation
-import GatewayCore
 import PawlConfiguration
 import Testing
 

@@ -1,8 +1,9 @@
+import IRCGateway
+import StorePort
 import Protection
 import ArgumentParser
 import Envelope
 import Foundation
-import GatewayCore
 import Logging
 import PawlConfiguration
 import PeerKit

@@ -1,5 +1,5 @@
+import IRCGateway
 import Envelope
-import GatewayCore
 import PawlConfiguration
 import Testing
 

@@ -1,7 +1,8 @@
+import IRCGateway
+import StorePort
 import Protection
 import Envelope
 import Foundation
-import GatewayCore
 import PeerKit
 import TestThreads
 import Testing

@@ -1,6 +1,7 @@
+import Protection
+import StorePort
 import Crypto
 import Envelope
-import GatewayCore
 import Glibc
 import RequestQueue
 import SQLiteStore

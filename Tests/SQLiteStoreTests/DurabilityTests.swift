@@ -1,6 +1,6 @@
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import RequestQueue
 import SQLiteStore
 import StoreConformance

@@ -1,5 +1,5 @@
+import StorePort
 import Protection
-import GatewayCore
 import QueueConformance
 import RequestQueue
 import SQLiteStore

@@ -1,6 +1,8 @@
+import Devices
+import Vault
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import SQLiteStore
 import StoreConformance
 import Testing

@@ -1,4 +1,4 @@
-import GatewayCore
+import StorePort
 import Glibc
 import SQLiteStore
 import Testing

@@ -1,5 +1,5 @@
+import StorePort
 import GRDB
-import GatewayCore
 import QueueConformance
 import RequestQueue
 import SQLiteQueue

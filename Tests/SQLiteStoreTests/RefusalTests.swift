@@ -1,5 +1,5 @@
+import StorePort
 import GRDBSQLite
-import GatewayCore
 import Glibc
 import SQLiteStore
 import StoreConformance

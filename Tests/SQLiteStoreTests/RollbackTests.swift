@@ -1,6 +1,6 @@
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import Glibc
 import RequestQueue
 import SQLiteStore

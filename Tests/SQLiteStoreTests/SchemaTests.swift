@@ -1,5 +1,5 @@
+import StorePort
 import Protection
-import GatewayCore
 import Glibc
 import RequestQueue
 import SQLiteStore

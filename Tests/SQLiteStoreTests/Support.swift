@@ -1,3 +1,5 @@
+import DeviceDirectory
+import StorePort
 import DoubleRatchet
 import Envelope
 import GRDBSQLite
@@ -5,7 +7,6 @@ import Glibc
 import SQLiteStore
 import Testing
 
-@testable import GatewayCore
 
 /// A directory that goes when the test ends.
 final class Scratch: Sendable {

@@ -1,8 +1,8 @@
 // Batches, groups and fences.
 
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

@@ -1,8 +1,8 @@
 // Each kind of row.
 
+import StorePort
 import Protection
 import Envelope
-import GatewayCore
 import RequestQueue
 import Testing
 

@@ -1,8 +1,10 @@
 // What was said is read again and again, whatever the store.
 
+import Devices
+import Vault
+package import StorePort
 import Protection
 import Envelope
-package import GatewayCore
 import Testing
 
 /// What every vault does for a backend that keeps what was said.

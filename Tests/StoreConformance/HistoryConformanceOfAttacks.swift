@@ -1,7 +1,10 @@
 // What a backend may try with envelopes that it keeps.
 
+import Protection
+import StorePort
+import Devices
+import Vault
 import Envelope
-import GatewayCore
 import Testing
 
 extension HistoryConformance {

@@ -1,9 +1,11 @@
 // How long keys are kept, and what becomes of a message that was not written.
 
+import Devices
+import Vault
+import StorePort
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import Testing
 
 extension HistoryConformance {

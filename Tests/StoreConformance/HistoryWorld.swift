@@ -1,9 +1,11 @@
 // A vault over a store, with a clock of its own, for a backend that keeps what was said.
 
-import Protection
+package import Vault
+import Devices
+package import StorePort
+package import Protection
 import DoubleRatchet
 package import Envelope
-package import GatewayCore
 import Testing
 
 /// What was written, as a backend has it.

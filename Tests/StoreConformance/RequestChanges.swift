@@ -1,6 +1,6 @@
 // What the vault's queue changes, one request at a time.
 
-package import GatewayCore
+package import StorePort
 import RequestQueue
 
 extension StoreChange {

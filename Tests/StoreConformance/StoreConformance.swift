@@ -1,8 +1,8 @@
 // One suite that every driver of the port passes. Each check gets a closure that makes an empty store.
 
+package import StorePort
 import Protection
 import Envelope
-package import GatewayCore
 import RequestQueue
 import Testing
 

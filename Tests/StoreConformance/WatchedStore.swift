@@ -1,8 +1,8 @@
 // A store that is looked at while a vault uses it, and that fails when it is told to.
 
-import Protection
+package import StorePort
+package import Protection
 package import Envelope
-package import GatewayCore
 package import RequestQueue
 import Synchronization
 

@@ -1,7 +1,8 @@
 // Where answers from other threads reach an exchange.
 
+import JSONGateway
+import Vault
 import Protection
-import GatewayCore
 import NIOCore
 
 /// Who waits for answers. Called on its event loop.

@@ -1,6 +1,7 @@
 // An exchange's answer: from the backend or from the gateway, to the client.
 
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import NIOCore
 
 extension ExchangeRunner {

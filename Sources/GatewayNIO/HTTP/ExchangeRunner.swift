@@ -1,7 +1,10 @@
 // Carries out what the machine of one exchange wants. Everything here runs on one event loop.
 
+import Reports
+import JSONGateway
+import Vault
+import HTTPCodec
 import Protection
-import GatewayCore
 import NIOCore
 
 /// One request and its answer.

@@ -1,6 +1,8 @@
 // A WebSocket whose messages are looked at. Control frames go through in the order of their side.
 
-import GatewayCore
+import JSONGateway
+import Vault
+import HTTPCodec
 import NIOCore
 
 /// Carries out one ``WebSocketSession``.

@@ -1,6 +1,6 @@
 // A client's connection that speaks HTTP/2: its streams, how many and how long. RFC 9113.
 
-import GatewayCore
+import HTTPCodec
 import NIOCore
 import NIOHTTP2
 

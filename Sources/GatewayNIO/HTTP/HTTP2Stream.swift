@@ -1,6 +1,6 @@
 // One stream of HTTP/2, whose handler behind it takes it for a connection of HTTP/1.1 with one request.
 
-import GatewayCore
+import HTTPCodec
 import NIOCore
 import NIOHPACK
 import NIOHTTP2

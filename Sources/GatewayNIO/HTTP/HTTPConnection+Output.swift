@@ -1,6 +1,6 @@
 // What is written to the client.
 
-import GatewayCore
+import HTTPCodec
 import NIOCore
 
 extension HTTPConnection {

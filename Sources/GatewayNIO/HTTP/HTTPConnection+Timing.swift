@@ -1,6 +1,7 @@
 // How long a client, and a backend, may take.
 
-import GatewayCore
+import JSONGateway
+import Protection
 import NIOCore
 
 extension HTTPConnection {

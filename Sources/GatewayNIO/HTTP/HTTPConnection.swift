@@ -1,8 +1,10 @@
 // One client's connection: requests are read one after the other, and each is an exchange. Everything here runs on one
 // event loop.
 
+import Reports
+import JSONGateway
+import HTTPCodec
 import Protection
-import GatewayCore
 import NIOCore
 import NIOSSL
 

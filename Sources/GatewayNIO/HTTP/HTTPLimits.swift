@@ -1,6 +1,6 @@
 // Every bound of the HTTP proxy, with its reason.
 
-package import GatewayCore
+package import HTTPCodec
 package import NIOCore
 
 /// How much, how many and how long. The defaults are ours where no specification is named.

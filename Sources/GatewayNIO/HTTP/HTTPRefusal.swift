@@ -1,6 +1,6 @@
 // The only answer of a connection that there is no place for.
 
-import GatewayCore
+import HTTPCodec
 import NIOCore
 import NIOTLS
 

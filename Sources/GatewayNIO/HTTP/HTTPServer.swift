@@ -1,6 +1,7 @@
 // The listeners for HTTP clients.
 
-import GatewayCore
+import Reports
+import JSONGateway
 package import NIOCore
 package import NIOPosix
 import NIOSSL

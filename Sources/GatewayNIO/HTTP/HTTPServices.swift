@@ -1,7 +1,8 @@
 // What HTTP connections need from the rest of the program.
 
-import Protection
-package import GatewayCore
+package import JSONGateway
+package import Vault
+package import Protection
 
 /// What all HTTP connections of a gateway use. Closures may be called from any event loop, and may answer on any thread.
 package struct HTTPServices: Sendable {

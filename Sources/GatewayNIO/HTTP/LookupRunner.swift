@@ -1,6 +1,7 @@
 // A request of the gateway's own to the backend.
 
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import NIOCore
 
 /// Carries out one ``Lookup``. Lives until it has called `done`, or is cancelled.

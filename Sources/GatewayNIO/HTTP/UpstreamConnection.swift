@@ -1,6 +1,6 @@
 // One connection to the backend: HTTP/1.1 as a client, one request at a time.
 
-import GatewayCore
+import HTTPCodec
 import NIOCore
 import NIOTLS
 

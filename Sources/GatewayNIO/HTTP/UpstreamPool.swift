@@ -1,7 +1,8 @@
 // The connections to the backend that one event loop has.
 
+import JSONGateway
+import Reports
 import DequeModule
-import GatewayCore
 import NIOCore
 import NIOPosix
 import NIOSSL

@@ -1,6 +1,8 @@
 // What a connection becomes after a 101.
 
-import GatewayCore
+import JSONGateway
+import Vault
+import HTTPCodec
 import NIOCore
 
 /// Both ends of a WebSocket. The backend's end is an ``UpstreamUser``.

@@ -1,10 +1,11 @@
 // Commands that change something. Each is audited.
 
+import StorePort
+import IRCGateway
 import Protection
 import ArgumentParser
 import Envelope
 import Foundation
-import GatewayCore
 import GatewayNIO
 import RequestQueueClient
 

@@ -1,10 +1,15 @@
 // `pawl devices`: people's own devices, as the directory of a gateway has them.
 
+import Devices
+import IRCGateway
+import JSONGateway
+import Vault
+import DeviceDirectory
+import StorePort
 import Protection
 import ArgumentParser
 import Envelope
 import Foundation
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import NIOPosix

@@ -1,8 +1,9 @@
 // `pawl backup` and `pawl restore`: store and key together, and what going back means.
 
+import Protection
+import StorePort
 import ArgumentParser
 import Foundation
-import GatewayCore
 import PawlConfiguration
 import RequestQueue
 import SQLiteQueue

@@ -1,8 +1,8 @@
 // Commands that work without a gateway, or around one.
 
+import Protection
 import ArgumentParser
 import Foundation
-import GatewayCore
 import PawlConfiguration
 
 /// `pawl version`

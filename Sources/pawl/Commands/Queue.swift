@@ -1,9 +1,11 @@
 // Commands that look at the requests for the backend.
 
+import Outbox
+import IRCGateway
+import StorePort
 import Protection
 import ArgumentParser
 import Foundation
-import GatewayCore
 import RequestQueue
 
 /// `pawl queue`

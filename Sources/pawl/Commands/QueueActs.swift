@@ -1,8 +1,11 @@
 // Commands that act on the requests for the backend. Each is audited.
 
+import StorePort
+import IRCGateway
+import Outbox
+import Reports
 import ArgumentParser
 import Foundation
-import GatewayCore
 import RequestQueue
 
 /// What a hold or a release is about.

@@ -1,9 +1,12 @@
 // Commands that look.
 
+import DeviceDirectory
+import JSONGateway
+import IRCGateway
+import StorePort
 import Protection
 import ArgumentParser
 import Foundation
-import GatewayCore
 
 /// `pawl status`
 struct Status: AdminCommand {

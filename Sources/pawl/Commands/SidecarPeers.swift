@@ -1,10 +1,14 @@
 // What a running sidecar answers: whose keys it knows, and what a person decides about them.
 
+import Vault
+import Protection
+import IRCGateway
+import Reports
+import Devices
 import ArgumentParser
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayCore
 import GatewayNIO
 
 /// `pawl sidecar status`

@@ -1,8 +1,10 @@
 // `pawl store`: what is said once of a whole store, while no gateway runs.
 
+import Protection
+import Devices
+import StorePort
 import ArgumentParser
 import Foundation
-import GatewayCore
 import PawlConfiguration
 import SQLiteStore
 

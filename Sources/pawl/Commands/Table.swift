@@ -1,7 +1,8 @@
 // Plain tables for terminals.
 
+import Protection
+import IRCGateway
 import Foundation
-import GatewayCore
 
 /// Columns of text.
 enum Table {

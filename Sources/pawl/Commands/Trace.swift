@@ -1,9 +1,12 @@
 // `pawl trace`: the life of one message.
 
+import Devices
+import IRCGateway
+import Outbox
+import StorePort
 import Protection
 import ArgumentParser
 import Foundation
-import GatewayCore
 import RequestQueue
 
 /// `pawl trace`

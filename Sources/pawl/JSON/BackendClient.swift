@@ -1,9 +1,10 @@
 // The backend, as the queue's attempts speak to it.
 
+import HTTPCodec
+import JSONGateway
 import Protection
 import AsyncHTTPClient
 import Foundation
-import GatewayCore
 import JSONCodec
 import NIOCore
 import RequestQueue

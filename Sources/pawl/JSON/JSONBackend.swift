@@ -1,9 +1,15 @@
 // What a gateway in front of a JSON backend has besides: the mapping, and the queue of writes.
 
+import Protection
+import Outbox
+import JSONGateway
+import IRCGateway
+import Vault
+import DeviceDirectory
+import Devices
 import AsyncHTTPClient
 import DoubleRatchet
 import Foundation
-import GatewayCore
 import GatewayNIO
 import MappingFile
 import NIOCore

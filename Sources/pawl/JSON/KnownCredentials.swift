@@ -1,6 +1,6 @@
 // The credentials that clients have shown with their writes, in memory only.
 
-import GatewayCore
+import JSONGateway
 import RequestQueue
 import RequestQueueClient
 import Synchronization

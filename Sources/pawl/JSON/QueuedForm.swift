@@ -1,6 +1,8 @@
 // A write of an exchange in the form that the queue stores.
 
-import GatewayCore
+import Protection
+import HTTPCodec
+import JSONGateway
 import JSONCodec
 import NIOCore
 import RequestQueue

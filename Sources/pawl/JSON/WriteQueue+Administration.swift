@@ -1,7 +1,8 @@
 // What an operator sees of single writes, and does to them.
 
+import Protection
+import Outbox
 import Foundation
-import GatewayCore
 import RequestQueue
 import RequestQueueClient
 

@@ -1,9 +1,10 @@
 // Writes to a JSON backend, in the persistent queue.
 
+import JSONGateway
+import Outbox
 import Protection
 import AsyncHTTPClient
 import Foundation
-import GatewayCore
 import RequestQueue
 import RequestQueueClient
 import SQLiteQueue

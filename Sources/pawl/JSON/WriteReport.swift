@@ -1,6 +1,6 @@
 // One write in words: `pawl queue show` and `pawl trace` in front of a backend that speaks HTTP.
 
-import GatewayCore
+import Outbox
 import RequestQueue
 import SQLiteQueue
 

@@ -1,6 +1,7 @@
 // Clients that wait for the end of a write, and how it is told to them.
 
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import NIOCore
 import RequestQueue
 import RequestQueueClient

@@ -1,7 +1,7 @@
 // The files that a configuration names. A reload reads them again, and says which of them hold something else.
 
+import StorePort
 import Foundation
-import GatewayCore
 import NIOSSL
 import PawlConfiguration
 

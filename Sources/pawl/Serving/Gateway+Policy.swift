@@ -1,7 +1,10 @@
 // What a policy would do to the conversations that are known.
 
+import JSONGateway
+import Vault
+import IRCGateway
+import StorePort
 import Protection
-import GatewayCore
 import GatewayNIO
 import RequestQueue
 

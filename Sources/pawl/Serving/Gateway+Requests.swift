@@ -1,7 +1,11 @@
 // Single requests as the admin commands see them.
 
+import IRCGateway
+import Vault
+import Outbox
+import Reports
+import StorePort
 import Protection
-import GatewayCore
 import GatewayNIO
 import RequestQueue
 

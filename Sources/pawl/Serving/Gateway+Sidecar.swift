@@ -1,9 +1,13 @@
 // A running sidecar as its commands see it.
 
+import StorePort
+import IRCGateway
+import Vault
+import Reports
+import Devices
 import Protection
 import DoubleRatchet
 import Envelope
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import NIOPosix

@@ -1,7 +1,10 @@
 // What a gateway in front of a backend that speaks HTTP says of its writes, and does to them.
 
+import StorePort
+import JSONGateway
+import IRCGateway
+import Outbox
 import Protection
-import GatewayCore
 import GatewayNIO
 import RequestQueue
 import RequestQueueClient

@@ -1,9 +1,13 @@
 // A running gateway as the admin commands see it.
 
+import Reports
+import JSONGateway
+import IRCGateway
+import Vault
+import StorePort
 import Protection
 import DoubleRatchet
 import Foundation
-import GatewayCore
 import GatewayNIO
 import Logging
 import NIOCore

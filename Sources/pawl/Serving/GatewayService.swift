@@ -1,7 +1,11 @@
 // The life of a gateway as one service: start, say that it is ready, tick, stop.
 
+import IRCGateway
+import Reports
+import Vault
+import Protection
+import JSONGateway
 import Foundation
-import GatewayCore
 import GatewayNIO
 import Logging
 import NIOCore

@@ -1,8 +1,12 @@
 // The accounts and conversations that a gateway knows, so that a policy for a mistyped name is not taken for protection.
 
+import IRCGateway
+import Vault
+import JSONGateway
+import DeviceDirectory
+import StorePort
 import Protection
 import Foundation
-import GatewayCore
 import GatewayNIO
 import PawlConfiguration
 import RequestQueue

@@ -1,7 +1,10 @@
 // Counters in the text format that Prometheus reads. No label ever names a person or a room.
 
+import Reports
+import StorePort
+import IRCGateway
+import JSONGateway
 import Protection
-import GatewayCore
 import GatewayNIO
 import RequestQueue
 import RequestQueueClient

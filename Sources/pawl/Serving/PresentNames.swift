@@ -1,7 +1,8 @@
 // The people and rooms that are here now, by the names that operators and reports use.
 
+import IRCGateway
+import Vault
 import Protection
-import GatewayCore
 import RequestQueue
 
 /// Looks up names. Made once for many of them: making it looks at every connection.

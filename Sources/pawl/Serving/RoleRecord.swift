@@ -2,7 +2,8 @@
 // neither may be opened as the other. The name of the network is bound to every envelope, so it is fixed at the first
 // start and never derived from an address again.
 
-import GatewayCore
+import Devices
+import StorePort
 import PawlConfiguration
 
 /// The role and the network that a store was first opened with.

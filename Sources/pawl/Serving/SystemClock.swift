@@ -1,7 +1,6 @@
 // The clock that machines are told the time by.
 
 import Protection
-import GatewayCore
 import Glibc
 
 /// Reads the system's clocks.

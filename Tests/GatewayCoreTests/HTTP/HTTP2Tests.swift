@@ -1,4 +1,4 @@
-import GatewayCore
+import HTTPCodec
 import NIOCore
 import Testing
 

@@ -1,8 +1,12 @@
+import Devices
+import DeviceDirectory
+import Reports
+import JSONGateway
+import Vault
 import Protection
 import CapableApp
 import Envelope
 import Foundation
-import GatewayCore
 import JSONCodec
 import NIOCore
 import Testing

@@ -1,5 +1,7 @@
+import HTTPCodec
+import Protection
+import JSONGateway
 import Envelope
-import GatewayCore
 import NIOCore
 import Testing
 

@@ -1,6 +1,7 @@
+import JSONGateway
+import HTTPCodec
 import Protection
 import Envelope
-import GatewayCore
 import NIOCore
 
 /// One exchange of Alice's, step by step.

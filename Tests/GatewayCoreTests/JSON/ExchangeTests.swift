@@ -1,7 +1,10 @@
+import Reports
+import Protection
+import JSONGateway
+import StorePort
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayCore
 import NIOCore
 import Testing
 

@@ -1,5 +1,7 @@
+import JSONGateway
+import IRCGateway
+import HTTPCodec
 import Envelope
-import GatewayCore
 import JSONCodec
 import NIOCore
 

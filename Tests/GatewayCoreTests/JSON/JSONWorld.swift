@@ -1,8 +1,14 @@
+import JSONGateway
+import IRCGateway
+import Vault
+import DeviceDirectory
+import Devices
+import StorePort
+import HTTPCodec
 import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayCore
 import JSONCodec
 import NIOCore
 import RequestQueue

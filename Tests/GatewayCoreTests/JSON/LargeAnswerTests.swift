@@ -1,6 +1,8 @@
+import JSONGateway
+import Reports
+import HTTPCodec
 import Protection
 import Envelope
-import GatewayCore
 import NIOCore
 import Testing
 

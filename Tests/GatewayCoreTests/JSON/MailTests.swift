@@ -1,8 +1,9 @@
+import StorePort
+import Vault
 import Protection
 import CapableApp
 import Envelope
 import Foundation
-import GatewayCore
 import Testing
 
 /// Letters, receipts, multi-recipient messages and blobs of capable clients.

@@ -1,7 +1,10 @@
+import Reports
+import JSONGateway
+import IRCGateway
+import HTTPCodec
 import Protection
 import Envelope
 import Foundation
-import GatewayCore
 import JSONCodec
 import NIOCore
 import Testing

@@ -1,7 +1,10 @@
+import Vault
+import JSONGateway
+import IRCGateway
+import HTTPCodec
 import Protection
 import Envelope
 import Foundation
-import GatewayCore
 import NIOCore
 import Testing
 

@@ -1,5 +1,8 @@
+import Protection
+import JSONGateway
+import IRCGateway
+import HTTPCodec
 import Envelope
-import GatewayCore
 import NIOCore
 import Testing
 

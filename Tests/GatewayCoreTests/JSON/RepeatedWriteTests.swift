@@ -1,5 +1,7 @@
+import Protection
+import JSONGateway
+import HTTPCodec
 import Foundation
-import GatewayCore
 import NIOCore
 import Testing
 

@@ -1,4 +1,5 @@
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import NIOCore
 import Testing
 

@@ -1,7 +1,6 @@
-import GatewayCore
+import JSONGateway
 import Testing
 
-@testable import GatewayCore
 
 /// What the mapping says nothing of is listed by its shape, and never grows.
 @Suite struct UnmatchedTests {

@@ -1,8 +1,11 @@
+import Reports
+import JSONGateway
+import Vault
+import HTTPCodec
 import Protection
 import CapableApp
 import Envelope
 import Foundation
-import GatewayCore
 import JSONCodec
 import NIOCore
 import Testing

@@ -1,4 +1,4 @@
-import GatewayCore
+import HTTPCodec
 import GatewayNIO
 import NIOCore
 import Testing

@@ -1,5 +1,5 @@
+import HTTPCodec
 import Foundation
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import NIOSSL

@@ -1,5 +1,6 @@
+import Reports
+import JSONGateway
 import Foundation
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit

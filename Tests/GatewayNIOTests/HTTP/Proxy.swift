@@ -1,5 +1,5 @@
+import JSONGateway
 import Protection
-import GatewayCore
 import GatewayNIO
 import JSONCodec
 import NIOCore

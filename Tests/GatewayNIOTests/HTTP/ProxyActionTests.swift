@@ -1,6 +1,8 @@
+import Vault
+import JSONGateway
+import HTTPCodec
 import Protection
 import Foundation
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit

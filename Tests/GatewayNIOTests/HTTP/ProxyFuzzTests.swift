@@ -1,4 +1,3 @@
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit

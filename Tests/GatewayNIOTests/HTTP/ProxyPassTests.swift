@@ -1,4 +1,5 @@
-import GatewayCore
+import JSONGateway
+import Reports
 import GatewayNIO
 import NIOCore
 import Synchronization

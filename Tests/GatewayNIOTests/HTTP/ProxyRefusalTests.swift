@@ -1,4 +1,5 @@
-import GatewayCore
+import Reports
+import JSONGateway
 import GatewayNIO
 import NIOCore
 import PeerKit

@@ -1,6 +1,6 @@
+import JSONGateway
 import Protection
 import Envelope
-import GatewayCore
 import GatewayNIO
 import NIOCore
 import PeerKit

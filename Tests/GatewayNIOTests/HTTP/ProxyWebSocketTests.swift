@@ -1,4 +1,5 @@
-import GatewayCore
+import JSONGateway
+import HTTPCodec
 import GatewayNIO
 import NIOCore
 import NIOSSL

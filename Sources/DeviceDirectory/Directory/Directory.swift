@@ -1,0 +1,283 @@
+// The directory of a front gateway: the public keys of people's own devices. It belongs to the vault's thread; what
+// connections see of it is ``DirectoryTable``.
+
+package import Devices
+package import StorePort
+package import Protection
+package import DoubleRatchet
+package import Envelope
+import Synchronization
+
+/// The published devices of one account.
+package struct DirectoryAccount {
+    package var chain: DeviceChain
+    package var devices: [DeviceID: PublishedDevice] = [:]
+    /// An operator has taken the account's devices out of use.
+    package var isBlocked = false
+    /// When somebody last proved a device, in milliseconds since 1970.
+    package var provenAt: Int64
+}
+
+/// What the vault knows of published devices.
+package struct Directory {
+    /// Ours: accounts with devices; some 6 KB each.
+    static let accountLimit = 50_000
+
+    package private(set) var accounts: [AccountID: DirectoryAccount] = [:]
+    /// The account of each published device, of blocked accounts as well.
+    private var owners: [DeviceID: AccountID] = [:]
+
+    /// - Throws: ``StoreError/corrupt(_:)``.
+    package init(store: any Store) throws(StoreError) {
+        do {
+            for row in try store.records(.directoryAccount) {
+                var cursor = ByteCursor(row.value)
+                let isBlocked = try cursor.byte() == 1
+                let provenAt = Int64(bitPattern: try cursor.uint64())
+                accounts[AccountID(text: row.name)] = DirectoryAccount(
+                    chain: try DeviceChain(cursor.rest()), isBlocked: isBlocked, provenAt: provenAt)
+            }
+            for row in try store.records(.directoryDevice) {
+                var cursor = ByteCursor(row.value)
+                let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
+                let device = try PublishedDevice(&cursor)
+                guard accounts[account] != nil else { continue }
+                accounts[account]?.devices[device.id] = device
+                owners[device.id] = account
+            }
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("A published device in the store is damaged. Bring back a backup: pawl restore FILE.")
+        }
+    }
+
+    /// Why something is not taken, in words for the person.
+    package struct Refusal: Error {
+        package var reason: String
+        package init(_ reason: String) { self.reason = reason }
+    }
+
+    /// Takes what a connection has proven. The caller has checked that the id is not the one of a hosted device.
+    ///
+    /// - Returns: whether the account's devices are not those of before: the person has started again.
+    package mutating func publish(
+        _ chain: DeviceChain, _ device: PublishedDevice, of account: AccountID, now: Moment,
+        _ changes: inout [StoreChange]
+    ) throws(Refusal) -> Bool {
+        var startsAgain = false
+        var entry = accounts[account]
+        if let known = entry {
+            guard !known.isBlocked else { throw Refusal("an operator has blocked the devices of this account") }
+            if chain.continues(known.chain) {
+                entry?.chain = chain
+            } else if !known.chain.continues(chain) {
+                // Nobody but the account's login stands behind this; its peers see that the keys have changed.
+                entry = nil
+                startsAgain = true
+                for id in known.devices.keys { changes.append(.removeRecord(.directoryDevice, name: Self.name(id))) }
+            }
+        } else if accounts.count >= Self.accountLimit {
+            throw Refusal("the directory of this gateway is full")
+        }
+        var new = entry ?? DirectoryAccount(chain: chain, provenAt: now.wall)
+        guard new.chain.identity(of: device.id) != nil else {
+            throw Refusal("this device has been removed from the list of its account")
+        }
+        if let owner = owner(of: device.id), owner != account {
+            guard !owner.isVerified || accounts[owner]?.isBlocked == true else {
+                throw Refusal("this device belongs to another account")
+            }
+            // A connection without a login is the same one, before it logged in. A blocked account keeps no id from others.
+            remove(owner.isVerified ? device.id : nil, of: owner, &changes)
+        }
+        for id in new.devices.keys where new.chain.identity(of: id) == nil {
+            new.devices[id] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
+        }
+        new.provenAt = now.wall
+        new.devices[device.id] = device
+        put(new, account, &changes)
+        changes.append(row(device, account))
+        return startsAgain
+    }
+
+    /// The account that has published a device, also if it is blocked.
+    package func owner(of id: DeviceID) -> AccountID? { owners[id] }
+
+    /// Whether an account that is not blocked has published a device.
+    package func isInUse(_ id: DeviceID) -> Bool { owners[id].map { accounts[$0]?.isBlocked == false } ?? false }
+
+    /// Adds one-time prekeys.
+    ///
+    /// - Returns: how many there are then.
+    package mutating func replenish(
+        _ keys: [OneTimePreKey.Public], of id: DeviceID, _ account: AccountID, _ changes: inout [StoreChange]
+    ) throws(Refusal) -> Int {
+        guard var device = accounts[account]?.devices[id] else { throw Refusal("this device is not published") }
+        let known = Set(device.oneTime)
+        device.oneTime += keys.filter { !known.contains($0) }
+        device.oneTime = Array(device.oneTime.suffix(PublishedDevice.oneTimeLimit))
+        accounts[account]?.devices[id] = device
+        changes.append(row(device, account))
+        return device.oneTime.count
+    }
+
+    /// Takes a later version of an account's list.
+    package mutating func update(
+        _ chain: DeviceChain, of account: AccountID, _ changes: inout [StoreChange]
+    ) throws(Refusal) {
+        guard var entry = accounts[account], chain.continues(entry.chain) else {
+            throw Refusal("this is not a later version of the account's list")
+        }
+        entry.chain = chain
+        for id in entry.devices.keys where chain.identity(of: id) == nil {
+            entry.devices[id] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
+        }
+        put(entry, account, &changes)
+    }
+
+    /// The keys to begin sessions with; one one-time prekey of each device is used up.
+    ///
+    /// - Returns: nothing where there are none; and the devices that need more.
+    package mutating func bundles(
+        of account: AccountID, _ changes: inout [StoreChange]
+    ) -> (entry: DirectoryEntry, low: [DeviceID])? {
+        guard let entry = accounts[account], !entry.isBlocked, !entry.devices.isEmpty else { return nil }
+        var handedOut: [PublishedDevice] = []
+        var low: [DeviceID] = []
+        for listed in entry.chain.current {
+            guard var device = entry.devices[listed.id] else { continue }
+            let one = device.oneTime.isEmpty ? [] : [device.oneTime.removeFirst()]
+            accounts[account]?.devices[listed.id] = device
+            changes.append(row(device, account))
+            if device.oneTime.count < PublishedDevice.lowWatermark { low.append(listed.id) }
+            handedOut.append(PublishedDevice(id: listed.id, bundle: device.bundle, oneTime: one))
+        }
+        return (.capable(account: account.name, entry.chain, handedOut), low)
+    }
+
+    // MARK: What an operator does
+
+    package mutating func setBlocked(_ isBlocked: Bool, _ account: AccountID, _ changes: inout [StoreChange]) {
+        guard var entry = accounts[account] else { return }
+        entry.isBlocked = isBlocked
+        put(entry, account, &changes)
+    }
+
+    /// Takes a device, or all of an account, out of the directory. The account's own list still names it.
+    package mutating func remove(_ id: DeviceID?, of account: AccountID, _ changes: inout [StoreChange]) {
+        guard var entry = accounts[account] else { return }
+        for device in entry.devices.keys where id == nil || id == device {
+            entry.devices[device] = nil
+            changes.append(.removeRecord(.directoryDevice, name: Self.name(device)))
+        }
+        guard entry.devices.isEmpty, !entry.isBlocked else { return put(entry, account, &changes) }
+        replace(account, by: nil)
+        changes.append(.removeRecord(.directoryAccount, name: account.text))
+    }
+
+    // MARK: Rows
+
+    private mutating func replace(_ account: AccountID, by entry: DirectoryAccount?) {
+        for id in accounts[account]?.devices.keys ?? [:].keys where owners[id] == account { owners[id] = nil }
+        accounts[account] = entry
+        for id in entry?.devices.keys ?? [:].keys { owners[id] = account }
+    }
+
+    private mutating func put(_ entry: DirectoryAccount, _ account: AccountID, _ changes: inout [StoreChange]) {
+        replace(account, by: entry)
+        var value: [UInt8] = [entry.isBlocked ? 1 : 0]
+        value.append(bigEndian: UInt64(bitPattern: entry.provenAt))
+        value += entry.chain.bytes
+        changes.append(.putRecord(RecordRow(kind: .directoryAccount, name: account.text, value: value)))
+    }
+
+    private func row(_ device: PublishedDevice, _ account: AccountID) -> StoreChange {
+        var value: [UInt8] = []
+        value.append(field: Array(account.text.utf8))
+        value += device.bytes
+        return .putRecord(RecordRow(kind: .directoryDevice, name: Self.name(device.id), value: value))
+    }
+
+    package static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }
+}
+
+extension RecordRow {
+    /// The row of a published device without its one-time prekeys, for a store whose older state has come back: some of them
+    /// have been handed out and used since.
+    ///
+    /// - Returns: nil if this is no readable row of a published device.
+    package var withoutOneTimeKeys: RecordRow? {
+        guard kind == .directoryDevice else { return nil }
+        var cursor = ByteCursor(value)
+        guard let account = try? cursor.field(), var device = try? PublishedDevice(&cursor) else { return nil }
+        device.oneTime = []
+        var output: [UInt8] = []
+        output.append(field: account)
+        return RecordRow(kind: kind, name: name, value: output + device.bytes)
+    }
+}
+
+/// What connections see of the directory.
+package final class DirectoryTable: Sendable {
+    /// The devices of one account.
+    package struct Entry: Sendable, Equatable {
+        package var devices: [ListedDevice]
+        package var published: Set<DeviceID>
+        package var isBlocked: Bool
+        package var provenAt: Int64
+        package var oneTime: [DeviceID: Int]
+    }
+
+    private struct State {
+        package var accounts: [AccountID: Entry] = [:]
+        package var owners: [DeviceID: AccountID] = [:]
+    }
+
+    private let state = Mutex(State())
+    private let counter = Atomic<Int>(0)
+
+    package init() {}
+
+    /// Whether nobody has published a device; costs one load.
+    package var isEmpty: Bool { counter.load(ordering: .relaxed) == 0 }
+
+    /// Whether an account has published a device, also if it was blocked since: its history stays readable.
+    ///
+    /// An envelope names its device in the clear, and anybody can copy that id. So the question is never who owns a device,
+    /// but whether the account does under whose name the envelope came. All other envelopes are for the vault.
+    ///
+    /// - Parameter account: nil if the backend does not name the sender; then any account counts.
+    package func publishes(_ device: DeviceID, by account: AccountID?) -> Bool {
+        guard !isEmpty else { return false }
+        return state.withLock { state in
+            guard let account else { return state.owners[device] != nil }
+            return state.accounts[account]?.published.contains(device) == true
+        }
+    }
+
+    package subscript(account: AccountID) -> Entry? { state.withLock { $0.accounts[account] } }
+
+    package var all: [(account: AccountID, entry: Entry)] {
+        state.withLock { $0.accounts.map { ($0.key, $0.value) } }.sorted { $0.0 < $1.0 }
+    }
+
+    package func put(_ account: AccountID, _ known: DirectoryAccount?) {
+        state.withLock { state in
+            for id in state.accounts[account]?.published ?? [] where state.owners[id] == account {
+                state.owners[id] = nil
+            }
+            guard let known else {
+                state.accounts[account] = nil
+                return counter.store(state.accounts.count, ordering: .relaxed)
+            }
+            state.accounts[account] = Entry(
+                devices: known.chain.current, published: Set(known.devices.keys), isBlocked: known.isBlocked,
+                provenAt: known.provenAt, oneTime: known.devices.mapValues(\.oneTime.count))
+            for id in known.devices.keys { state.owners[id] = account }
+            counter.store(state.accounts.count, ordering: .relaxed)
+        }
+    }
+}

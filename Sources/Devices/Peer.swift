@@ -1,0 +1,171 @@
+// What is known of somebody's devices: the list that was pinned when it was first seen, and another one that came later
+// and does not continue it.
+
+package import Protection
+package import Envelope
+import RequestQueue
+import Synchronization
+
+/// Somebody whose devices are known.
+package struct Peer: Equatable, Sendable {
+    /// A services account, or a nick.
+    package var name: AccountID
+    /// The list that counts.
+    package var chain: DeviceChain
+    /// A list that is not a version of ``chain``: nothing is sent until a person has accepted it.
+    package var offered: DeviceChain?
+    /// Whether a person has compared the safety number.
+    package var isVerified = false
+    /// When ``chain`` was pinned, in milliseconds since 1970.
+    package var since: Int64
+    /// Whether something has come from them end to end: from then on their plain text is not believed.
+    package var isEstablished = false
+    /// How many versions the person's own list had when this peer was last told.
+    package var told = 0
+    /// Devices that have shown the list by themselves, with the time of their last introduction, by the peer's clock; zero
+    /// where they have shown it inside a session.
+    package var introduced: [DeviceID: Int64] = [:]
+    /// The number of the last request for a room that a device has sent; see ``RoomRequest/number``.
+    package var requests: [DeviceID: Int64] = [:]
+
+    package init(name: AccountID, chain: DeviceChain, since: Int64) {
+        (self.name, self.chain, self.since) = (name, chain, since)
+    }
+
+    /// Notes that a device has shown the list, in an introduction or inside a session. Of devices that no list names any
+    /// more nothing is kept, so that nobody can fill a row.
+    package mutating func note(_ device: DeviceID, introducedAt time: Int64? = nil) {
+        introduced[device] = time ?? introduced[device] ?? 0
+        introduced = introduced.filter {
+            chain.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
+        }
+    }
+
+    /// Takes the number of a request of a device that speaks for this person.
+    ///
+    /// - Returns: false if it is no higher than the last one: the request is a copy.
+    package mutating func takes(request number: Int64, of device: DeviceID) -> Bool {
+        guard number > requests[device] ?? Int64.min else { return false }
+        requests[device] = number
+        requests = requests.filter { chain.identity(of: $0.key) != nil }
+        return true
+    }
+
+    /// Whether a device has said by itself that it belongs here: it has signed a version of the list, or shown it. Whoever
+    /// signs a list can name somebody else's device in it.
+    package func speaks(_ device: DeviceID) -> Bool {
+        guard chain.identity(of: device) != nil else { return false }
+        return introduced[device] != nil || chain.lists.contains { $0.signer == device }
+    }
+
+    // MARK: Bytes
+
+    package var bytes: [UInt8] {
+        var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: told)]
+        output.append(bigEndian: UInt64(bitPattern: since))
+        output.append(field: chain.bytes)
+        output.append(field: offered?.bytes ?? [])
+        output.append(UInt8(introduced.count))
+        for (device, time) in introduced.sorted(by: { $0.key < $1.key }) {
+            output.append(bigEndian: device.value)
+            output.append(bigEndian: UInt64(bitPattern: time))
+        }
+        for (device, number) in requests.sorted(by: { $0.key < $1.key }) {
+            output.append(bigEndian: device.value)
+            output.append(bigEndian: UInt64(bitPattern: number))
+        }
+        return output
+    }
+
+    /// - Throws: ``EnvelopeError`` where the row is damaged.
+    package init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(bytes)
+        let form = try cursor.byte()
+        guard form == 1 else { throw .unsupportedVersion(form) }
+        self.name = name
+        let flags = try cursor.byte()
+        (isVerified, isEstablished) = (flags & 1 != 0, flags & 2 != 0)
+        told = Int(try cursor.byte())
+        since = Int64(bitPattern: try cursor.uint64())
+        chain = try DeviceChain(try cursor.field())
+        let other = try cursor.field()
+        offered = other.isEmpty ? nil : try DeviceChain(other)
+        for _ in 0..<(try cursor.byte()) {
+            introduced[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
+        }
+        while !cursor.isAtEnd {
+            requests[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
+        }
+    }
+}
+
+/// The person's own devices.
+package struct OwnDevices: Equatable, Sendable {
+    package var chain: DeviceChain
+    /// The one that this vault holds.
+    package var device: DeviceID
+
+    package init(chain: DeviceChain, device: DeviceID) {
+        self.chain = chain
+        self.device = device
+    }
+}
+
+/// The peers that all connections of a sidecar share. The vault fills it after each commit.
+package final class PeerTable: Sendable {
+    private let state = Mutex<[AccountID: Peer]>([:])
+    private let ownDevices = Mutex<OwnDevices?>(nil)
+    private let front = Mutex(false)
+    private let rooms = Mutex<Set<ExactText>>([])
+
+    package init() {}
+
+    /// Rooms in which messages were sealed and no plain text of the person has followed, by folded name.
+    var sealedRooms: Set<ExactText> {
+        get { rooms.withLock { $0 } }
+        set { rooms.withLock { $0 = newValue } }
+    }
+
+    package func isSealed(room: String) -> Bool { rooms.withLock { $0.contains(ExactText(room)) } }
+
+    /// Notes whether a room is one of those.
+    ///
+    /// - Returns: whether it was not so before.
+    package func setSealed(_ isSealed: Bool, room: String) -> Bool {
+        rooms.withLock { rooms in
+            isSealed ? rooms.insert(ExactText(room)).inserted : rooms.remove(ExactText(room)) != nil
+        }
+    }
+
+    /// The person's own devices; nothing before the vault has them.
+    package var own: OwnDevices? {
+        get { ownDevices.withLock { $0 } }
+        set { ownDevices.withLock { $0 = newValue } }
+    }
+
+    /// Whether a gateway in front has ever taken the person's keys.
+    package var hasHadFront: Bool {
+        get { front.withLock { $0 } }
+        set { front.withLock { $0 = newValue } }
+    }
+
+    package subscript(name: AccountID) -> Peer? {
+        get { state.withLock { $0[name] } }
+        set { state.withLock { $0[name] = newValue } }
+    }
+
+    package var all: [Peer] { state.withLock { $0.values.sorted { $0.name < $1.name } } }
+
+    package func replace(_ peers: [AccountID: Peer]) { state.withLock { $0 = peers } }
+}
+
+extension AccountID {
+    /// The person whose device a sidecar holds, whatever the network calls them.
+    package static let own = AccountID(text: "own device")
+
+    /// Somebody who is known by a nick only.
+    package static func nick(_ foldedNick: String) -> AccountID { AccountID(text: "nick " + foldedNick) }
+
+    /// What people call it.
+    package var displayName: String { text.hasPrefix("nick ") ? String(text.dropFirst(5)) : name }
+}

@@ -1,0 +1,201 @@
+// Sender keys of rooms whose members hold their own: one for what the person says in each room, and those of the others.
+
+package import StorePort
+package import DoubleRatchet
+package import Envelope
+import RequestQueue
+
+/// A sender key that is not used any more, and how many messages there were under it.
+package struct EndedKey: Hashable, Sendable {
+    package var id: UInt32
+    package var count: UInt32
+
+    package init(id: UInt32, count: UInt32) { (self.id, self.count) = (id, count) }
+}
+
+/// The sender keys that a device has.
+package struct RoomKeys {
+    /// Ours: keys of one sender in one room that are kept, so that what was said before a rotation can be read behind it.
+    private static let keysOfSender = 3
+    /// Ours: messages under one key of our own; then there is a new one.
+    package static let messageLimit: UInt32 = 2000
+
+    /// The key for what the person says in a room.
+    package final class Own {
+        package var key: SenderKey
+        init(_ key: consuming SenderKey) { self.key = key }
+    }
+
+    /// Somebody's key.
+    package final class Received {
+        package var receiver: SenderKeyReceiver
+        /// Whether its owner has said how many messages there were.
+        package var isEnded = false
+        package init(_ receiver: consuming SenderKeyReceiver) { self.receiver = receiver }
+    }
+
+    /// Ours: room for a row, so that growing leaves no copies of a key behind.
+    private static let stateCapacity = 4 * 1024
+
+    private let sealer: StorageSealer
+    private var own: [ExactText: Own] = [:]
+    /// Devices that have our own keys, by room.
+    private var readers: [ExactText: Set<DeviceID>] = [:]
+    /// The last key of ours that a device has had before the present one, by room.
+    private var ended: [ExactText: [DeviceID: EndedKey]] = [:]
+    /// Ours: devices of which that is remembered, in one room.
+    private static let endedLimit = 256
+    private var received: [ExactText: [Received]] = [:]
+
+    /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
+    init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
+        self.sealer = sealer
+        for row in rows {
+            do {
+                var bytes = try sealer.open(row.value, place: Self.place(row.name))
+                defer { bytes.wipe() }
+                try read(bytes, of: row)
+            } catch {
+                throw .corrupt("A key of a room in the store cannot be unsealed: the row is damaged.")
+            }
+        }
+    }
+
+    /// Reads an opened row. The cursor ends with this, so that the caller can wipe what it has opened.
+    private mutating func read(_ bytes: [UInt8], of row: RecordRow) throws {
+        var cursor = ByteCursor(bytes)
+        guard row.name.hasPrefix("own ") else {
+            while !cursor.isAtEnd {
+                var key = try cursor.field()
+                defer { key.wipe() }
+                received[row.name, default: []].append(Received(try SenderKeyReceiver(serialized: key.span)))
+            }
+            return
+        }
+        var key = try cursor.field()
+        defer { key.wipe() }
+        let room = String(row.name.dropFirst(4))
+        while !cursor.isAtEnd, case let reader = try cursor.uint64(), reader != Self.endOfReaders {
+            readers[room, default: []].insert(DeviceID(reader))
+        }
+        while !cursor.isAtEnd {
+            let device = DeviceID(try cursor.uint64())
+            ended[room, default: [:]][device] = EndedKey(id: try cursor.uint32(), count: try cursor.uint32())
+        }
+        own[room] = Own(try SenderKey(serialized: key.span))
+    }
+
+    // MARK: Our own
+
+    /// The key for a room, for these readers and no others: a new one where somebody is no reader any more.
+    package mutating func key(
+        for room: String, readers: Set<DeviceID>, random: inout some RandomSource
+    ) -> Own {
+        let isEnough = self.readers[room, default: []].isSubset(of: readers)
+        if let own = own[room], isEnough, own.key.iteration < Self.messageLimit { return own }
+        if let old = own[room] { end(old, in: room) }
+        let fresh = Own(SenderKey(random: &random))
+        own[room] = fresh
+        self.readers[room] = []
+        return fresh
+    }
+
+    private mutating func end(_ key: Own, in room: String) {
+        guard key.key.iteration > 0, let readers = readers[room] else { return }
+        let entry = EndedKey(id: key.key.id, count: key.key.iteration)
+        if ended[room, default: [:]].count + readers.count > Self.endedLimit { ended[room] = [:] }
+        for reader in readers.prefix(Self.endedLimit) { ended[room, default: [:]][reader] = entry }
+    }
+
+    /// The keys that devices have had before the present one: with it they learn whether something under those was lost.
+    package func ended(for devices: [DeviceID], in room: String) -> [EndedKey] {
+        Set(devices.compactMap { ended[room]?[$0] }).sorted { $0.id < $1.id }
+    }
+
+    /// Devices that have the key for a room.
+    package func readers(in room: String) -> Set<DeviceID> { readers[room] ?? [] }
+
+    /// The key has been given to devices.
+    package mutating func give(to readers: Set<DeviceID>, in room: String) { self.readers[room] = readers }
+
+    /// A device has asked for the key again.
+    package mutating func forget(reader: DeviceID, in room: String) { readers[room]?.remove(reader) }
+
+    /// What stands between the readers of a key and the earlier ones in a row; no device is called so.
+    private static let endOfReaders: UInt64 = 0
+
+    package func row(own key: Own, room: String, random: inout some RandomSource) throws -> StoreChange {
+        var (bytes, state): ([UInt8], [UInt8]) = ([], [])
+        bytes.reserveCapacity(Self.stateCapacity)
+        state.reserveCapacity(Self.stateCapacity)
+        key.key.serialize(into: &state)
+        bytes.append(field: state)
+        for reader in readers(in: room).sorted() { bytes.append(bigEndian: reader.value) }
+        if let ended = ended[room], !ended.isEmpty {
+            bytes.append(bigEndian: Self.endOfReaders)
+            for (device, key) in ended.sorted(by: { $0.key < $1.key }) {
+                bytes.append(bigEndian: device.value)
+                bytes.append(bigEndian: key.id)
+                bytes.append(bigEndian: key.count)
+            }
+        }
+        defer { state.wipe() }
+        return try row("own " + room, &bytes, &random)
+    }
+
+    // MARK: Others'
+
+    private static func name(_ sender: DeviceID, _ room: String) -> String {
+        String(sender.value, radix: 16) + " " + room
+    }
+
+    /// The keys of a device in a room, the newest first.
+    package func received(from sender: DeviceID, in room: String) -> [Received] { received[Self.name(sender, room)] ?? [] }
+
+    /// Ours: rooms in which the keys of one sender are kept; more are not taken.
+    private static let roomsOfSender = 200
+
+    /// Takes a key. One that is known is not taken again: an older state of it would open messages twice.
+    package mutating func take(_ distribution: SenderKeyDistribution, from sender: DeviceID, in room: String) -> Bool {
+        let name = Self.name(sender, room)
+        guard received[name]?.contains(where: { $0.receiver.id == distribution.id }) != true else { return false }
+        if received[name] == nil {
+            let prefix = Self.name(sender, "")
+            guard received.keys.count(where: { $0.text.hasPrefix(prefix) }) < Self.roomsOfSender else { return false }
+        }
+        received[name, default: []].insert(Received(SenderKeyReceiver(distribution)), at: 0)
+        if let count = received[name]?.count, count > Self.keysOfSender { received[name]?.removeLast() }
+        return true
+    }
+
+    /// How many messages under keys that have ended never came, as far as that is not known yet.
+    package func missing(_ ended: [EndedKey], from sender: DeviceID, in room: String) -> Int {
+        received(from: sender, in: room).reduce(0) { sum, key in
+            guard !key.isEnded, let entry = ended.first(where: { $0.id == key.receiver.id }) else { return sum }
+            key.isEnded = true
+            // More cannot be missing, whatever a peer says.
+            return sum + Int(min(max(entry.count, key.receiver.next) - key.receiver.next, RatchetLimits.maximumSkip))
+        }
+    }
+
+    package func row(from sender: DeviceID, in room: String, random: inout some RandomSource) throws -> StoreChange {
+        let name = Self.name(sender, room)
+        var (bytes, state): ([UInt8], [UInt8]) = ([], [])
+        bytes.reserveCapacity(Self.stateCapacity)
+        state.reserveCapacity(Self.stateCapacity)
+        for key in received[name] ?? [] {
+            key.receiver.serialize(into: &state)
+            bytes.append(field: state)
+            state.wipe()
+        }
+        return try row(name, &bytes, &random)
+    }
+
+    private func row(_ name: String, _ bytes: inout [UInt8], _ random: inout some RandomSource) throws -> StoreChange {
+        defer { bytes.wipe() }
+        let sealed = try sealer.seal(bytes, place: Self.place(name), random: &random)
+        return .putRecord(RecordRow(kind: .senderKey, name: name, value: sealed))
+    }
+
+    private static func place(_ name: String) -> String { "sender key " + name }
+}

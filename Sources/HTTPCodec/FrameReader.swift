@@ -1,0 +1,192 @@
+// Frames of WebSocket, and messages put together from them. RFC 6455 section 5.
+
+package import NIOCore
+
+/// What is wrong with frames, with the code to close with. Section 7.4.1.
+package enum FrameFault: UInt16, Error, Equatable, Sendable {
+    /// Not masked where it has to be, reserved bits or opcodes, a long control frame, fragments out of order.
+    case malformed = 1002
+    /// A text that is no UTF-8, or a close frame whose words are none.
+    case notText = 1007
+    /// Longer than the limit.
+    case tooLong = 1009
+}
+
+/// What one side has said, whole.
+package enum WebSocketMessage: Equatable, Sendable {
+    case data(ByteBuffer, isText: Bool)
+    case ping(ByteBuffer)
+    case pong(ByteBuffer)
+    /// With its code and words as they came, or without both.
+    case close(ByteBuffer)
+}
+
+/// Takes messages from the front of what one side has sent. Fragments are put together; control frames may stand between
+/// them.
+package struct FrameReader: Sendable {
+    /// Section 5.1: a client masks, a server does not.
+    private let isMasked: Bool
+    /// Bytes of one message.
+    private let limit: Int
+    private var fragments: (bytes: ByteBuffer, isText: Bool)?
+
+    package init(isMasked: Bool, limit: Int) { (self.isMasked, self.limit) = (isMasked, limit) }
+
+    private struct Header {
+        package var isFinal = false
+        package var opcode: UInt8 = 0
+        package var length = 0
+        package var mask: UInt32?
+        package var size = 2
+    }
+
+    /// The next whole message; nothing while there is none. A frame is taken when all of it is there.
+    package mutating func next(_ buffer: inout ByteBuffer) throws(FrameFault) -> WebSocketMessage? {
+        while let header = try header(buffer) {
+            guard buffer.readableBytes - header.size >= header.length else { return nil }
+            buffer.moveReaderIndex(forwardBy: header.size)
+            var payload = buffer.readSlice(length: header.length) ?? ByteBuffer()
+            if let mask = header.mask { payload.applyMask(mask) }
+            switch header.opcode {
+            case 0x8: return .close(try Self.checkedClose(payload))
+            case 0x9: return .ping(payload)
+            case 0xA: return .pong(payload)
+            default:
+                guard let whole = try data(payload, header) else { continue }
+                return whole
+            }
+        }
+        return nil
+    }
+
+    private mutating func data(_ payload: ByteBuffer, _ header: Header) throws(FrameFault) -> WebSocketMessage? {
+        var (bytes, isText) = (payload, header.opcode == 1)
+        if header.opcode == 0 {
+            guard var (earlier, wasText) = fragments else { throw .malformed }
+            fragments = nil
+            earlier.writeImmutableBuffer(payload)
+            (bytes, isText) = (earlier, wasText)
+            wasText = isText
+        } else {
+            guard fragments == nil else { throw .malformed }
+        }
+        guard header.isFinal else {
+            fragments = (bytes, isText)
+            return nil
+        }
+        guard !isText || bytes.isUTF8 else { throw .notText }
+        return .data(bytes, isText: isText)
+    }
+
+    /// The header at the front, checked before any of the payload is waited for.
+    private func header(_ buffer: ByteBuffer) throws(FrameFault) -> Header? {
+        let start = buffer.readerIndex
+        guard let first = buffer.getInteger(at: start, as: UInt8.self),
+            let second = buffer.getInteger(at: start + 1, as: UInt8.self)
+        else { return nil }
+        var header = Header(isFinal: first & 0x80 != 0, opcode: first & 0x0F)
+        guard first & 0x70 == 0, [0, 1, 2, 8, 9, 10].contains(header.opcode), (second & 0x80 != 0) == isMasked else {
+            throw .malformed
+        }
+        switch second & 0x7F {
+        case 126:
+            guard let length = buffer.getInteger(at: start + 2, as: UInt16.self) else { return nil }
+            guard length > 125 else { throw .malformed }
+            (header.length, header.size) = (Int(length), 4)
+        case 127:
+            guard let length = buffer.getInteger(at: start + 2, as: UInt64.self) else { return nil }
+            guard length > 0xFFFF, length <= UInt64(Int64.max) else { throw .malformed }
+            (header.length, header.size) = (Int(length), 10)
+        case let length: header.length = Int(length)
+        }
+        if header.opcode >= 8, !header.isFinal || header.length > 125 { throw .malformed }
+        if header.opcode < 8, header.length > limit - (fragments?.bytes.readableBytes ?? 0) { throw .tooLong }
+        if isMasked {
+            guard let mask = buffer.getInteger(at: start + header.size, as: UInt32.self) else { return nil }
+            header.mask = mask
+            header.size += 4
+        }
+        return header
+    }
+
+    /// Section 7.4: nothing, or a code that may be sent, and words.
+    private static func checkedClose(_ payload: ByteBuffer) throws(FrameFault) -> ByteBuffer {
+        guard payload.readableBytes > 0 else { return payload }
+        var rest = payload
+        guard let code = rest.readInteger(as: UInt16.self) else { throw .malformed }
+        guard (1000...1003).contains(code) || (1007...1014).contains(code) || (3000...4999).contains(code) else {
+            throw .malformed
+        }
+        guard rest.isUTF8 else { throw .notText }
+        return payload
+    }
+}
+
+extension ByteBuffer {
+    /// Whether the bytes are UTF-8.
+    var isUTF8: Bool {
+        withUnsafeReadableBytes { bytes in
+            bytes.allSatisfy { $0 < 0x80 } || String(validating: bytes, as: UTF8.self) != nil
+        }
+    }
+
+    /// Section 5.3: the same operation puts the mask on and takes it off.
+    ///
+    /// - Parameter mask: its four bytes, the first one highest.
+    mutating func applyMask(_ mask: UInt32) {
+        let count = readableBytes
+        let wide = (UInt64(mask) << 32 | UInt64(mask)).bigEndian
+        withUnsafeMutableReadableBytes { bytes in
+            var index = 0
+            while index + 8 <= count {
+                let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+                bytes.storeBytes(of: word ^ wide, toByteOffset: index, as: UInt64.self)
+                index += 8
+            }
+            while index < count {
+                bytes[index] ^= UInt8(truncatingIfNeeded: mask >> (24 - 8 * UInt32(index % 4)))
+                index += 1
+            }
+        }
+    }
+
+    /// Writes a whole message as one frame.
+    ///
+    /// - Parameter mask: toward a server, a random number that is used once.
+    package mutating func write(_ message: WebSocketMessage, mask: UInt32?) {
+        switch message {
+        case .data(let bytes, let isText): writeFrame(isText ? 1 : 2, bytes, mask)
+        case .close(let bytes): writeFrame(8, bytes, mask)
+        case .ping(let bytes): writeFrame(9, bytes, mask)
+        case .pong(let bytes): writeFrame(10, bytes, mask)
+        }
+    }
+
+    private mutating func writeFrame(_ opcode: UInt8, _ payload: ByteBuffer, _ mask: UInt32?) {
+        let length = payload.readableBytes
+        let masked: UInt8 = mask == nil ? 0 : 0x80
+        writeInteger(0x80 | opcode)
+        if length < 126 {
+            writeInteger(masked | UInt8(length))
+        } else if length <= 0xFFFF {
+            writeInteger(masked | 126)
+            writeInteger(UInt16(length))
+        } else {
+            writeInteger(masked | 127)
+            writeInteger(UInt64(length))
+        }
+        guard let mask else {
+            writeImmutableBuffer(payload)
+            return
+        }
+        writeInteger(mask)
+        let start = writerIndex
+        writeImmutableBuffer(payload)
+        guard length > 0 else { return }
+        // Only what was just written is masked, in place.
+        let front = readerIndex
+        moveReaderIndex(to: start)
+        applyMask(mask)
+        moveReaderIndex(to: front)
+    }
+}

@@ -1,0 +1,46 @@
+// Which capabilities of the backend clients may see, and what is different about them.
+
+extension CapabilityNegotiation {
+    /// What is not shown to clients, or shown differently.
+    package struct Visibility: Sendable, Equatable {
+        /// STARTTLS would bypass the gateway; it is hidden unless this listener ends TLS itself.
+        package var hidesStartTLS = true
+        /// The backend never sees the client's certificate.
+        package var hidesExternal = true
+        /// The port of our own TLS listener for `sts`; nothing hides `sts`.
+        package var stsPort: Int?
+        /// Under `hosted` and above only what the gateway can translate is shown.
+        package var onlyTranslatable = false
+
+        package init() {}
+    }
+
+    /// Capabilities that the gateway understands well enough to show them to clients under `hosted` and above.
+    package static let translatable: Set<String> = [
+        "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
+        "multi-prefix", "userhost-in-names", "cap-notify", "account-notify", "away-notify", "chghost", "invite-notify",
+        "setname", "sasl", "tls", "sts", "standard-replies", "monitor", "extended-monitor", "no-implicit-names",
+        "draft/no-implicit-names", "account-registration", "draft/account-registration", "utf8only",
+    ]
+
+    package func isVisible(_ name: String) -> Bool {
+        if name == "tls" { return !visibility.hidesStartTLS }
+        if name == "sts" { return visibility.stsPort != nil }
+        return !visibility.onlyTranslatable || Self.translatable.contains(name)
+    }
+
+    /// A token of CAP LS as clients may see it; nothing where they may not.
+    package func visible(_ token: String) -> String? {
+        let name = bareName(token)
+        guard isVisible(name) else { return nil }
+        if name == "sts", let port = visibility.stsPort {
+            let others = value(token).split(separator: ",").filter { !$0.hasPrefix("port=") }.map(String.init)
+            return "sts=" + (["port=\(port)"] + others).joined(separator: ",")
+        }
+        if name == "sasl", visibility.hidesExternal, token.contains("=") {
+            let mechanisms = value(token).split(separator: ",").filter { $0.uppercased() != "EXTERNAL" }
+            return mechanisms.isEmpty ? nil : "sasl=" + mechanisms.joined(separator: ",")
+        }
+        return token
+    }
+}

@@ -1,0 +1,159 @@
+// What every verb of IRC is, and what each policy does with it. Closed: a verb that is not here is refused under
+// `hosted` and above. The tests hold this table against the lists of verbs of the specifications and of the servers.
+
+import DeviceDirectory
+package import IRCCodec
+
+/// What a verb carries.
+package enum RouteLabel: Sendable, Equatable {
+    /// Text that people wrote for other people.
+    case content
+    /// Facts about people or rooms that the backend needs or shows.
+    case metadata
+    /// What keeps the connection going, or asks the server for something.
+    case control
+}
+
+/// What `hosted` and `required` do with a verb that a client sends. Below them every verb passes; content is counted.
+package enum RouteTreatment: Sendable, Equatable {
+    /// Sealed for each recipient, or refused with the reason (design section 2).
+    case seal
+    /// Passed on, the free text in the given parameter removed; the sender is told once.
+    case strip(parameter: Int)
+    /// Passed on as it is.
+    case pass
+    /// Passed on, and counted as plaintext.
+    case count
+    /// Refused when the given parameter is there, passed on otherwise.
+    case refuseText(parameter: Int)
+    /// Refused.
+    case refuse
+    /// The gateway answers or rewrites it (CAP, STARTTLS, AUTHENTICATE, PONG, WHOIS).
+    case handled
+    /// What is said to services: passed on, never stored, never logged.
+    case secret
+}
+
+/// One row of the table.
+package struct Route: Sendable, Equatable {
+    package let verb: String
+    package let label: RouteLabel
+    package let hosted: RouteTreatment
+    package let key: VerbKey
+
+    package init(_ verb: String, _ label: RouteLabel, _ hosted: RouteTreatment) {
+        (self.verb, self.label, self.hosted, self.key) = (verb, label, hosted, VerbKey(verb))
+    }
+}
+
+/// The table for IRC.
+package enum IRCRouteTable {
+    private static func rows(_ verbs: String, _ label: RouteLabel, _ treatment: RouteTreatment) -> [Route] {
+        verbs.split(separator: " ").map { Route(String($0), label, treatment) }
+    }
+
+    /// Verbs that clients send.
+    package static let client: [Route] = [
+        rows("PRIVMSG NOTICE TAGMSG", .content, .seal),
+        // Text for people, but not for one recipient: no envelope carries it yet.
+        rows("WALLOPS GLOBOPS CPRIVMSG CNOTICE SATOPIC BATCH REDACT RELAYMSG", .content, .refuse),
+        rows("TOPIC", .content, .refuseText(parameter: 1)),
+        rows("AWAY QUIT", .content, .strip(parameter: 0)),
+        rows("PART KNOCK CYCLE SAQUIT SUMMON SQUIT", .content, .strip(parameter: 1)),
+        rows("KICK REMOVE SAPART SAKICK", .content, .strip(parameter: 2)),
+        rows("SETNAME USER INVITE METADATA", .metadata, .count),
+        rows(
+            "NICK JOIN MODE NAMES LIST WHO WHOWAS USERHOST USERIP ISON MONITOR WATCH SILENCE ACCEPT", .metadata, .pass),
+        rows("DCCALLOW UNINVITE MARKREAD CHATHISTORY RENAME TITLE VHOST", .metadata, .pass),
+        rows("CAP STARTTLS AUTHENTICATE PONG WHOIS WEBIRC", .control, .handled),
+        rows(
+            "PING PASS OPER SERVICE MOTD RULES LUSERS VERSION STATS LINKS TIME TRACE ADMIN INFO SERVLIST", .control,
+            .pass),
+        rows(
+            "HELP HELPOP USERS MAP MODULES COMMANDS PROTOCTL SSLINFO ALLTIME OPERMOTD CHARCONV ERROR", .control, .pass),
+        rows("REGISTER VERIFY SQUERY IDENTIFY NICKSERV NS CHANSERV CS MEMOSERV MS", .control, .secret),
+        rows("OPERSERV OS BOTSERV BS HOSTSERV HS STATSERV SS", .control, .secret),
+        rows(
+            "KILL CONNECT DISCONNECT REHASH DIE RESTART GLINE KLINE ZLINE QLINE ELINE RLINE SHUN CBAN TBAN", .control,
+            .pass),
+        rows(
+            "TLINE FILTER CHECK CLOSE CLEARCHAN CLEARCACHE OJOIN LOADMODULE UNLOADMODULE RELOADMODULE", .control, .pass),
+        rows(
+            "GLOADMODULE GUNLOADMODULE GRELOADMODULE LOCKSERV UNLOCKSERV NICKLOCK NICKUNLOCK SETHOST", .control, .pass),
+        rows(
+            "SETIDENT SETIDLE CHGHOST CHGIDENT CHGNAME SWHOIS SAJOIN SANICK SAMODE RMODE RSQUIT JUMPSERVER", .control,
+            .pass),
+        rows("MKPASSWD SAKILL FJOIN DEOPER", .control, .pass),
+    ].flatMap { $0 }
+
+    /// Verbs that servers send to clients. None of them leaves towards the backend; what is content is looked at for
+    /// envelopes and for plaintext where protection is due.
+    package static let server: [Route] = [
+        rows("PRIVMSG NOTICE TAGMSG", .content, .handled),
+        rows("WALLOPS GLOBOPS TOPIC AWAY QUIT PART KICK KILL KNOCK REDACT", .content, .pass),
+        rows("NICK JOIN MODE INVITE ACCOUNT CHGHOST SETNAME RENAME MARKREAD METADATA", .metadata, .handled),
+        rows("CAP BATCH ACK PONG AUTHENTICATE", .control, .handled),
+        rows("PING ERROR FAIL WARN NOTE REGISTER VERIFY SUMMON MONITOR", .control, .pass),
+    ].flatMap { $0 }
+
+    /// Numerics that the gateway looks at; every other numeric is a reply that passes untouched.
+    package static let numerics: [Int: RouteLabel] = {
+        var labels: [Int: RouteLabel] = [:]
+        for numeric in [1, 5, 396, 421, 451, 670, 691, 410] { labels[numeric] = .control }
+        for numeric in [900, 901, 902, 903, 904, 905, 906, 907, 908] { labels[numeric] = .control }
+        for numeric in whois { labels[numeric] = .metadata }
+        for numeric in messageErrors { labels[numeric] = .control }
+        // Text that people wrote, kept by the server: shown as it is.
+        for numeric in [301, 332, 333, 710, 711] { labels[numeric] = .content }
+        return labels
+    }()
+
+    /// Replies to WHOIS.
+    package static let whois: Set<Int> = [
+        276, 307, 308, 309, 310, 311, 312, 313, 316, 317, 318, 319, 320, 330, 335, 337, 338, 344, 350, 378, 379, 401,
+        402, 569, 615, 616, 671, 672, 673,
+    ]
+
+    /// Errors that mean that a message has not reached its target. The target is their second parameter.
+    package static let messageErrors: Set<Int> = [
+        401, 402, 403, 404, 405, 407, 408, 411, 412, 413, 414, 415, 416, 417, 437, 439, 442, 447, 477, 482, 486, 489,
+        492, 494, 499, 502, 513, 520, 531, 573, 716, 936, 937, 974, 978, 979,
+    ]
+
+    private static let clientByKey = Dictionary(uniqueKeysWithValues: client.map { ($0.key, $0) })
+    private static let serverByKey = Dictionary(uniqueKeysWithValues: server.map { ($0.key, $0) })
+
+    package static func client(_ key: VerbKey) -> Route? { clientByKey[key] }
+    package static func server(_ key: VerbKey) -> Route? { serverByKey[key] }
+}
+
+extension VerbKey {
+    package static let privmsg = VerbKey("PRIVMSG")
+    package static let notice = VerbKey("NOTICE")
+    package static let tagmsg = VerbKey("TAGMSG")
+    package static let cap = VerbKey("CAP")
+    package static let nick = VerbKey("NICK")
+    package static let join = VerbKey("JOIN")
+    package static let part = VerbKey("PART")
+    package static let kick = VerbKey("KICK")
+    package static let quit = VerbKey("QUIT")
+    package static let pass = VerbKey("PASS")
+    package static let user = VerbKey("USER")
+    package static let ping = VerbKey("PING")
+    package static let error = VerbKey("ERROR")
+    package static let kill = VerbKey("KILL")
+    package static let batch = VerbKey("BATCH")
+    package static let ack = VerbKey("ACK")
+    package static let pong = VerbKey("PONG")
+    package static let whois = VerbKey("WHOIS")
+    package static let starttls = VerbKey("STARTTLS")
+    package static let authenticate = VerbKey("AUTHENTICATE")
+    package static let fail = VerbKey("FAIL")
+    package static let pawl = VerbKey(ControlFrames.verb)
+    package static let account = VerbKey("ACCOUNT")
+    package static let away = VerbKey("AWAY")
+    package static let mode = VerbKey("MODE")
+
+    /// PRIVMSG or NOTICE.
+    package var isText: Bool { self == .privmsg || self == .notice }
+}

@@ -1,0 +1,113 @@
+// Who a connection is: from its registration through logins and logouts.
+
+import Vault
+import Devices
+import Reports
+import StorePort
+package import Protection
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+extension IRCSession {
+    /// The backend says that the connection is logged in now.
+    package func loggedIn(_ name: String, _ now: Moment, _ out: SessionOutput) {
+        change(account: .services(support.caseMapping.fold(name)), now, out)
+    }
+
+    /// The backend says that it is logged out: a new account without a name, which inherits nothing.
+    package func loggedOut(_ now: Moment, _ out: SessionOutput) {
+        guard account.isVerified else { return }
+        logouts += 1
+        change(account: .connection(id.value, logouts: logouts), now, out)
+    }
+
+    private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
+        // The device in a sidecar is the person's, whatever they log in as.
+        guard new != account, environment.peers == nil else { return }
+        if isRegistered {
+            previousAccounts.append(account)
+            // Ours: logging in and out for ever must not fill memory.
+            if previousAccounts.count > 4 {
+                let gone = previousAccounts.removeFirst()
+                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
+            }
+        }
+        if account.isVerified { leaveBehind(account, out) }
+        account = new
+        clientDevice = ClientDevice()
+        applyPolicy(now, out)
+        guard isRegistered else { return }
+        updateRoster(now)
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        challenge(out)
+    }
+
+    /// What was said under an account and has not begun is not said under another one.
+    private func leaveBehind(_ account: AccountID, _ out: SessionOutput) {
+        let isOf: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account) == account }
+        held.removeAll(where: isOf)
+        _ = outbound.removeReady { entry in
+            if case .request(let request) = entry { request.next == 0 && isOf(request) } else { false }
+        }
+        out.jobs.append(.loggedOut(id, account))
+    }
+
+    /// The backend has accepted the registration under this nick.
+    package func registered(as nick: String, _ now: Moment, _ out: SessionOutput) {
+        self.nick = nick
+        capabilities.nick = nick
+        guard !isRegistered else { return }
+        isRegistered = true
+        awaitFront(now, out)
+        updateRoster(now)
+        guard policy.takesPart else { return }
+        if environment.peers?.hasHadFront == true, !capabilities.has(PawlCapability.name) {
+            notify(Remarks.frontMissing, out)
+        }
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        challenge(out)
+        if settings.asksForVersion, let nick = self.nick {
+            out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
+        }
+    }
+
+    func updateRoster(_ now: Moment) {
+        guard let nick, !isUpstreamClosed else { return }
+        let entry = RosterEntry(
+            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy.takesPart,
+            askedForCapability: capabilities.clientAsked, device: clientDevice.id)
+        environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
+        updateRooms()
+    }
+
+    /// Something waits for this account although it has not been away.
+    package func recall(_ out: SessionOutput) {
+        // After an outage it is asked for anyway.
+        guard outage == nil, !isUpstreamClosed else { return }
+        askForWaiting(out)
+    }
+
+    /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.
+    private func recover(_ out: SessionOutput) {
+        guard account.isVerified else { return }
+        askForWaiting(out)
+    }
+
+    private func askForWaiting(_ out: SessionOutput) {
+        let ticket = outbound.reserve()
+        recoveries[ticket] = inbound.reserve()
+        out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
+    }
+
+    func recordEvidence(_ now: Moment, _ out: SessionOutput, registrations: Int) {
+        guard policy.takesPart else { return }
+        let name = account.isVerified ? account.name : support.caseMapping.fold(nick ?? "")
+        let row = EvidenceRow(
+            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
+            firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
+        out.jobs.append(.record([.addEvidence(row)]))
+    }
+}

@@ -1,0 +1,198 @@
+// A front gateway's connection with a client that can encrypt: it proves its device, asks the directory, and its envelopes
+// pass untouched.
+
+import Vault
+import DeviceDirectory
+import Reports
+import StorePort
+package import Protection
+package import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// What a connection has shown of its own device.
+struct ClientDevice {
+    /// Ours: questions to the directory in a minute; each uses up a one-time prekey of somebody.
+    static let questionLimit = 240
+    static let questionPeriod: Int64 = 60_000_000_000
+
+    package var frames = ControlFrames()
+    /// What the next proof has to be made over.
+    package var nonce: [UInt8]?
+    /// The device that this connection has proven.
+    package var id: DeviceID?
+    var questions = 0
+    var questionsSince: Int64 = 0
+    /// Envelopes in the making, as they came, in case they are for the client to open.
+    package var raw: [ExactText: [ByteBuffer]] = [:]
+    /// People whose conversation with this connection's account is known to be end to end.
+    package var protected: Set<AccountID> = []
+    /// Nicks that this connection, which has no device, has been told about.
+    package var told: Set<ExactText> = []
+
+    mutating func mayAsk(now: Int64) -> Bool {
+        if questionsSince + Self.questionPeriod <= now { (questions, questionsSince) = (0, now) }
+        questions += 1
+        return questions <= Self.questionLimit
+    }
+}
+
+extension IRCSession {
+    /// Asks a client that has asked for the capability to prove its device, for the account that it is now.
+    package func challenge(_ out: SessionOutput) {
+        clientDevice.id = nil
+        guard environment.directory != nil, capabilities.clientAsked, isRegistered, policy.takesPart else { return }
+        out.jobs.append(.challenge(id))
+    }
+
+    /// A line of the control plane.
+    func controlLine(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        switch clientDevice.frames.take(line, now: now.monotonic) {
+        case .waiting: break
+        case .malformed:
+            environment.tally.add(.badLines)
+            tell(.refused("the frame is not one of the control plane"), id: UInt32(line.text(0) ?? "") ?? 0, out)
+        case .whole(let number, let bytes):
+            guard let message = try? DirectoryMessage(bytes) else {
+                return tell(.refused("the message is not one that this gateway knows"), id: number, out)
+            }
+            perform(message, number, now, out)
+        }
+    }
+
+    private func perform(_ message: DirectoryMessage, _ number: UInt32, _ now: Moment, _ out: SessionOutput) {
+        guard isRegistered else { return tell(.refused("register first"), id: number, out) }
+        guard clientDevice.mayAsk(now: now.monotonic) else {
+            return tell(.refused("too many questions in a minute"), id: number, out)
+        }
+        func submit(_ request: DirectoryJob.Request) {
+            out.jobs.append(.directory(DirectoryJob(connection: id, id: number, account: account, request: request)))
+        }
+        switch message {
+        case .publish(let chain, let device, let signature):
+            guard let nonce = clientDevice.nonce else {
+                return tell(.refused("wait for the challenge"), id: number, out)
+            }
+            guard !environment.roster.isHeldElsewhere(device.id, than: id, of: account) else {
+                return tell(
+                    .refused("this device is in use under another name: one sidecar is one person"), id: number, out)
+            }
+            submit(.publish(chain, device, signature: signature, nonce: nonce))
+        case .find(let nick):
+            guard clientDevice.id != nil else { return tell(.refused("prove your device first"), id: number, out) }
+            let folded = support.caseMapping.fold(nick)
+            guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.participates else {
+                return tell(.found(.outsider), id: number, out)
+            }
+            guard entry.device != nil else { return tell(.found(.legacy), id: number, out) }
+            submit(.find(entry.account, connections: environment.roster.connections(of: entry.account)))
+        case .replenish(let keys):
+            guard let device = clientDevice.id else {
+                return tell(.refused("prove your device first"), id: number, out)
+            }
+            submit(.replenish(keys, device))
+        case .list(let chain):
+            guard clientDevice.id != nil else { return tell(.refused("prove your device first"), id: number, out) }
+            submit(.list(chain))
+        default: tell(.refused("this is not for a client to say"), id: number, out)
+        }
+    }
+
+    /// The vault has answered.
+    func directoryAnswer(_ number: UInt32, _ message: DirectoryMessage, _ now: Moment, _ out: SessionOutput) {
+        if number == ControlFrames.unasked, case .refused = message {
+            // The directory has lost the device, whatever the connection had proven.
+            clientDevice.id = nil
+            updateRoster(now)
+        }
+        guard case .challenge(let nonce, _) = message else { return tell(message, id: number, out) }
+        clientDevice.nonce = nonce
+        tell(.challenge(nonce: nonce, account: account.name), id: number, out)
+    }
+
+    package func proven(_ number: UInt32, _ device: DeviceID, _ oneTime: Int, _ now: Moment, _ out: SessionOutput) {
+        clientDevice.id = device
+        updateRoster(now)
+        recordEvidence(now, out, registrations: 0)
+        tell(.done(oneTime: oneTime), id: number, out)
+    }
+
+    private func tell(_ message: DirectoryMessage, id number: UInt32, _ out: SessionOutput) {
+        for line in ControlFrames.lines(message.bytes, id: number) {
+            deliver(":\(capabilities.serverName) \(line)", out)
+        }
+    }
+
+    // MARK: Envelopes of capable clients
+
+    /// Whether a message of this client is an envelope of its own device; it passes as it came.
+    func passesEnvelope(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard let device = clientDevice.id, line.key.isText, let target = line.text(0), let span = line.parameter(1)
+        else { return false }
+        var header: [UInt8]?
+        switch Armour.parse(Array(line.slice(span).readableBytesView)[...]) {
+        case .whole(let bytes): header = bytes
+        case .fragment(_, 0, _, let bytes): header = bytes
+        case .fragment: break
+        case .remark, .damaged, nil: return false
+        }
+        if let header {
+            guard let (kind, sender) = Envelope.claim(of: header), sender == device else {
+                environment.tally.add(.openWrongSource)
+                reply(531, [target], Remarks.otherDevice, label: line.tag("label"), out)
+                return true
+            }
+            if kind != .introduction {
+                // What devices tell each other goes as NOTICE, and is no message.
+                if line.key == .privmsg { environment.tally.add(.sentDevice) }
+                protect(target, now, out)
+            }
+        }
+        forward(raw, now, out)
+        return true
+    }
+
+    /// A conversation in which both ends use their own devices stays so.
+    private func protect(_ target: String, _ now: Moment, _ out: SessionOutput) {
+        let folded = support.caseMapping.fold(target)
+        guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.device != nil,
+            case .pass(let conversation?) = judgement.envelope(from: account, to: .one(.capable(entry.account))),
+            clientDevice.protected.insert(entry.account).inserted
+        else { return }
+        let own = support.caseMapping.fold(nick ?? "")
+        let isFirst = conversation.first == account
+        out.jobs.append(.protect(conversation, names: isFirst ? (own, folded) : (folded, own)))
+    }
+
+    /// What the backend delivers in an envelope that a device of its sender's own has sealed.
+    ///
+    /// - Returns: whether it has been dealt with; else the vault is to open it.
+    func deliversToDevice(
+        _ envelope: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
+    )
+        -> Bool
+    {
+        guard let directory = environment.directory, !directory.isEmpty,
+            let (_, sender) = Envelope.claim(of: envelope)
+        else { return false }
+        let source = line.folded(line.sourceNick, support.caseMapping)
+        let accounts = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
+        guard accounts.contains(where: { directory.publishes(sender, by: $0) }) else { return false }
+        guard clientDevice.id != nil else {
+            if clientDevice.told.insert(source), clientDevice.told.count < 1000 {
+                notify(Remarks.forOtherDevice(from: line.string(line.sourceNick)), out)
+            }
+            return true
+        }
+        environment.tally.add(.openedDevice)
+        for raw in raws { show(translatedLine(raw).map { [$0] } ?? [], out) }
+        return true
+    }
+
+    /// A raw line as the client asked for it.
+    func translatedLine(_ raw: ByteBuffer) -> ByteBuffer? {
+        guard let line = parse(raw, raw.readableBytes) else { return raw }
+        return translated(line, raw)
+    }
+}

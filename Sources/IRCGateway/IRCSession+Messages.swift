@@ -1,0 +1,340 @@
+// Messages of the client: who they are for, what the policy says about it, and what is done.
+
+import Vault
+import Reports
+package import Protection
+package import Envelope
+package import IRCCodec
+package import NIOCore
+import RequestQueue
+
+/// One message for one target, taken out of its line.
+package struct OutboundMessage: Sendable {
+    package var verb: String
+    /// As written.
+    package var target: String
+    package var body: Body
+    package var clientLabel: String?
+    /// All tags of the line but the label, for a message that goes on in the clear.
+    package var tags: [IRCTag]
+
+    /// The message as a line of its own, with its end.
+    package var line: ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags)
+        buffer.writeString("\(verb) \(target)")
+        if body.kind == .text {
+            buffer.writeString(" :")
+            buffer.writeBytes(body.text)
+        }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}
+
+extension IRCSession {
+    /// PRIVMSG, NOTICE or TAGMSG of the client.
+    package func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        noteSoftware(line, now, out)
+        guard isRegistered || !isProtecting else {
+            // The backend would take it as soon as it has registered the client, and in the clear.
+            return reply(451, [], "You have not registered", out)
+        }
+        guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
+        if passesEnvelope(line, raw, now, out) { return }
+        guard isGuarded else { return unguarded(line, raw, targets, now, out) }
+        guard !line.containsNUL else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A message may not hold a NUL byte", out)
+        }
+        let isTagMessage = line.key == .tagmsg
+        let verb = line.string(line.verbSpan).uppercased()
+        if !isTagMessage, line.parameter(1) == nil { return forward(raw, now, out) }
+        let tags = line.tagList
+        let body = Body(
+            kind: isTagMessage ? .tagsOnly : .text, tags: clientTags(line),
+            text: isTagMessage ? [] : line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? [])
+        var label = tags.first { $0.key == "label" }?.value
+        let names = self.names(line, targets)
+        let all = names.map { name in
+            defer { label = nil }
+            return OutboundMessage(
+                verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
+        }
+        guard environment.peers == nil else {
+            for message in all { send(message, now, out) }
+            return
+        }
+        let judged = all.map { message in
+            let resolution = recipient(message.target, now)
+            guard case .known(let recipient) = resolution else { return (message, resolution, Verdict?.none) }
+            return (message, resolution, verdict(recipient, message))
+        }
+        // A line that passes whole keeps its bytes.
+        if judged.allSatisfy({ $0.2 == .plaintext }) {
+            for case (let message, .known(let recipient), _) in judged { countPlain(message, recipient, now, out) }
+            return forward(raw, now, out)
+        }
+        for (message, resolution, verdict) in judged { send(message, resolution, verdict, now, out) }
+    }
+
+    private func countPlain(
+        _ message: OutboundMessage, _ recipient: Recipient, _ now: Moment, _ out: SessionOutput
+    ) {
+        note(recipient, message.target, message.body.text, now)
+        environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+        tellPlainRoom(message, recipient, out)
+    }
+
+    /// Below every protection: the bytes go on, and are counted.
+    private func unguarded(
+        _ line: IRCLine, _ raw: ByteBuffer, _ targets: ByteSpan, _ now: Moment, _ out: SessionOutput
+    ) {
+        forward(raw, now, out)
+        guard line.key != .tagmsg else { return }
+        let written = line.slice(targets)
+        let text = line.parameter(1).map { line.slice($0).readableBytesView } ?? ByteBuffer().readableBytesView
+        let isCTCP = text.first == 0x01
+        if !isCTCP, observations.repeats(written, now: now.monotonic) {
+            environment.tally.add(.sentPlaintext)
+            return
+        }
+        defer { if !isCTCP { observations.remember(written, now: now.monotonic) } }
+        for name in names(line, targets) {
+            environment.tally.add(.sentPlaintext)
+            switch recipient(name, now) {
+            case .known(let recipient): note(recipient, name, text, now)
+            case .unknownService: note(.exempt, name, text, now)
+            }
+        }
+        if observations.isFull { flushObservations(now, out, force: true) }
+        scheduleWake(now, out)
+    }
+
+    // MARK: Who it is for
+
+    /// What is known of a target.
+    package enum Resolution {
+        case known(Recipient)
+        /// It may be a service; the backend has to be asked.
+        case unknownService
+    }
+
+    /// Who a target is.
+    package func recipient(_ target: String, _ now: Moment) -> Resolution {
+        guard !target.isEmpty else { return .known(.outsider) }
+        if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
+        let folded = support.caseMapping.fold(target)
+        if let peers = environment.peers { return .known(person(folded, peers)) }
+        if let entry = environment.roster.owner(ofFoldedNick: folded) {
+            guard entry.participates else { return .known(.outsider) }
+            let bothCan = entry.device != nil && clientDevice.id != nil
+            return .known(bothCan ? .capable(entry.account) : .legacy(entry.account))
+        }
+        let nick = String(target.prefix { $0 != "@" })
+        let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
+        guard !candidates.isEmpty else { return .known(.outsider) }
+        if nick.count < target.count {
+            // `NickServ@services.example.org`: the server routes by that name, so it is proof by itself.
+            let server = String(target.dropFirst(nick.count + 1))
+            let proven = candidates.contains { $0.isProven(host: "", server: server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        if let identity = services.identity(folded, now: now.monotonic) {
+            let proven = candidates.contains { $0.isProven(host: identity.host, server: identity.server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        return .unknownService
+    }
+
+    /// Whether a target is what stands on the wire. Bytes that are not UTF-8 are one character to a `String`, and so might be two
+    /// names; nothing is sealed for such a one.
+    func isNameable(_ target: String) -> Bool { !target.unicodeScalars.contains("\u{FFFD}") }
+
+    /// What the policies and the latch demand for a message.
+    package func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        let content: Judgement.Content = CTCP(message.body.text) == .dcc ? .directConnection : .text
+        return judgement.outbound(
+            content, from: Sender(account, capability), to: audience(recipient, message.target))
+    }
+
+    package var judgement: Judgement { Judgement(policies, environment.latches) }
+
+    /// What encrypts the messages of this connection.
+    private var capability: Capability {
+        if environment.peers != nil { return .sidecar }
+        return clientDevice.id == nil ? .hosted : .client
+    }
+
+    package func audience(_ recipient: Recipient, _ target: String) -> Audience {
+        guard isNameable(target) else { return .unnameable }
+        switch recipient {
+        case .room(let readers):
+            guard let room = readers.roomName else { return .one(.outsider) }
+            return environment.peers == nil
+                ? .room(readers, isMember: isMember(of: room)) : .sidecarRoom(readers, sidecarRoom(room))
+        case .outsider:
+            let isProtectedName =
+                !environment.latches.isEmpty
+                && environment.latches.isProtectedName(support.caseMapping.fold(target), for: account)
+            return .one(.outsider, isProtectedName: isProtectedName)
+        case .legacy, .capable, .changed, .exempt: return .one(recipient)
+        }
+    }
+
+    /// Tells a protected person, once for each room, that their policy does not count there.
+    private func tellPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: SessionOutput) {
+        guard policy.demandsProtection, environment.peers == nil, message.body.kind == .text,
+            case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
+            plainRooms.insert(ExactText(name)).inserted
+        else { return }
+        notify(Remarks.roomNotProtected(message.target), out)
+    }
+
+    // MARK: What is done
+
+    package func send(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
+        send(message, recipient(message.target, now), nil, now, out)
+    }
+
+    /// - Parameter judged: the verdict, if the message was judged already.
+    private func send(
+        _ message: OutboundMessage, _ resolution: Resolution, _ judged: Verdict?, _ now: Moment, _ out: SessionOutput
+    ) {
+        switch resolution {
+        case .known(let recipient): send(message, to: recipient, judged, now, out)
+        case .unknownService: probe(message, now, out)
+        }
+    }
+
+    private func send(
+        _ message: OutboundMessage, to recipient: Recipient, _ judged: Verdict?, _ now: Moment, _ out: SessionOutput
+    ) {
+        note(recipient, message.target, message.body.text, now)
+        if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
+        switch judged ?? verdict(recipient, message) {
+        // Alone in its line it would have passed as it came.
+        case .plaintext where !isNameable(message.target): refuse(.name, message, out)
+        case .plaintext where isTooEarly(message, now, out):
+            environment.tally.add(TallyKind(Refusal.room))
+            let text = Remarks.roomJustPlain(message.target)
+            reply(404, [message.target], text, label: message.clientLabel, out)
+        case .plaintext:
+            environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+            tellPlainRoom(message, recipient, out)
+            forward(withHello(message, to: recipient, now).line, now, out)
+        case .refuse(let refusal):
+            refuse(refusal, message, out)
+        case .seal(let peer):
+            seal(message, for: peer, now, out)
+        }
+        scheduleWake(now, out)
+    }
+
+    package func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Moment, _ out: SessionOutput) {
+        if message.body.kind == .tagsOnly, !carriesContent(message) {
+            // Typing and the like: a fact about activity that is not worth an envelope, and is not shown to the backend.
+            environment.tally.add(.strippedText)
+            return
+        }
+        if environment.peers != nil, waitsForAnswer(message, peer, now, out) { return }
+        tellName(of: peer, message.target, out)
+        // The recipient may just have come back, and what waits for them goes first.
+        releaseHeld(now, out)
+        if environment.peers != nil, let room = peer.roomName { beforeSealing(in: room, message.target, now, out) }
+        let ticket = outbound.reserve()
+        seals[ticket] = PendingSeal(
+            target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
+        )
+        let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
+        var job = SealJob(
+            connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
+            senderName: support.caseMapping.fold(nick ?? ""),
+            recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
+            capacity: lineCapacity(verb: verb, target: message.target))
+        if environment.peers != nil, let room = peer.roomName {
+            job.members = readers(in: room)
+            job.latchesRoom = hasFront
+        }
+        out.jobs.append(.seal(job))
+    }
+
+    private func carriesContent(_ message: OutboundMessage) -> Bool {
+        message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
+    }
+
+    /// Characters that the text of a relayed line has room for, whatever the backend puts before it:
+    /// `:nick!user@host VERB target :text CR LF` in 512 bytes. Nicks may change on the way, so the longest count.
+    func lineCapacity(verb: String, target: String) -> Int {
+        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
+        // RFC 2812 and the servers of today: a user name of at most 20 bytes, a host of at most 64.
+        let source = max(nickLength + 1 + 20 + 1 + 64, knownSourceLength)
+        let targetLength = max(target.utf8.count, support.nickLength)
+        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+    }
+
+    package func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: SessionOutput) {
+        environment.tally.add(TallyKind(refusal))
+        let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
+        var text = Remarks.refusal(refusal, target: message.target, texts: settings.texts)
+        if environment.peers != nil, let room = room(message.target)?.name, isProtected(room: room) {
+            text += " " + Remarks.wayBack(room)
+        }
+        reply(numeric, [message.target], text, label: message.clientLabel, out)
+    }
+
+    // MARK: Helpers
+
+    /// The names in a list, as written. Split at bytes, as servers do: a character of Swift may hold a comma and more.
+    package func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
+        line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The client-only tags of a line as they stood there.
+    private func clientTags(_ line: IRCLine) -> [UInt8] {
+        guard !line.tags.isEmpty else { return [] }
+        let pieces = line.string(line.tags).split(separator: ";").filter {
+            $0.hasPrefix("+") && !$0.hasPrefix(PawlCapability.tag)
+        }
+        return Array(pieces.joined(separator: ";").utf8)
+    }
+
+    /// A CTCP VERSION reply of the client says what it is.
+    private func noteSoftware(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
+        let text = line.slice(span).readableBytesView
+        guard CTCP(text) == .other("VERSION"), text.count > 9 else { return }
+        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
+        software = String(decoding: words, as: UTF8.self)
+        if isRegistered { recordEvidence(now, out, registrations: 0) }
+    }
+
+    private func note(_ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>, _ now: Moment) {
+        observations.note(target, observed(recipient, target, text), now: now.monotonic)
+    }
+
+    /// As what a message is counted, in the order in which `hosted` would refuse it.
+    private func observed(
+        _ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>
+    ) -> ObservedRecipient {
+        if environment.peers == nil {
+            if !isNameable(target) { return .name }
+            if CTCP(text) == .dcc { return .directConnection }
+        }
+        switch recipient {
+        case .legacy, .capable, .changed: return .legacy
+        case .outsider: return .outsider
+        case .exempt: return .exempt
+        case .room(let room):
+            guard environment.peers == nil, let name = room.roomName, !isMember(of: name) else { return .room }
+            return .notInRoom
+        }
+    }
+
+    func flushObservations(_ now: Moment, _ out: SessionOutput, force: Bool) {
+        guard let deadline = observations.deadline, force || deadline <= now.monotonic else { return }
+        let sender = account.isVerified ? account.name : (nick ?? "*")
+        out.jobs.append(.record(observations.take(sender: sender, wall: now.wall)))
+    }
+}

@@ -1,0 +1,192 @@
+// A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
+
+import Reports
+package import Vault
+package import Protection
+import DequeModule
+import Envelope
+package import IRCCodec
+package import NIOCore
+import RequestQueue
+
+/// Where a connection stood when an envelope came to it.
+package struct OpeningPlace: Sendable {
+    /// The account of the connection.
+    package var account: AccountID
+    /// The room that the line was said in, if it was in one.
+    package var room: AccountID?
+    package var standing: RoomStanding?
+    /// Whether the backend says that the line was said before the connection came.
+    package var isReplay = false
+}
+
+/// A line that another connection has asked the vault for.
+package struct PendingCopy: Sendable {
+    package var line: IRCLine
+    package var raw: ByteBuffer
+    package var place: OpeningPlace
+}
+
+/// A message to a room that waits until the vault has opened those before it.
+struct PostponedOpening: Sendable {
+    package var ticket: UInt64
+    package var envelope: [UInt8]
+    /// The last of its lines.
+    package var copy: PendingCopy
+}
+
+/// A target and the room that it means: most lines of a busy connection are for the same room.
+struct LastRoom: Sendable {
+    package var target: [UInt8]
+    /// Folded.
+    package var name: String
+    package var account: AccountID
+}
+
+extension IRCSession {
+    /// Takes a line to a room that another member's connection has had opened, or is having opened.
+    ///
+    /// - Returns: whether the line is dealt with; else the vault has to judge it.
+    func takesCopy(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line, in: room.name) else {
+            return false
+        }
+        let answer = withIdentity(line) { bytes in
+            environment.opened.ask(bytes, to: room.account, by: id, now: now.monotonic) { inbound.reserve() }
+        }
+        switch answer {
+        case .unknown: return false
+        case .waits(let ticket):
+            let standing = environment.rooms.standing(of: id, in: room.name)
+            copies[ticket] = PendingCopy(
+                line: line, raw: raw, place: OpeningPlace(account: account, room: room.account, standing: standing))
+        case .opened(let message):
+            let isKnown = message.hasDelivery(for: account)
+            let standing = isKnown ? nil : environment.rooms.standing(of: id, in: room.name)
+            // What is not for this connection, or has been shown to it, is the vault's to explain.
+            guard case .message(let opened) = message.copy(for: id, of: account, standing) else { return false }
+            let entries = entries(message, opened, line)
+            if inbound.isEmpty {
+                for entry in entries { write(entry, now, out) }
+            } else {
+                for entry in entries { inbound.append(entry) }
+            }
+        }
+        if capabilities.has("message-tags"), line.tag(PawlCapability.tag) == nil {
+            environment.tally.add(.envelopeWithoutFlag)
+        }
+        return true
+    }
+
+    /// Whether this connection's envelopes are opened by hosted devices only, and shown as everybody's are.
+    private var sharesOpenings: Bool { environment.peers == nil && clientDevice.id == nil }
+
+    /// Announces that the vault is asked for a line to a room, so that others need not ask.
+    func announceOpening(_ line: IRCLine, at place: OpeningPlace, _ now: Moment) -> OpenedMessages.Line? {
+        guard sharesOpenings, let room = place.room, !place.isReplay, isWholeEnvelope(line) else { return nil }
+        return withIdentity(line) { environment.opened.begin($0, to: room, now: now.monotonic) }
+    }
+
+    /// What another connection had asked for has come; where there is no copy of it, this connection asks for itself.
+    package func copied(_ ticket: UInt64, _ message: OpenedMessage?, _ now: Moment, _ out: SessionOutput) {
+        guard let copy = copies.removeValue(forKey: ticket) else { return }
+        if !shows(message, ticket, copy) {
+            let text = copy.line.parameter(1).map { Array(copy.line.slice($0).readableBytesView) } ?? []
+            if case .whole(let bytes) = Armour.parse(text[...]) {
+                open(bytes, copy.line, [copy.raw], at: copy.place, ticket, nil, now, out)
+            } else {
+                inbound.resolve(ticket, with: [])
+            }
+        }
+        while copies.isEmpty, let next = postponed.popFirst() { open(next, now, out) }
+    }
+
+    /// Whether a message is for this connection; if so, it takes its place.
+    private func shows(_ message: OpenedMessage?, _ ticket: UInt64, _ copy: PendingCopy) -> Bool {
+        guard sharesOpenings, let message,
+            case .message(let opened) = message.copy(for: id, of: copy.place.account, copy.place.standing)
+        else { return false }
+        inbound.resolve(ticket, with: entries(message, opened, copy.line))
+        return true
+    }
+
+    /// Opens what was postponed, unless somebody has asked for it in the meantime.
+    private func open(_ next: PostponedOpening, _ now: Moment, _ out: SessionOutput) {
+        let line = next.copy.line
+        var shared: OpenedMessages.Line?
+        if sharesOpenings, let room = next.copy.place.room, !next.copy.place.isReplay, isWholeEnvelope(line) {
+            let answer = withIdentity(line) { bytes in
+                environment.opened.ask(bytes, to: room, by: id, now: now.monotonic) { next.ticket }
+            }
+            switch answer {
+            case .waits:
+                copies[next.ticket] = next.copy
+                return
+            case .opened(let message): if shows(message, next.ticket, next.copy) { return }
+            case .unknown: shared = announceOpening(line, at: next.copy.place, now)
+            }
+        }
+        open(next.envelope, line, [next.copy.raw], at: next.copy.place, next.ticket, shared, now, out)
+    }
+
+    /// The lines of a copy for this client.
+    private func entries(_ message: OpenedMessage, _ opened: Opened, _ line: IRCLine) -> [InboundEntry] {
+        environment.tally.add(.openedGateway)
+        let tags = visibleTags(line).filter { $0.key != PawlCapability.tag }
+        func rendered() -> [ByteBuffer] {
+            textLines(
+                tags: tags, source: line.string(line.source), verb: line.string(line.verbSpan),
+                target: line.text(0) ?? "", body: opened.body)
+        }
+        let showsBodyTags = !opened.body.tags.isEmpty && capabilities.clientHas("message-tags")
+        guard tags.isEmpty, opened.body.kind == .text, !showsBodyTags else {
+            return entries(rendered(), opened)
+        }
+        return entries(message.lines(rendered), opened)
+    }
+
+    private func entries(_ lines: [ByteBuffer], _ opened: Opened) -> [InboundEntry] {
+        guard lines.count != 1 else {
+            return [InboundEntry(line: lines[0], sequence: opened.sequence, message: opened.message)]
+        }
+        var entries = lines.map { InboundEntry(line: $0) }
+        if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
+        entries[entries.count - 1].sequence = opened.sequence
+        entries[entries.count - 1].message = opened.message
+        return entries
+    }
+
+    /// The room that a line is for, where this connection is in it.
+    private func memberRoom(_ line: IRCLine) -> LastRoom? {
+        guard let span = line.parameter(0) else { return nil }
+        let isLast = line.bytes.withUnsafeReadableBytes { raw in
+            lastRoom.map { raw[span.range].elementsEqual($0.target) } ?? false
+        }
+        if !isLast {
+            let target = line.string(span)
+            guard let room = room(target) else { return nil }
+            lastRoom = LastRoom(
+                target: Array(target.utf8), name: room.name, account: .room(room.name, status: room.status))
+        }
+        guard let lastRoom, rooms.contains(lastRoom.name) else { return nil }
+        return lastRoom
+    }
+
+    /// The bytes by which a line is known again: all but its tags.
+    private func withIdentity<Result>(_ line: IRCLine, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
+        line.bytes.withUnsafeReadableBytes { raw in
+            body(UnsafeRawBufferPointer(rebasing: raw[max(0, Int(line.source.start) - 1)...]))
+        }
+    }
+
+    /// Whether the text looks like an envelope in one piece. A fragment has a comma behind eight digits.
+    private func isWholeEnvelope(_ line: IRCLine) -> Bool {
+        let start = Armour.marker.count
+        guard let span = line.parameter(1), span.count > start + 9 else { return false }
+        return line.bytes.withUnsafeReadableBytes { raw in
+            let text = raw[span.range]
+            return text[text.startIndex + start] == UInt8(ascii: ":")
+                && text[text.startIndex + start + 9] != UInt8(ascii: ",") && text.starts(with: Armour.marker)
+        }
+    }
+}

@@ -1,0 +1,323 @@
+// The backend dies and the client stays: it is registered again when the backend is back, and what waited goes out.
+
+import StorePort
+import Vault
+import Reports
+package import Protection
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// A backend that has gone, while the client stays.
+struct Outage {
+    package enum Stage {
+        /// There is no connection to the backend.
+        case down
+        case negotiating, loggingIn, registering
+        /// The backend has accepted the registration and still greets.
+        case welcomed
+    }
+
+    package var stage = Stage.down
+    /// Rooms to be joined again, folded.
+    package var rooms: Set<ExactText>
+    /// The place before all that was written during the outage: for what the vault gives back.
+    package var ticket: UInt64?
+    var nickAttempts = 0
+    var loginRefusals = 0
+    /// How often the backend was there without its services, and whether it is so now.
+    var absences = 0
+    package var awaitsServices = false
+    var isLoggedIn = false
+}
+
+extension IRCSession {
+    /// Whether the client can stay although the backend has gone: it is protected, and its login can be repeated.
+    package var outlivesBackend: Bool {
+        guard isProtecting, isRegistered, !isOpaque, !registration.isQuitting, !isKilled else { return false }
+        guard account.isVerified else { return true }
+        switch registration.login {
+        case .plain: return true
+        case .none: return registration.password != nil || environment.peers != nil
+        case .unrepeatable: return false
+        }
+    }
+
+    /// Whether the backend is gone, or has not yet taken this connection back.
+    package var isSuspended: Bool { outage != nil }
+
+    /// Whether the backend is back, and the services that take logins are not yet.
+    package var awaitsServices: Bool { outage?.awaitsServices == true }
+
+    /// The backend has gone, or an attempt to reach it again has failed.
+    package func suspend(at now: Moment, _ out: SessionOutput) {
+        upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
+        assembler = nil
+        history.suspended()
+        capabilities.restart()
+        negotiationDeadline = nil
+        guard outage == nil else {
+            outage?.stage = .down
+            outage?.nickAttempts = 0
+            outage?.isLoggedIn = false
+            return
+        }
+        loseFront(out)
+        outage = Outage(rooms: rooms.union(rejoining))
+        for room in rooms.union(rejoining) { environment.rooms.suspend(id, in: room.text) }
+        rooms.removeAll()
+        rejoining.removeAll()
+        updateRoster(now)
+        if let ticket = negotiationTicket {
+            negotiationTicket = nil
+            capabilities.holdsClient = false
+            outbound.resolve(ticket, with: [])
+        }
+        takeBack(out)
+        notify(Remarks.backendGone, out)
+    }
+
+    /// What was not yet with its readers is the vault's again, or ends here where nobody vouches for its sender.
+    private func takeBack(_ out: SessionOutput) {
+        var requests = held + outstanding.entries.values.filter { !$0.failed }.map(\.outbound)
+        for case .request(let request) in outbound.removeReady(where: \.isRequest) { requests.append(request) }
+        held = []
+        outstanding = OutstandingRequests()
+        for request in requests.sorted(by: { $0.request.id < $1.request.id })
+        where !AccountID(text: request.request.account).isVerified {
+            fail(request, Remarks.backendLost(target: request.request.target), out)
+        }
+        if account.isVerified { outage?.ticket = outbound.reserveFirst() }
+        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.lost(id)) }
+    }
+
+    /// The backend has been reached again: says once more what the client has said.
+    package func resume(_ now: Moment, _ out: SessionOutput) {
+        outage?.stage = .negotiating
+        outage?.awaitsServices = false
+        pacer = Pacer(settings.flood)
+        if let password = registration.password { out.upstream.writeImmutableBuffer(password) }
+        if let line = capabilities.begin() { out.upstream.writeString(line + "\r\n") }
+        out.upstream.writeString("NICK \(nick ?? "")\r\n")
+        if let user = registration.user { out.upstream.writeImmutableBuffer(user) }
+        pacer.charge(512, now: now.monotonic)
+        expectCapabilities(now, out)
+    }
+
+    /// A line of the client while there is no backend.
+    ///
+    /// - Returns: whether it has been dealt with.
+    func answeredInOutage(_ line: IRCLine, _ out: SessionOutput) -> Bool {
+        guard outage != nil else { return false }
+        switch line.key {
+        case .ping:
+            let name = capabilities.serverName
+            deliver(":\(name) PONG \(name) :\(line.text(0) ?? "")", out)
+        case .quit:
+            deliver("ERROR :Closing link: you have left.", out)
+            out.closesDownstream = true
+        default: return false
+        }
+        return true
+    }
+
+    // MARK: Registering again
+
+    /// A line of the backend before it has taken this connection back. The client sees none of them.
+    func resumptionLine(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        switch line.key {
+        case .cap: serverCAP(line, raw, now, out)
+        case .ping: out.upstream.writeString("PONG :\(line.text(0) ?? "")\r\n")
+        case .authenticate:
+            guard case .plain(let lines) = registration.login, outage?.stage == .loggingIn else { return }
+            for line in lines { out.upstream.writeImmutableBuffer(line) }
+        default: resumptionNumeric(line, now, out)
+        }
+        continueResumption(out)
+    }
+
+    private func resumptionNumeric(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        guard let numeric = line.key.numeric else { return }
+        switch numeric {
+        case 1: welcomed(line, now, out)
+        case 5: trackServer(line, now, out)
+        case 376, 422: if outage?.stage == .welcomed { resumed(now, out) }
+        case 421, 451: _ = refusesCAP(numeric, line, now, out)
+        case 432, 433, 436, 437: takeOtherNick(out)
+        case 464, 465, 466: endForGood(Remarks.notLetIn, out)
+        case 900 where environment.peers != nil: outage?.isLoggedIn = true
+        case 900: outage?.isLoggedIn = line.text(2).map(support.caseMapping.fold) == account.text
+        case 903: endNegotiation(out)
+        case 902, 904, 905, 906, 907, 908: tryLoginLater(out)
+        default: break
+        }
+    }
+
+    /// Goes on once the gateway has what it needs, or knows that the backend does not have it.
+    func continueResumption(_ out: SessionOutput) {
+        guard outage?.stage == .negotiating, capabilities.stage == .done else { return }
+        negotiationDeadline = nil
+        if case .plain = registration.login, account.isVerified {
+            guard capabilities.has("sasl") else { return awaitServices(out) }
+            outage?.stage = .loggingIn
+            out.upstream.writeString("AUTHENTICATE PLAIN\r\n")
+        } else {
+            endNegotiation(out)
+        }
+    }
+
+    /// Ours: how often a login is refused before it is believed.
+    private static let loginRefusals = 8
+
+    /// Ours: how often a backend is found without its services. With pauses of some seconds that is more than a minute.
+    private static let absences = 40
+
+    private func awaitServices(_ out: SessionOutput) {
+        let absences = (outage?.absences ?? 0) + 1
+        outage?.absences = absences
+        guard absences < Self.absences else { return endForGood(Remarks.loginRefused, out) }
+        outage?.awaitsServices = true
+        out.closesUpstream = true
+    }
+
+    private func tryLoginLater(_ out: SessionOutput) {
+        let refusals = (outage?.loginRefusals ?? 0) + 1
+        outage?.loginRefusals = refusals
+        guard refusals < Self.loginRefusals else { return endForGood(Remarks.loginRefused, out) }
+        out.closesUpstream = true
+    }
+
+    private func endNegotiation(_ out: SessionOutput) {
+        outage?.stage = .registering
+        if capabilities.backendKnowsCAP == true { out.upstream.writeString("CAP END\r\n") }
+    }
+
+    /// Ours: other nicks that are tried while somebody, perhaps this person's own dead connection, has the first one.
+    private static let nickAttempts = 5
+
+    private func takeOtherNick(_ out: SessionOutput) {
+        let attempts = (outage?.nickAttempts ?? 0) + 1
+        outage?.nickAttempts = attempts
+        guard attempts <= Self.nickAttempts else {
+            out.closesUpstream = true
+            return
+        }
+        let room = max(support.nickLength - attempts, 1)
+        let tried = (nick ?? "guest").prefix(room) + String(repeating: "_", count: attempts)
+        out.upstream.writeString("NICK \(tried)\r\n")
+    }
+
+    private func welcomed(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        outage?.stage = .welcomed
+        if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
+        guard let new = line.text(0), let old = nick, new != old else { return }
+        deliver(":\(old) NICK :\(new)", out)
+        nick = new
+        capabilities.nick = new
+    }
+
+    /// Whether nobody is let in as this account without a login that the backend has accepted.
+    private var needsLogin: Bool {
+        guard environment.peers == nil else {
+            if case .plain = registration.login { return true }
+            return false
+        }
+        return account.isVerified
+    }
+
+    private func resumed(_ now: Moment, _ out: SessionOutput) {
+        guard let ended = outage else { return }
+        guard ended.isLoggedIn || !needsLogin else { return endForGood(Remarks.loginRefused, out) }
+        outage = nil
+        returnedAt = now.monotonic
+        heldDeadline = now.monotonic + Self.heldPatience
+        updateRoster(now)
+        sayOfItself(now, out)
+        rejoining = ended.rooms
+        for room in ended.rooms.sorted() {
+            guard isNameable(room.text) else {
+                rejoining.remove(room)
+                environment.rooms.remove(id, as: foldedNick, from: room.text)
+                notify(Remarks.foreignRoom(room.text), out)
+                continue
+            }
+            pacer.charge(64, now: now.monotonic)
+            out.upstream.writeString("JOIN \(room)\(registration.keys[room].map { " " + $0 } ?? "")\r\n")
+        }
+        if let ticket = ended.ticket {
+            recoveries[ticket] = inbound.reserve()
+            out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
+        }
+        awaitFront(now, out)
+        notify(Remarks.backendBack, out)
+        pump(now, out)
+        scheduleWake(now, out)
+    }
+
+    /// Says again what the client has said of itself: that it is away, and its modes.
+    private func sayOfItself(_ now: Moment, _ out: SessionOutput) {
+        resaid = []
+        if let modes = registration.wantedModes {
+            out.upstream.writeString("MODE \(nick ?? "") \(modes)\r\n")
+            pacer.charge(64, now: now.monotonic)
+            resaid.insert(.mode)
+        }
+        if let away = registration.away {
+            // Under `hosted` the server has never had its text.
+            out.upstream.writeImmutableBuffer(
+                policy.demandsProtection ? ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n") : away)
+            pacer.charge(64, now: now.monotonic)
+            resaid.insert(.away)
+        }
+    }
+
+    /// Whether a line answers what was said again; the client has seen that answer once.
+    private func answersResaid(_ line: IRCLine) -> Bool {
+        if line.key.numeric == 306 { return resaid.remove(.away) != nil }
+        guard line.key == .mode, line.text(0).map(support.caseMapping.fold) == foldedNick else { return false }
+        return resaid.remove(.mode) != nil
+    }
+
+    /// What the client had cannot be had again: it is told, and its connection ends.
+    func endForGood(_ reason: String, _ out: SessionOutput) {
+        deliver("ERROR :Closing link: \(reason)", out)
+        out.closesDownstream = true
+        out.closesUpstream = true
+    }
+
+    // MARK: Rooms
+
+    /// Ours: how long a message to a room waits for members who are not back yet, which is longer than the longest pause between
+    /// two attempts to connect. In nanoseconds.
+    private static let roomPatience: Int64 = 35_000_000_000
+
+    /// Whether a recipient is expected back after an outage.
+    package func isAwaited(_ peer: AccountID, _ now: Moment) -> Bool {
+        guard let room = peer.roomName else { return environment.roster.isSuspended(peer) }
+        if outage?.rooms.contains(room) == true || (rejoining.contains(room) && !rooms.contains(room)) { return true }
+        guard let returnedAt, now.monotonic < returnedAt + Self.roomPatience else { return false }
+        return environment.rooms.isAwaiting(room)
+    }
+
+    /// Whether a line answers a JOIN of ours, for a room that the client has never left as far as it knows.
+    func answersRejoin(_ line: IRCLine, _ out: SessionOutput) -> Bool {
+        if !resaid.isEmpty, answersResaid(line) { return true }
+        guard !rejoining.isEmpty else { return false }
+        if line.key == .join, isSelf(line) { return rejoining.contains(support.caseMapping.fold(line.text(0) ?? "")) }
+        guard let numeric = line.key.numeric, let room = line.text(numeric == 353 ? 2 : 1) else { return false }
+        let folded = support.caseMapping.fold(room)
+        guard rejoining.contains(folded) else { return false }
+        switch numeric {
+        case 324, 329, 332, 333, 353: return true
+        case 366:
+            rejoining.remove(folded)
+            return true
+        case 403, 405, 471, 473, 474, 475, 476, 477, 489:
+            rejoining.remove(folded)
+            environment.rooms.remove(id, as: foldedNick, from: folded)
+            deliver(":\(capabilities.serverName) KICK \(room) \(nick ?? "*") :The server did not let you in again", out)
+            return false
+        default: return false
+        }
+    }
+}

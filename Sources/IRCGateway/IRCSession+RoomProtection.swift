@@ -1,0 +1,208 @@
+// How the rooms of a sidecar on a bare server are protected: what people read when that changes, and what members ask each
+// other for.
+
+package import Vault
+import Reports
+package import Devices
+import StorePort
+package import Protection
+package import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+/// How a room was protected when a connection last looked.
+package struct RoomState {
+    /// Ours: how long the person has to read that a room is not encrypted any more, before what they write goes out. In
+    /// nanoseconds.
+    static let readingTime: Int64 = 5_000_000_000
+
+    package var isSealed: Bool
+    /// When the person was notified that the room is not sealed any more; nil once a line of plain text has left.
+    var plainSince: Int64?
+    /// Whether everybody in the room has been notified of that.
+    var isAnnounced = false
+}
+
+extension IRCSession {
+    /// Ours: how often the same request of the same member is shown, in nanoseconds.
+    private static let requestPause: Int64 = 3_600_000_000_000
+
+    /// Whether this sidecar has no gateway in front, which has rules of its own for rooms.
+    private var isOnBareServer: Bool { environment.peers != nil && !hasFront }
+
+    package func state(of room: String) -> RoomState {
+        exchange.rooms[room] ?? RoomState(isSealed: environment.peers?.isSealed(room: room) == true)
+    }
+
+    private func set(_ state: RoomState, of room: String) {
+        // What was sealed is in the store as well.
+        if exchange.rooms.count >= RoomMembers.roomLimit { exchange.rooms = [:] }
+        exchange.rooms[room] = state
+    }
+
+    /// Stores whether a room is sealed, for connections after this one.
+    private func store(isSealed: Bool, room: String, _ out: SessionOutput) {
+        guard environment.peers?.setSealed(isSealed, room: room) == true else { return }
+        let name = DeviceKeeper.sealedRecord + room
+        out.jobs.append(
+            .record([
+                isSealed
+                    ? .putRecord(RecordRow(kind: .ownDevices, name: name, value: []))
+                    : .removeRecord(.ownDevices, name: name)
+            ]))
+    }
+
+    // MARK: Sealed and plain
+
+    /// A message of a room was sealed, or one came that was, and the next one will be.
+    func noteSealed(_ room: String, _ out: SessionOutput) {
+        guard isOnBareServer else { return }
+        store(isSealed: true, room: room, out)
+        guard exchange.rooms[room]?.isSealed != true else { return }
+        set(RoomState(isSealed: true), of: room)
+        let text = Remarks.roomSealed(room, readers: readers(in: room).count, isProtected: isProtected(room: room))
+        notify(text, inRoom: room, out)
+    }
+
+    /// Looks whether somebody who has come makes a sealed room plain.
+    func noteMembers(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
+        guard isOnBareServer else { return }
+        let rooms: [String]
+        switch line.key {
+        case .join where !isSelf(line): rooms = line.parameter(0).map { names(line, $0) } ?? []
+        case .nick: rooms = exchange.rooms.filter { $0.value.isSealed }.map { $0.key.text }.sorted()
+        default:
+            guard line.key.numeric == 366, let room = line.text(1) else { return }
+            rooms = [room]
+        }
+        for room in rooms.map(support.caseMapping.fold) where !roomMembers.others(in: room).isEmpty {
+            notePlain(room, now, out)
+        }
+    }
+
+    /// Notifies the person where a room that was sealed is not any more.
+    private func notePlain(_ room: String, _ now: Moment, _ out: SessionOutput) {
+        guard state(of: room).isSealed, isMember(of: room), !isProtected(room: room), !policy.demandsDevices,
+            !isWhole(room)
+        else { return }
+        set(RoomState(isSealed: false, plainSince: now.monotonic), of: room)
+        notify(Remarks.roomPlain(room, withoutKeys(in: room).sorted().map(\.text)), inRoom: room, out)
+    }
+
+    /// Whether plain text to a room is refused because the room has just ceased to be sealed, and the person may not have
+    /// read it. Everybody in the room is notified before the first line of plain text.
+    func isTooEarly(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) -> Bool {
+        guard isOnBareServer, message.body.kind == .text, let room = room(message.target)?.name, isMember(of: room)
+        else { return false }
+        notePlain(room, now, out)
+        var state = state(of: room)
+        guard let since = state.plainSince else { return false }
+        if !state.isAnnounced, !roomMembers.others(in: room).isEmpty {
+            let nicks = withoutKeys(in: room).sorted().map(\.text)
+            announce(Remarks.plainAnnouncement(nicks), inRoom: room, withHello: true, now, out)
+            state.isAnnounced = true
+        }
+        let isEarly = since + RoomState.readingTime > now.monotonic
+        if !isEarly {
+            state.plainSince = nil
+            store(isSealed: false, room: room, out)
+        }
+        set(state, of: room)
+        return isEarly
+    }
+
+    // MARK: People without a sidecar
+
+    /// Before a message to a room is sealed: who cannot read it is told so, and so is the person; readers who came after
+    /// the person's decision are asked for theirs.
+    func beforeSealing(in room: String, _ written: String, _ now: Moment, _ out: SessionOutput) {
+        tellOutsiders(in: room, written, out)
+        guard isOnBareServer else { return }
+        let others = withoutKeys(in: room)
+        let known = exchange.notified[room, default: []]
+        if !others.isSubset(of: known) {
+            exchange.notified[room] = known.count < KeyExchange.nickLimit ? known.union(others) : others
+            let nicks = others.subtracting(known).sorted().map(\.text)
+            announce(Remarks.sealedAnnouncement(nicks), inRoom: room, withHello: true, now, out)
+        }
+        guard isProtected(room: room) else { return }
+        let readers = Set(readers(in: room).map { ExactText($0.nick) })
+        let asked = exchange.requested[room, default: []]
+        guard !readers.isSubset(of: asked) else { return }
+        exchange.requested[room] = asked.count < KeyExchange.nickLimit ? asked.union(readers) : readers
+        var job = RoomRequestJob(connection: id, act: .protect, room: room)
+        job.network = support.network ?? ""
+        job.nicks = readers.subtracting(asked).sorted().map(\.text)
+        out.jobs.append(.askRoom(job))
+    }
+
+    /// A line in words for everybody in a room. One that announces this sidecar lets those of newcomers show their keys.
+    private func announce(
+        _ text: String, inRoom room: String, withHello: Bool, _ now: Moment, _ out: SessionOutput
+    ) {
+        let hasTags = capabilities.has("message-tags")
+        let marker = hasTags || !withHello ? [] : Hello.marker
+        let capacity = lineCapacity(verb: "NOTICE", target: room) - Armour.marker.count - marker.count
+        var line = ByteBuffer()
+        if hasTags, withHello { line.writeTags([IRCTag(key: Hello.tag, value: "")]) }
+        line.writeString("NOTICE \(room) :")
+        line.writeBytes(Armour.marker)
+        line.writeBytes(text.utf8.prefix(max(capacity, 0)))
+        line.writeBytes(marker)
+        line.writeString("\r\n")
+        forward(line, now, out)
+    }
+
+    /// Words of a sidecar or a gateway that its reader has no need to send again.
+    func heardRemark(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
+        let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
+        let bare = heardHello(line, text, verb: .notice, now, out)
+        pass(bare?.line ?? line, bare?.raw ?? raw, out)
+        let source = line.folded(line.sourceNick, support.caseMapping)
+        guard let room = line.text(0).flatMap(room)?.name, roomMembers.contains(source, in: room) else { return }
+        let words = text.dropFirst(Armour.marker.count)
+        if words.starts(with: Remarks.plainAnnouncementStart.utf8) {
+            exchange.rooms[room]?.isAnnounced = true
+        } else if words.starts(with: Remarks.sealedAnnouncementStart.utf8) {
+            exchange.notified[room, default: []].formUnion(withoutKeys(in: room))
+        }
+    }
+
+    // MARK: Requests
+
+    /// The person has decided about a room.
+    package func askRoom(_ job: RoomRequestJob, _ out: SessionOutput) {
+        var job = job
+        job.network = support.network ?? ""
+        out.jobs.append(.askRoom(job))
+    }
+
+    /// The decision is stored: the others of the room get it.
+    package func roomAsked(_ job: RoomRequestJob, _ body: Body?, _ now: Moment, _ out: SessionOutput) {
+        defer { job.done?(body != nil) }
+        guard let body else { return }
+        let readers = readers(in: job.room).map(\.nick)
+        if job.nicks == nil {
+            exchange.requested[job.room] = job.act == .protect ? Set(readers.map { ExactText($0) }) : []
+            if isOnBareServer { notePlain(job.room, now, out) }
+        }
+        for nick in job.nicks ?? readers { control(body, to: nick, device: nil, now, out) }
+    }
+
+    /// A member's request, whose signature is checked: the person is asked, once in a while.
+    package func asked(_ request: RoomRequest, by nick: String, _ now: Moment, _ out: SessionOutput) {
+        guard isMember(of: request.room), roomMembers.contains(support.caseMapping.fold(nick), in: request.room) else {
+            return
+        }
+        guard request.network == support.network ?? "" else {
+            return notify(Remarks.requestElsewhere(nick, request.room), inRoom: request.room, out)
+        }
+        guard isProtected(room: request.room) != (request.act == .protect) else { return }
+        let key = "\(support.caseMapping.fold(nick)) \(request.act) \(request.room)"
+        exchange.shownRequests = exchange.shownRequests.filter { $0.value + Self.requestPause > now.monotonic }
+        guard exchange.shownRequests[key] == nil, exchange.shownRequests.count < KeyExchange.nickLimit else { return }
+        exchange.shownRequests[key] = now.monotonic
+        notify(Remarks.asks(nick, request.act, request.room), inRoom: request.room, out)
+    }
+}

@@ -1,0 +1,25 @@
+// How the rooms of a connection are protected, for the person who asks.
+
+import Vault
+import Reports
+import Envelope
+import Protection
+import RequestQueue
+
+extension IRCSession {
+    /// All rooms of this connection, by name.
+    func roomReports() -> [RoomReport] {
+        roomMembers.names.sorted().map { name in
+            let others = roomMembers.others(in: name)
+            let readers = Set(readers(in: name).map { ExactText($0.nick) })
+            let verdict = judgement.outbound(
+                .text, from: Sender(account, .sidecar), to: .sidecarRoom(.room(name), sidecarRoom(name)))
+            let isSealed = if case .seal = verdict { true } else { false }
+            return RoomReport(
+                name: name, protection: isSealed ? "end-to-end" : hasFront ? "gateway in front" : "plaintext",
+                isProtected: isProtected(room: name),
+                others: others.count, readers: readers.count,
+                outsiders: others.subtracting(readers).sorted().prefix(20).map(\.text))
+        }
+    }
+}

@@ -1,0 +1,80 @@
+// The gateway is being stopped: what the pacer holds goes out while there is time, and senders are notified of the rest.
+
+import Reports
+import StorePort
+import Protection
+import Envelope
+import IRCCodec
+import NIOCore
+import RequestQueue
+
+extension IRCSession {
+    /// Whether nothing of this connection is on its way that a moment's patience would bring there.
+    package var isSettled: Bool {
+        guard isRegistered, outage == nil, !isUpstreamClosed else { return true }
+        return !awaitsLastPong && outbound.isEmpty && inbound.isEmpty && seals.isEmpty
+            && outstanding.entries.allSatisfy(\.value.failed)
+    }
+
+    /// Asks the backend for a sign that it has delivered all that it had for this connection.
+    package func askForLastPong(_ out: SessionOutput) {
+        guard isProtecting, isRegistered, outage == nil, !isUpstreamClosed else { return }
+        awaitsLastPong = true
+        out.upstream.writeString("PING :\(labelPrefix)-0\r\n")
+    }
+
+    /// Notifies the client that the gateway is stopping and still sends what waits.
+    package func announceStop(_ out: SessionOutput) {
+        if isRegistered { notify(Remarks.stopping, out) }
+    }
+
+    /// Names what was not sent, by target. Nothing is sent afterwards.
+    package func stop(_ out: SessionOutput) {
+        var counts: [ExactText: (lost: Int, waiting: Int, doubtful: Int)] = [:]
+        func note(_ request: Request, isSent: Bool) {
+            if survives(request) {
+                counts[request.target, default: (0, 0, 0)].waiting += 1
+            } else if isSent {
+                counts[request.target, default: (0, 0, 0)].doubtful += 1
+            } else {
+                counts[request.target, default: (0, 0, 0)].lost += 1
+            }
+        }
+        var isCounted: Set<UInt64> = []
+        for entry in outbound.removeReady(where: { _ in true }) {
+            switch entry {
+            case .request(let request) where request.body?.kind == .control: isCounted.insert(request.request.id)
+            case .request(let request):
+                isCounted.insert(request.request.id)
+                note(request.request, isSent: request.next > 0)
+            case .line(let raw): for target in targets(of: raw) { counts[target, default: (0, 0, 0)].lost += 1 }
+            }
+        }
+        for request in held { note(request.request, isSent: false) }
+        for (id, entry) in outstanding.entries where !entry.failed && !isCounted.contains(id) {
+            if entry.outbound.body?.kind != .control { note(entry.outbound.request, isSent: true) }
+        }
+        for seal in seals.values where seal.body.kind != .control {
+            counts[seal.target, default: (0, 0, 0)].lost += 1
+        }
+        for waiting in exchange.waiting { counts[waiting.message.target, default: (0, 0, 0)].lost += 1 }
+        for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
+            if count.lost > 0 { notify(Remarks.notSentAtStop(count.lost, target: target.text), out) }
+            if count.doubtful > 0 { notify(Remarks.perhapsSentAtStop(count.doubtful, target: target.text), out) }
+            if count.waiting > 0 { notify(Remarks.keptAtStop(count.waiting, target: target.text), out) }
+        }
+    }
+
+    /// Whether a request goes out after the next start: somebody vouches for both ends.
+    private func survives(_ request: Request) -> Bool {
+        if environment.peers != nil { return true }
+        return AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
+    }
+
+    /// The targets of a line of the client, if it is a message.
+    private func targets(of raw: ByteBuffer) -> [String] {
+        let content = raw.readableBytesView.prefix { $0 != 0x0D && $0 != 0x0A }.count
+        guard let line = parse(raw, content), line.key.isText, let targets = line.parameter(0) else { return [] }
+        return names(line, targets)
+    }
+}

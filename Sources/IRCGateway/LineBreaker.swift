@@ -1,0 +1,36 @@
+// Text that was sealed whole may be longer than one line when it is opened under another name. It is broken where a
+// reader would break it, and never loses a byte that a line can hold.
+
+/// Breaks texts into lines.
+enum LineBreaker {
+    private static let action = Array("\u{1}ACTION ".utf8)
+
+    /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which no line can hold, become spaces.
+    package static func pieces(_ text: [UInt8], room: Int) -> [[UInt8]] {
+        let clean = text.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
+        guard clean.count > room else { return [clean] }
+        guard clean.starts(with: action) else { return plain(clean[...], room: room) }
+        var content = clean.dropFirst(action.count)
+        if content.last == 0x01 { content = content.dropLast() }
+        return plain(content, room: room - action.count - 1).map { action + $0 + [0x01] }
+    }
+
+    private static func plain(_ text: ArraySlice<UInt8>, room: Int) -> [[UInt8]] {
+        var rest = text
+        var pieces: [[UInt8]] = []
+        while rest.count > room {
+            var end = rest.startIndex + room
+            // Not inside a character.
+            while end > rest.startIndex + 1, rest[end] & 0xC0 == 0x80 { end -= 1 }
+            // At a space, if there is one near.
+            if let space = rest[max(rest.startIndex, end - 40)..<end].lastIndex(of: 0x20), space > rest.startIndex {
+                end = space
+            }
+            pieces.append(Array(rest[rest.startIndex..<end]))
+            rest = rest[end...]
+            if rest.first == 0x20 { rest = rest.dropFirst() }
+        }
+        if !rest.isEmpty { pieces.append(Array(rest)) }
+        return pieces
+    }
+}

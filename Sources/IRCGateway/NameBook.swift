@@ -1,0 +1,46 @@
+// Which nick is logged in as which account, as far as the backend says so on this connection.
+
+import Protection
+import IRCCodec
+import RequestQueue
+
+/// Accounts by folded nick.
+struct NameBook {
+    /// Ours: nicks remembered; when there are more, all are learnt anew.
+    package static let limit = 20_000
+
+    private var accounts: [ExactText: String] = [:]
+
+    /// The folded account of a folded nick, where it is known to be logged in.
+    package func account(of nick: String) -> String? { accounts[nick] }
+
+    /// Notes what a line of the backend says.
+    ///
+    /// - Parameter tagsAccounts: whether lines of people who are logged in say so; those of others then say that they
+    ///   are not.
+    mutating func learn(_ line: IRCLine, tagsAccounts: Bool, _ support: ServerSupport) {
+        guard line.sourceIsPerson else { return }
+        let fold: (String) -> String = { support.caseMapping.fold($0) }
+        let nick = line.folded(line.sourceNick, support.caseMapping)
+        if tagsAccounts { note(nick, line.tags.isEmpty ? nil : line.tag("account"), fold) }
+        switch line.key {
+        case .join: if let account = line.text(1) { note(nick, account == "*" ? nil : account, fold) }
+        case .account: note(nick, line.text(0) == "*" ? nil : line.text(0), fold)
+        case .nick:
+            let account = accounts.removeValue(forKey: nick)
+            if let new = line.text(0) { note(fold(new), account, fold) }
+        case .quit: accounts[nick] = nil
+        default: break
+        }
+    }
+
+    /// Notes what a directory says of a folded nick.
+    package mutating func note(_ nick: String, account: AccountID) {
+        if account.isVerified { note(nick, account.name) { $0 } }
+    }
+
+    private mutating func note(_ nick: String, _ account: String?, _ fold: (String) -> String) {
+        if accounts.count >= Self.limit { accounts.removeAll() }
+        accounts[nick] = account.map(fold)
+    }
+}

@@ -1,0 +1,69 @@
+// Who would be affected by a stricter policy: kept per connection, written down now and then.
+
+package import StorePort
+package import Protection
+import Envelope
+package import NIOCore
+
+/// The observations of one connection since they were last written down.
+package struct ObservationBook: Sendable {
+    /// Ours: how long observations may wait. In nanoseconds.
+    package static let interval: Int64 = 2_000_000_000
+    /// Ours: distinct recipients kept; more are written down at once.
+    package static let limit = 32
+
+    private struct Key: Hashable {
+        package let target: String
+        package let recipient: ObservedRecipient
+    }
+
+    private var counts: [Key: Int] = [:]
+    /// The last target as written, and what it was counted as: people write many lines to one target.
+    private var last: (written: ByteBuffer, key: Key, repeats: Int, until: Int64)?
+    private var latest: Key?
+    private(set) var deadline: Int64?
+
+    package var isFull: Bool { counts.count >= Self.limit }
+
+    package mutating func note(_ target: String, _ recipient: ObservedRecipient, now: Int64) {
+        let key = Key(target: target, recipient: recipient)
+        counts[key, default: 0] += 1
+        latest = key
+        if deadline == nil { deadline = now + Self.interval }
+    }
+
+    /// Counts one more message to the target of before, if it is that; nothing is looked up again for a second.
+    package mutating func repeats(_ written: ByteBuffer, now: Int64) -> Bool {
+        guard let last, last.until > now, last.written == written, deadline != nil else { return false }
+        self.last?.repeats += 1
+        return true
+    }
+
+    /// Remembers what was noted just now for one target.
+    package mutating func remember(_ written: ByteBuffer, now: Int64) {
+        flushRepeats()
+        guard let latest, !written.readableBytesView.contains(UInt8(ascii: ",")) else { return }
+        last = (written, latest, 0, now + 1_000_000_000)
+    }
+
+    private mutating func flushRepeats() {
+        guard let done = last else { return }
+        last = nil
+        if done.repeats > 0 { counts[done.key, default: 0] += done.repeats }
+    }
+
+    /// What was noted, as rows, and begins anew.
+    package mutating func take(sender: String, wall: Int64) -> [StoreChange] {
+        flushRepeats()
+        defer {
+            counts.removeAll()
+            deadline = nil
+        }
+        return counts.map { key, count in
+            .addObservation(
+                ObservationRow(
+                    sender: sender, target: key.target, recipient: key.recipient.rawValue, messages: count,
+                    lastSeen: wall))
+        }
+    }
+}

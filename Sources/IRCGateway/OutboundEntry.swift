@@ -1,0 +1,129 @@
+// What waits for the backend and for the client, in order.
+
+import Vault
+package import StorePort
+package import Protection
+package import Envelope
+package import IRCCodec
+package import NIOCore
+import RequestQueue
+
+/// One entry of the outbound lane.
+package enum OutboundEntry: Sendable {
+    /// A line as the client wrote it, with its end.
+    case line(ByteBuffer)
+    /// A committed request; its lines go out one by one as the pacer allows.
+    case request(OutboundRequest)
+
+    package var isRequest: Bool {
+        if case .request = self { return true }
+        return false
+    }
+}
+
+/// A request on its way out.
+package struct OutboundRequest: Sendable {
+    package var request: Request
+    /// What the sender wrote, for the echo; not known for requests of before a restart.
+    package var body: Body?
+    /// The client's own label, to be put on the answer.
+    package var clientLabel: String?
+    /// The next body to write.
+    package var next = 0
+    /// Whether the announcement in words goes first.
+    package var announces = false
+
+    package init(request: Request, body: Body?, clientLabel: String?, announces: Bool = false) {
+        self.request = request
+        self.body = body
+        self.clientLabel = clientLabel
+        self.announces = announces
+    }
+}
+
+/// A line that waits for the client.
+package struct InboundEntry: Sendable {
+    package var line: ByteBuffer
+    /// The delivery that is done with this line.
+    package var sequence: UInt64?
+    /// The message that is shown with this line, for its trace; 0 where it ends none.
+    package var message: UInt64 = 0
+
+    package init(line: ByteBuffer, sequence: UInt64? = nil, message: UInt64 = 0) {
+        (self.line, self.sequence, self.message) = (line, sequence, message)
+    }
+
+    /// A line of before a restart.
+    init(_ recovered: RecoveredLine) {
+        self.init(line: ByteBuffer(bytes: recovered.line + [0x0D, 0x0A]), sequence: recovered.sequence)
+    }
+}
+
+/// An envelope that the vault is opening.
+package struct PendingOpen: Sendable {
+    /// The folded room that it was said in, if it was in one, and whether that was before.
+    package var room: String?
+    package var isReplay = false
+    package var tags: [IRCTag]
+    package var source: String
+    package var sourceNick: String
+    package var verb: String
+    package var target: String
+    /// The lines as they came, where a device of the client's own may have to open them.
+    var raws: [ByteBuffer] = []
+}
+
+/// A text that the vault is sealing.
+package struct PendingSeal: Sendable {
+    package var target: String
+    package var clientLabel: String?
+    package var body: Body
+    package var peer: AccountID
+    package var verb: String
+}
+
+/// Requests that are with the backend and not yet acknowledged.
+struct OutstandingRequests: Sendable {
+    package struct Entry: Sendable {
+        package var outbound: OutboundRequest
+        /// Folded, as the request's error numerics will name it.
+        package var target: String
+        /// Fragments whose echo has not come.
+        var echoesMissing: Int
+        var isLabelled: Bool
+        package var failed = false
+        /// Replies that have been passed on once, so that further fragments do not repeat them.
+        var repliesShown: Set<Int> = []
+    }
+
+    private(set) var entries: [UInt64: Entry] = [:]
+    private var unlabelledTargets: [ExactText: UInt64] = [:]
+    /// Batches of the backend that answer one of our labels.
+    package var batches: [String: UInt64] = [:]
+
+    package func isBusy(_ target: String) -> Bool { unlabelledTargets[target] != nil }
+
+    package mutating func begin(_ entry: Entry) {
+        entries[entry.outbound.request.id] = entry
+        if !entry.isLabelled { unlabelledTargets[entry.target] = entry.outbound.request.id }
+    }
+
+    package func unlabelled(_ target: String) -> UInt64? { unlabelledTargets[target] }
+
+    subscript(id: UInt64) -> Entry? {
+        get { entries[id] }
+        set { if entries[id] != nil, let newValue { entries[id] = newValue } }
+    }
+
+    @discardableResult
+    package mutating func end(_ id: UInt64) -> Entry? {
+        guard let entry = entries.removeValue(forKey: id) else { return nil }
+        if unlabelledTargets[entry.target] == id { unlabelledTargets[entry.target] = nil }
+        return entry
+    }
+
+    /// The request whose body stands in an unlabelled echo.
+    func matching(body: [UInt8]) -> UInt64? {
+        entries.first { $0.value.outbound.request.bodies.contains(body) }?.key
+    }
+}

@@ -1,0 +1,140 @@
+// Who is behind this gateway right now, by nick. Shared by all connections.
+
+package import Protection
+package import Envelope
+import RequestQueue
+import Synchronization
+
+/// Somebody behind this gateway.
+package struct RosterEntry: Equatable, Sendable {
+    package var connection: ConnectionID
+    package var account: AccountID
+    /// The nick as written.
+    package var nick: String
+    /// Whether the backend knows this connection now; it does not while it is gone and the client stays.
+    package var isPresent: Bool
+    /// Under `off` a person takes no part and counts as an outsider.
+    package var participates: Bool
+    /// Whether the client has asked for the capability; recorded, not yet believed.
+    package var askedForCapability: Bool
+    /// The device that this connection has proven to have.
+    package var device: DeviceID?
+
+    package init(
+        connection: ConnectionID, account: AccountID, nick: String, isPresent: Bool = true, participates: Bool,
+        askedForCapability: Bool, device: DeviceID? = nil
+    ) {
+        self.device = device
+        self.connection = connection
+        self.account = account
+        self.nick = nick
+        self.isPresent = isPresent
+        self.participates = participates
+        self.askedForCapability = askedForCapability
+    }
+}
+
+/// The table from folded nick to person.
+package final class Roster: Sendable {
+    /// Ours: how long a nick still counts as its last owner's, because lines are under way. In nanoseconds.
+    package static let memory: Int64 = 60_000_000_000
+    /// Ours: former owners remembered, so that nick changes cannot fill memory.
+    package static let formerLimit = 20_000
+
+    private struct State {
+        var byNick: [ExactText: RosterEntry] = [:]
+        var byAccount: [AccountID: [ConnectionID: String]] = [:]
+        package var connections: [ConnectionID: String] = [:]
+        var former: [ExactText: [(account: AccountID, until: Int64)]] = [:]
+
+        package func entries(of account: AccountID) -> [RosterEntry] {
+            (byAccount[account] ?? [:]).values.compactMap { byNick[$0] }
+        }
+
+        package mutating func remove(connection: ConnectionID, now: Int64) {
+            guard let nick = connections.removeValue(forKey: connection), let entry = byNick.removeValue(forKey: nick)
+            else { return }
+            byAccount[entry.account]?[connection] = nil
+            if byAccount[entry.account]?.isEmpty == true { byAccount[entry.account] = nil }
+            if former.count >= Roster.formerLimit { former = former.filter { $0.value.contains { $0.until > now } } }
+            guard former.count < Roster.formerLimit else { return }
+            var owners = (former[nick] ?? []).filter { $0.until > now && $0.account != entry.account }
+            owners.append((entry.account, now + Roster.memory))
+            former[nick] = owners
+        }
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Who has a nick now.
+    package func owner(ofFoldedNick nick: String) -> RosterEntry? {
+        state.withLock { $0.byNick[nick] }
+    }
+
+    /// The accounts that a line from this nick may come from: its owner now, and its owners of the last minute.
+    package func possibleOwners(ofFoldedNick nick: String, now: Int64) -> [AccountID] {
+        state.withLock { state in
+            var accounts: [AccountID] = []
+            if let entry = state.byNick[nick] { accounts.append(entry.account) }
+            for former in state.former[nick] ?? [] where former.until > now && !accounts.contains(former.account) {
+                accounts.append(former.account)
+            }
+            return accounts
+        }
+    }
+
+    /// The nicks under which an account is here, as written.
+    package func nicks(of account: AccountID) -> [String] {
+        state.withLock { state in
+            state.entries(of: account).filter(\.isPresent).map(\.nick).sorted()
+        }
+    }
+
+    /// The connections of an account.
+    package func connections(of account: AccountID) -> [ConnectionID] {
+        state.withLock { $0.entries(of: account).map(\.connection) }
+    }
+
+    /// Whether another connection, of another account, has proven this device.
+    package func isHeldElsewhere(_ device: DeviceID, than connection: ConnectionID, of account: AccountID) -> Bool {
+        state.withLock { state in
+            state.byNick.values.contains {
+                $0.device == device && $0.connection != connection && $0.account != account
+            }
+        }
+    }
+
+    package func isPresent(_ account: AccountID) -> Bool {
+        state.withLock { $0.entries(of: account).contains(where: \.isPresent) }
+    }
+
+    /// Whether an account is here and the backend does not know it: it is gone, and the client stays.
+    package func isSuspended(_ account: AccountID) -> Bool {
+        state.withLock { state in
+            let entries = state.entries(of: account)
+            return !entries.isEmpty && entries.allSatisfy { !$0.isPresent }
+        }
+    }
+
+    /// Puts a person in, or replaces what was known of the connection.
+    package func put(_ entry: RosterEntry, foldedNick: String, now: Int64) {
+        state.withLock { state in
+            state.remove(connection: entry.connection, now: now)
+            if let previous = state.byNick[foldedNick] { state.remove(connection: previous.connection, now: now) }
+            state.byNick[foldedNick] = entry
+            state.byAccount[entry.account, default: [:]][entry.connection] = foldedNick
+            state.connections[entry.connection] = foldedNick
+        }
+    }
+
+    package func remove(_ connection: ConnectionID, now: Int64) {
+        state.withLock { $0.remove(connection: connection, now: now) }
+    }
+
+    /// Everyone who is here, for reports.
+    package var entries: [RosterEntry] { state.withLock { Array($0.byNick.values) } }
+
+    package var count: Int { state.withLock { $0.byNick.count } }
+}

@@ -1,0 +1,286 @@
+// What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
+// appear here, for the operator, and nowhere else.
+
+import Vault
+import DeviceDirectory
+import Outbox
+import Reports
+package import StorePort
+package import Protection
+import Envelope
+import RequestQueue
+
+/// The state of the migration at a glance.
+package struct StatusReport: Codable, Sendable, Equatable {
+    package struct Accounts: Codable, Sendable, Equatable {
+        /// Accounts (and nicks without one) seen, by what is known of their clients.
+        package var legacy: Int
+        package var askedForCapability: Int
+        /// Hosted devices: this gateway holds the private key.
+        package var custodyGateway: Int
+        /// Devices on people's own machines whose public keys the directory has.
+        package var custodyDevice: Int
+        package var connectedNow: Int
+        /// Those that have shown this gateway a credential, in front of a backend that speaks HTTP.
+        package var behind: Int?
+    }
+
+    package struct Conversations: Codable, Sendable, Equatable {
+        /// Protected end-to-gateway: whoever runs the gateway can read them.
+        package var gateway: Int
+        /// Protected end-to-end.
+        package var device: Int
+    }
+
+    package struct Share: Codable, Sendable, Equatable {
+        package var period: String
+        package var plaintext: Int
+        package var gateway: Int
+        package var device: Int
+        package var exempt: Int
+        package var refused: Int
+    }
+
+    /// Requests since this process started, counted as ``RequestCounts`` are, and what waits now.
+    package struct Requests: Codable, Sendable, Equatable {
+        package var accepted: Int
+        package var done: Int
+        package var dead: Int
+        package var waiting: Int
+        /// Of those that wait: held by an operator.
+        package var held: Int
+        /// Accounts all of whose requests are held, as text.
+        package var heldAccounts: [String]
+        /// How long the oldest has waited; nothing where none waits.
+        package var oldestSeconds: Int64?
+        /// Whose backend may have done them twice, those that have ended since the start among them; with HTTP only.
+        package var doubtful: Int?
+        /// Of those that wait: for their sender's next login; with HTTP only.
+        package var withoutLogin: Int?
+    }
+
+    package struct Blocker: Codable, Sendable, Equatable {
+        package var what: String
+        package var name: String
+        package var messages: Int
+
+        package init(what: String, name: String, messages: Int) {
+            (self.what, self.name, self.messages) = (what, name, messages)
+        }
+    }
+
+    package var policy: String
+    package var policySource: String
+    package var accountPolicies: Int
+    package var upstream: String
+    package var uptimeSeconds: Int64
+    package var connections: Int
+    package var accounts: Accounts
+    package var conversations: Conversations
+    package var shares: [Share]
+    package var queue: [String: Int]
+    package var requests: Requests
+    package var blockers: [Blocker]
+    package var warnings: [String]
+}
+
+/// What a policy for everyone would have done with what was observed, and what it would do from then on.
+package struct SimulationReport: Codable, Sendable, Equatable {
+    package struct Refused: Codable, Sendable, Equatable {
+        package var sender: String
+        /// Who it was for; of a request that could not be protected its route or command.
+        package var target: String
+        package var reason: String
+        package var messages: Int
+    }
+
+    /// Somebody past the gateway who could not read any more what is written in some conversations.
+    package struct Blinded: Codable, Sendable, Equatable {
+        package var name: String
+        package var conversations: [String]
+    }
+
+    package var policy: String
+    /// Messages, and other requests that some policy refuses.
+    package var messages: Int
+    package var refusedMessages: Int
+    /// People who would have been refused at least one message or request.
+    package var people: [String]
+    /// Whom they wrote to who is not behind the gateway.
+    package var outsiders: [String]
+    package var refused: [Refused]
+    /// Refused messages and requests by sender.
+    package var byPerson: [String: Int]
+    /// Refused requests by route or command; messages are not in it.
+    package var byRoute: [String: Int]
+    /// Conversations that would become protected for good with the next message in them.
+    package var latches: [LatchForecast.Rise]
+    package var blinded: [Blinded]
+    /// Accounts that are known and of whom nothing was observed: the report says nothing about them.
+    package var neverObserved: [String]
+
+    /// Applies a policy to observations.
+    ///
+    /// - Parameter known: names of all accounts that have been seen.
+    package init(
+        _ policy: Policy, _ observations: [ObservationRow], _ forecast: LatchForecast = LatchForecast(),
+        known: Set<String> = []
+    ) {
+        self.policy = policy.name
+        messages = observations.reduce(0) { $0.addingClamped($1.messages) }
+        var refused: [Refused] = []
+        byPerson = [:]
+        byRoute = [:]
+        for row in observations {
+            let observed = ObservedRecipient(rawValue: row.recipient) ?? .outsider
+            guard let refusal = observed.refusal(under: policy, target: row.target) else { continue }
+            refused.append(
+                Refused(sender: row.sender, target: row.target, reason: refusal.name, messages: row.messages))
+            byPerson[row.sender, default: 0].addClamped(row.messages)
+            if observed.isRoute { byRoute[row.target, default: 0].addClamped(row.messages) }
+        }
+        refusedMessages = refused.reduce(0) { $0.addingClamped($1.messages) }
+        people = Set(refused.map(\.sender)).sorted()
+        outsiders = Set(refused.filter { $0.reason == Refusal.outsider.name }.map(\.target)).sorted()
+        self.refused = refused.sorted { ($1.messages, $0.sender, $0.target) < ($0.messages, $1.sender, $1.target) }
+        latches = forecast.rises
+        var conversations: [String: [String]] = [:]
+        for rise in forecast.rises {
+            for outsider in rise.outsiders { conversations[outsider, default: []].append(rise.conversation) }
+        }
+        blinded = conversations.map { Blinded(name: $0.key, conversations: $0.value) }.sorted { $0.name < $1.name }
+        neverObserved = known.subtracting(observations.map(\.sender)).sorted()
+    }
+}
+
+extension Int {
+    /// The sum, or the greatest number if there is no such sum: rows of a store are outside input.
+    fileprivate func addingClamped(_ other: Int) -> Int {
+        let (sum, overflows) = addingReportingOverflow(other)
+        return overflows ? .max : sum
+    }
+
+    fileprivate mutating func addClamped(_ other: Int) { self = addingClamped(other) }
+}
+
+/// Makes reports.
+package struct Reporter: Sendable {
+    private let environment: IRCEnvironment
+    private let store: any Store
+
+    package init(environment: IRCEnvironment, store: any Store) {
+        (self.environment, self.store) = (environment, store)
+    }
+
+    /// The status now.
+    ///
+    /// - Throws: ``StoreError`` where the store cannot be read.
+    package func status(
+        upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Moment
+    ) throws(StoreError) -> StatusReport {
+        let evidence = try store.evidence(limit: 100_000)
+        let conversations = try store.conversations(limit: 100_000)
+        let contents = try store.load()
+        let snapshot = environment.policies.snapshot
+        let observations = try store.observations(limit: 10_000)
+        let names = Set(evidence.map(\.name))
+        let asked = Set(evidence.filter(\.asked).map(\.name))
+        return StatusReport(
+            policy: snapshot.everyone.name, policySource: policySource, accountPolicies: snapshot.accounts.count,
+            upstream: upstream, uptimeSeconds: (now.wall - startedAt) / 1000, connections: connections,
+            accounts: .init(
+                legacy: names.subtracting(asked).count, askedForCapability: asked.count,
+                custodyGateway: contents.devices.count { $0.account.roomName == nil },
+                custodyDevice: environment.directory?.all.reduce(0) { $0 + $1.entry.published.count } ?? 0,
+                connectedNow: environment.roster.count),
+            conversations: .init(
+                gateway: conversations.filter { $0.latch == .gateway }.count,
+                device: conversations.filter { $0.latch == .device }.count),
+            shares: try shares(now), queue: try queue(), requests: try requests(now),
+            blockers: blockers(observations) + outsidersInRooms(),
+            warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
+    }
+
+    private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
+        let hour = now.wall / 3_600_000
+        let rows = try store.tallies(sinceHour: hour - 7 * 24)
+        // What the store did not take yet is of this hour.
+        let unwritten = environment.tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
+        return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
+            var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
+            let counted = rows.filter { $0.hour > hour - Int64(hours) }.map { (kind: $0.kind, count: $0.count) }
+            for row in counted + unwritten {
+                switch row.kind {
+                case TallyKind.sentPlaintext.name: share.plaintext += row.count
+                case TallyKind.sentGateway.name: share.gateway += row.count
+                case TallyKind.sentDevice.name: share.device += row.count
+                case TallyKind.sentExempt.name: share.exempt += row.count
+                // Refused to its sender because it could not be stored, or sent.
+                case TallyKind.failed.name: share.refused += row.count
+                case let kind where kind.hasPrefix("refused_"): share.refused += row.count
+                default: break
+                }
+            }
+            return share
+        }
+    }
+
+    private func queue() throws(StoreError) -> [String: Int] {
+        let counts = try store.requestCounts()
+        return Dictionary(
+            uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
+    }
+
+    /// The requests at a glance. The counts come from one moment, and add up.
+    ///
+    /// - Throws: ``StoreError`` where the store cannot be read.
+    package func requests(_ now: Moment) throws(StoreError) -> StatusReport.Requests {
+        let gate = environment.requests.gate
+        let held =
+            gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
+        let heldAccounts = gate.holds.compactMap { scope in
+            if case .account(let account) = scope { return environment.roster.nicks(of: account).first ?? account.name }
+            return nil
+        }
+        let oldest = try store.requests(states: [.pending], limit: 1).first
+        let counts = environment.requests.ledger.counts
+        return StatusReport.Requests(
+            accepted: counts.accepted, done: counts.done, dead: counts.dead, waiting: counts.waiting,
+            held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
+            oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
+    }
+
+    /// What people do that `hosted` would refuse: whom they write to, and requests that could not be protected.
+    private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
+        var totals: [String: StatusReport.Blocker] = [:]
+        for row in observations {
+            guard let what = ObservedRecipient(rawValue: row.recipient)?.blocker else { continue }
+            let blocker = StatusReport.Blocker(what: what, name: row.target, messages: 0)
+            totals["\(what) \(row.target)", default: blocker].messages.addClamped(row.messages)
+        }
+        return totals.values.sorted { ($1.messages, $0.name, $0.what) < ($0.messages, $1.name, $1.what) }
+            .prefix(20).map { $0 }
+    }
+
+    /// Who gets envelopes and no key: the room is as strong as its weakest member.
+    private func outsidersInRooms() -> [StatusReport.Blocker] {
+        environment.rooms.outsiders { environment.roster.owner(ofFoldedNick: $0)?.participates == true }
+            .prefix(20).map {
+                StatusReport.Blocker(what: "outsider in a room", name: "\($0.nick) in \($0.room)", messages: 0)
+            }
+    }
+
+    private func warnings(_ snapshot: PolicySnapshot, legacy: Int) -> [String] {
+        var warnings: [String] = []
+        if legacy > 0 {
+            warnings.append(
+                (legacy == 1 ? "One person has a client" : "\(legacy) people have clients")
+                    + " that cannot encrypt by themselves; the policy required would refuse all their messages. They need "
+                    + "a sidecar, or another client.")
+        }
+        if snapshot.strictest.demandsProtection {
+            warnings.append("Hosted means end-to-gateway: whoever runs this gateway can read hosted messages.")
+        }
+        return warnings
+    }
+}

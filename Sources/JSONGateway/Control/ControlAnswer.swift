@@ -1,0 +1,117 @@
+// Answers of the control plane.
+
+package import HTTPCodec
+package import Envelope
+package import JSONCodec
+package import NIOCore
+
+/// An answer to a call.
+package struct ControlAnswer: Equatable, Sendable {
+    package var status: Int
+    /// An object.
+    package var body: JSONFragment
+
+    init(_ members: [(name: String, value: JSONFragment)], status: Int = 200) {
+        (self.status, body) = (status, .object(members))
+    }
+
+    /// Why a call is not carried out.
+    package enum Fault: Error, Equatable, Sendable {
+        case notLoggedIn
+        case backendGone
+        case unknownCall
+        case takesNoPart
+        case malformed
+        case tooLong
+        case tooMany
+        case noChallenge
+        case notProven
+        case notFound
+        case full
+        case unknownDevices([DeviceID])
+        case notStored
+        case refused(String)
+
+        /// RFC 9110 section 15.
+        package var status: Int {
+            switch self {
+            case .notLoggedIn: 401
+            case .backendGone: 502
+            case .unknownCall, .notFound: 404
+            case .takesNoPart, .notProven: 403
+            case .malformed: 400
+            case .tooLong: 413
+            case .tooMany, .full: 429
+            case .notStored: 503
+            case .noChallenge, .refused, .unknownDevices: 409
+            }
+        }
+
+        /// A stable word for programs.
+        package var code: String {
+            switch self {
+            case .notLoggedIn: "pawl_not_logged_in"
+            case .backendGone: "pawl_backend_gone"
+            case .unknownCall: "pawl_unknown_call"
+            case .takesNoPart: "pawl_takes_no_part"
+            case .malformed: "pawl_malformed"
+            case .tooLong: "pawl_too_long"
+            case .tooMany: "pawl_too_many"
+            case .noChallenge: "pawl_no_challenge"
+            case .notProven: "pawl_not_proven"
+            case .notFound: "pawl_not_found"
+            case .full: "pawl_full"
+            case .unknownDevices: "pawl_unknown_devices"
+            case .notStored: "pawl_not_stored"
+            case .refused: "pawl_refused"
+            }
+        }
+
+        /// For people.
+        package var words: String {
+            switch self {
+            case .notLoggedIn: "The chat server does not accept this login. Log in there, and show what it gave you."
+            case .backendGone: "The chat server does not answer, so nobody knows whose this login is. Try again."
+            case .unknownCall: "The gateway has no such call."
+            case .takesNoPart: "The policy of your account is off: the gateway does not look at it."
+            case .malformed: "The call is not one that this gateway understands."
+            case .tooLong: "The call is too long."
+            case .tooMany: "Too many calls in a minute. Try again later."
+            case .noChallenge: "Ask for a challenge first. Each can be answered once, within two minutes."
+            case .notProven: "Prove your device first: POST challenge, then PUT device."
+            case .notFound: "There is nothing by this name."
+            case .full: "Too much waits already. Try again when it has been fetched or taken away."
+            case .unknownDevices: "Not sent: the devices named are not published. Ask for the bundles again."
+            case .notStored: "The gateway could not store it. Try again later."
+            case .refused(let reason): "Not done: \(reason)."
+            }
+        }
+    }
+
+    init(_ fault: Fault) {
+        var members: [(name: String, value: JSONFragment)] = [
+            ("error", .string(fault.code)), ("message", .string(fault.words)),
+        ]
+        if case .unknownDevices(let devices) = fault {
+            members.append(("devices", .array(devices.map { .string($0.name) })))
+        }
+        self.init(members, status: fault.status)
+    }
+
+    /// As an answer of HTTP.
+    package var response: (ResponseHead, ByteBuffer) {
+        var head = ResponseHead(status, headers: ["Content-Type": "application/json", "Cache-Control": "no-store"])
+        if [429, 502, 503].contains(status) { head.headers.add("Retry-After", "5") }
+        return (head, ByteBuffer(bytes: body.bytes))
+    }
+}
+
+extension JSONFragment {
+    /// Bytes, in Base64 without padding.
+    package static func bytes(_ bytes: [UInt8]) -> JSONFragment {
+        var text: [UInt8] = []
+        text.reserveCapacity(Base64.encodedLength(bytes.count))
+        Base64.encode(bytes[...], into: &text)
+        return .base64(text)
+    }
+}

@@ -1,0 +1,167 @@
+// One call of a capable client, over HTTP or in band: what it wants, whether it may, and what the vault says to it. Whose it
+// is, the backend has said.
+
+import Devices
+import Reports
+package import Vault
+import DeviceDirectory
+import StorePort
+import HTTPCodec
+package import Protection
+package import Envelope
+import JSONCodec
+package import NIOCore
+
+/// The machine of one call.
+package struct ControlCall: Sendable {
+    /// Ours: bytes of a call, Base64 and JSON included.
+    package static let bodyLimit = 512 << 10
+
+    /// What is to be done next.
+    package enum Step: Sendable {
+        case answer(ControlAnswer)
+        case submit(VaultJob)
+    }
+
+    package let environment: JSONEnvironment
+    package let connection: ConnectionID
+    package let account: AccountID
+    package let credential: CredentialBook.Digest
+    /// What the vault's answer bears.
+    private(set) var number: UInt32 = 0
+    private var route: ControlRoute?
+
+    init(
+        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: CredentialBook.Digest
+    ) {
+        (self.environment, self.connection) = (environment, connection)
+        (self.account, self.credential) = (account, credential)
+    }
+
+    /// The device that the caller has proven.
+    package var device: DeviceID? {
+        environment.devices.device(of: account, by: credential, in: environment.directory)
+    }
+
+    /// Whose the credential is, as far as the backend has said so of late.
+    func caller(_ now: Moment) -> CredentialBook.Owner {
+        environment.credentials.owner(
+            of: credential, now: now.monotonic, within: CredentialBook.memoryForCalls)
+    }
+
+    // MARK: The call
+
+    package mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment) -> Step {
+        do throws(ControlAnswer.Fault) {
+            return try step(method, target, body, now)
+        } catch {
+            if case .tooMany = error {} else { environment.tally.add(.badLines) }
+            return .answer(ControlAnswer(error))
+        }
+    }
+
+    private mutating func step(
+        _ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment
+    ) throws(ControlAnswer.Fault) -> Step {
+        let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        let (path, query) = (parts.first ?? "", RequestQuery(parts.count > 1 ? parts[1] : nil))
+        guard environment.policies.snapshot.policy(of: account).takesPart else { throw .takesNoPart }
+        guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
+        guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
+        guard let route = ControlRoute(method, path) else { throw .unknownCall }
+        self.route = route
+        number = UInt32(truncatingIfNeeded: environment.nextTicket())
+        switch route {
+        case .challenge: return .submit(.challenge(connection))
+        case .me: return .answer(me)
+        case .publish:
+            guard case .publish(let chain, let device, let signature) = try Self.message(body) else { throw .malformed }
+            guard let nonce = environment.devices.takeChallenge(of: credential, now: now.monotonic) else {
+                throw .noChallenge
+            }
+            return directory(.publish(chain, device, signature: signature, nonce: nonce))
+        case .devices(let other):
+            guard other == account || device != nil else { throw .notProven }
+            return directory(.show(other))
+        case .bundles(let other):
+            guard device != nil else { throw .notProven }
+            guard environment.directory[other] != nil else { throw .notFound }
+            return directory(.find(other, connections: []))
+        case .replenish:
+            guard let device else { throw .notProven }
+            guard case .replenish(let keys) = try Self.message(body) else { throw .malformed }
+            return directory(.replenish(keys, device))
+        case .list:
+            guard device != nil else { throw .notProven }
+            guard case .list(let chain) = try Self.message(body) else { throw .malformed }
+            return directory(.list(chain))
+        default: return try mail(route, query, body)
+        }
+    }
+
+    private func directory(_ request: DirectoryJob.Request) -> Step {
+        .submit(.directory(DirectoryJob(connection: connection, id: number, account: account, request: request)))
+    }
+
+    /// The message of the control plane in `{"message":"BASE64"}`.
+    private static func message(_ body: ByteBuffer) throws(ControlAnswer.Fault) -> DirectoryMessage {
+        let bytes = try ControlBody(body).bytes("message")
+        guard let message = try? DirectoryMessage(bytes) else { throw .malformed }
+        return message
+    }
+
+    // MARK: The answer
+
+    /// Takes an answer of the vault.
+    ///
+    /// - Returns: what the caller is told; nothing where the answer is to something else.
+    package func take(_ reply: VaultReply, _ now: Moment) -> ControlAnswer? {
+        switch (route, reply) {
+        case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
+            environment.devices.challenge(credential, with: nonce, now: now.monotonic)
+            return ControlAnswer([
+                ("account", .string(account.name)), ("challenge", .bytes(nonce)),
+            ])
+        case (.publish, .proven(id: number, let device, let oneTime)):
+            environment.devices.prove(device, of: account, by: credential)
+            return ControlAnswer([("device", .string(device.name)), ("one_time", .integer(oneTime))])
+        case (_, .directory(id: number, let message)): return answer(message)
+        case (_, .mail(id: number, let answer)): return ControlAnswer(answer)
+        default: return nil
+        }
+    }
+
+    private func answer(_ message: DirectoryMessage) -> ControlAnswer {
+        switch message {
+        case .refused(let reason): return ControlAnswer(.refused(reason))
+        case .done(let oneTime) where route == .replenish: return ControlAnswer([("one_time", .integer(oneTime))])
+        case .done: return ControlAnswer([("devices", names(of: account))])
+        case .found(.capable):
+            guard case .devices(let other) = route else { return ControlAnswer([("message", .bytes(message.bytes))]) }
+            return ControlAnswer([("devices", names(of: other)), ("message", .bytes(message.bytes))])
+        default: return ControlAnswer(.notFound)
+        }
+    }
+
+    private var me: ControlAnswer {
+        let entry = environment.directory[account]
+        let left = device.flatMap { entry?.oneTime[$0] }
+        return ControlAnswer([
+            ("account", .string(account.name)), ("device", device.map { .string($0.name) } ?? .null),
+            ("one_time", left.map(JSONFragment.integer) ?? .null),
+            ("policy", .string(environment.policies.snapshot.policy(of: account).name)),
+        ])
+    }
+
+    /// The devices on somebody's list, and whether their keys are here.
+    private func names(of account: AccountID) -> JSONFragment {
+        let entry = environment.directory[account]
+        return .array(
+            (entry?.devices ?? []).map { listed in
+                .object([
+                    ("device", .string(listed.id.name)),
+                    ("published", .boolean(entry?.published.contains(listed.id) ?? false)),
+                ])
+            })
+    }
+}

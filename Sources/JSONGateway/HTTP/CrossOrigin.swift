@@ -1,0 +1,65 @@
+// The CORS protocol for answers of the gateway's own. WHATWG Fetch, section 3.3.
+
+package import HTTPCodec
+
+/// Which pages in browsers may read the gateway's own answers. What the backend answers has the backend's own fields.
+package struct CrossOrigin: Sendable, Equatable {
+    package enum Origins: Sendable, Equatable {
+        /// `*`: every page.
+        case any
+        /// As browsers write them in `Origin`: `https://chat.example.org`.
+        case listed(Set<String>)
+    }
+
+    package var origins: Origins
+    /// Whether pages may send cookies, and read the answers. Only with listed origins.
+    package var allowsCredentials: Bool
+
+    package init(origins: Origins, allowsCredentials: Bool = false) {
+        (self.origins, self.allowsCredentials) = (origins, allowsCredentials)
+    }
+
+    /// Ours: how long a browser may remember the answer to a preflight. In seconds.
+    private static let preflightAge = 86_400
+
+    /// Adds what lets a page read an answer. Fields of the backend's own stay as they are.
+    ///
+    /// - Parameter request: the fields of the request; nil if no request could be read.
+    package func allow(_ head: inout ResponseHead, for request: HeaderFields?) {
+        guard head.headers.first("Access-Control-Allow-Origin") == nil else { return }
+        switch origins {
+        case .any: head.headers.add("Access-Control-Allow-Origin", "*")
+        case .listed(let origins):
+            // What is for one page is not for another, whatever caches there are between.
+            head.headers.add("Vary", "Origin")
+            let claimed = request?["Origin"] ?? []
+            guard claimed.count == 1, origins.contains(claimed[0]) else { return }
+            head.headers.add("Access-Control-Allow-Origin", claimed[0])
+            if allowsCredentials { head.headers.add("Access-Control-Allow-Credentials", "true") }
+        }
+        if head.headers.first("Retry-After") != nil { head.headers.add("Access-Control-Expose-Headers", "Retry-After") }
+    }
+
+    /// The answer to a preflight for the control plane, which no backend sees.
+    ///
+    /// - Parameter credentials: where clients show their login.
+    package func preflight(for request: HeaderFields, credentials: [AccountSource.Credential]) -> ResponseHead {
+        var head = ResponseHead(204)
+        allow(&head, for: request)
+        guard head.headers.first("Access-Control-Allow-Origin") != nil else { return head }
+        let names = credentials.compactMap { if case .header(let name) = $0 { name } else { nil } }
+        head.headers.add("Access-Control-Allow-Methods", ControlRoute.methods.joined(separator: ", "))
+        head.headers.add("Access-Control-Allow-Headers", (names + ["Content-Type"]).joined(separator: ", "))
+        head.headers.add("Access-Control-Max-Age", "\(Self.preflightAge)")
+        return head
+    }
+}
+
+extension Mapping {
+    /// The answer with what lets pages in browsers read it.
+    package func readable(_ head: ResponseHead, for request: HeaderFields?) -> ResponseHead {
+        var head = head
+        crossOrigin?.allow(&head, for: request)
+        return head
+    }
+}

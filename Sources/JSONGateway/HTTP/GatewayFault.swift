@@ -1,0 +1,71 @@
+// What the gateway itself has to say no to, whatever the policy.
+
+package import HTTPCodec
+package import NIOCore
+
+/// A request that could not be carried out.
+package enum GatewayFault: Equatable, Sendable {
+    case message(HTTPFault)
+    /// The client was too slow.
+    case requestTimeout
+    case requestTooLong
+    /// The backend cannot be reached, or broke off, or answered what is no answer.
+    case upstreamUnreachable
+    /// The backend did not answer in time.
+    case upstreamTimeout
+    /// Too many connections, or the gateway is being shut down.
+    case unavailable(String)
+
+    package var status: Int {
+        switch self {
+        case .message(let fault): fault.status
+        case .requestTimeout: 408
+        case .requestTooLong: 413
+        case .upstreamUnreachable: 502
+        case .upstreamTimeout: 504
+        case .unavailable: 503
+        }
+    }
+
+    /// The gateway's word for it, for programs.
+    package var code: String {
+        switch self {
+        case .message: "PAWL_BAD_REQUEST"
+        case .requestTimeout: "PAWL_REQUEST_TIMEOUT"
+        case .requestTooLong: "PAWL_TOO_LARGE"
+        case .upstreamUnreachable: "PAWL_BAD_GATEWAY"
+        case .upstreamTimeout: "PAWL_GATEWAY_TIMEOUT"
+        case .unavailable: "PAWL_UNAVAILABLE"
+        }
+    }
+
+    /// The same for people.
+    package var reason: String {
+        switch self {
+        case .message(let fault): fault.reason
+        case .requestTimeout: "The request did not arrive in time."
+        case .requestTooLong: "The request is too long."
+        case .upstreamUnreachable: "The chat server cannot be reached through the gateway. Try again later."
+        case .upstreamTimeout: "The chat server did not answer in time. Try again later."
+        case .unavailable(let reason): reason
+        }
+    }
+
+    /// The answer, in the backend's own form.
+    ///
+    /// - Parameter request: the fields of the request; nil if no request could be read.
+    package func answer(_ mapping: Mapping, to request: HeaderFields?) -> (ResponseHead, ByteBuffer) {
+        let form = mapping.refusal
+        let body = form.body.replacing("{code}", with: code).replacing("{reason}", with: reason)
+        var head = ResponseHead(status, reason: Self.words[status] ?? "")
+        head.headers.add("Content-Type", form.contentType)
+        if status == 503 { head.headers.add("Retry-After", "5") }
+        return (mapping.readable(head, for: request), ByteBuffer(string: body))
+    }
+
+    private static let words = [
+        400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long",
+        417: "Expectation Failed", 431: "Request Header Fields Too Large", 501: "Not Implemented", 502: "Bad Gateway",
+        503: "Service Unavailable", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
+    ]
+}

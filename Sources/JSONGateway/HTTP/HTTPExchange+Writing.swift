@@ -1,0 +1,267 @@
+// What a client writes: judged, sealed, put into the queue, and acknowledged when it is stored or done.
+
+import Reports
+import Vault
+import HTTPCodec
+package import Protection
+package import Envelope
+import JSONCodec
+import NIOCore
+
+extension HTTPExchange {
+    /// A request with a text. Where nothing can become of it but plain text, only its conversation is of interest.
+    package mutating func write(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
+            return askMembers(now, &actions)
+        }
+        collect(&actions)
+    }
+
+    package mutating func collect(_ actions: inout [ExchangeAction]) {
+        stage = .requestBody
+        actions.append(.collectRequest(limit: Self.requestLimit))
+    }
+
+    mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        self.body = body
+        guard let match, let account else { return }
+        if match.route.label == .control { return recall(account, now, &actions) }
+        do throws(MessageFault) {
+            guard let shape = match.route.request else { throw MessageFault.noMessage }
+            guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
+            outgoing = try OutgoingMessage(document, [shape], target: match.target)
+        } catch {
+            return cannotRead(.unreadable(error), now, &actions)
+        }
+        if !recognise(now, &actions) { return }
+        if protects { recall(account, now, &actions) } else { askMembers(now, &actions) }
+    }
+
+    /// Looks whether it has been said before.
+    private mutating func recall(_ account: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let key = key(of: account), let credential else { return isNew(now, &actions) }
+        stage = .recall
+        actions.append(.recall(account, key, by: credential))
+    }
+
+    private mutating func isNew(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if match?.route.label == .control { enqueue(&actions) } else { askMembers(now, &actions) }
+    }
+
+    /// Nobody can tell what the client writes: it goes where everything may, and nowhere else.
+    mutating func cannotRead(_ no: ExchangeRefusal, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let match, match.route.label == .content else { return refuse(no, &actions) }
+        obstacle = no
+        if match.saysForWhom, !conversation.isEmpty { return askMembers(now, &actions) }
+        if environment.isProtecting { refuse(no, &actions) } else { pass(&actions) }
+    }
+
+    /// What the client calls the message that it writes.
+    private var clientID: String? {
+        outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap { match.target[$0] } }
+    }
+
+    /// What tells a repeated request from a new one; nothing where its client has no name for it.
+    private func key(of account: AccountID) -> WriteKey? {
+        guard let id = clientID, let credential else { return nil }
+        let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
+        return environment.writeKeys.key(
+            of: account, head.method, head.target(without: credential), id: id, content: content)
+    }
+
+    package mutating func recalled(_ recall: WriteRecall, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        switch recall {
+        case .known(let known):
+            // Who asks for what will never be done is told how it ended.
+            localID = known.isLost ? nil : known.localID
+            accepted(known.token, now, &actions)
+        case .new(let key):
+            writeKey = key
+            isNew(now, &actions)
+        }
+    }
+
+    // MARK: For whom it is
+
+    private mutating func askMembers(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        if let recipients = outgoing?.recipients, !recipients.isEmpty {
+            return judge(recipients.map { .services($0) }, &actions)
+        }
+        if let known = environment.conversations.members(of: conversation, now: now.monotonic) {
+            return judge(known, &actions)
+        }
+        guard let source = mapping.members, let credential else { return judge(nil, &actions) }
+        stage = .members
+        actions.append(.look(source.question(of: conversation, by: credential)))
+    }
+
+    mutating func membersFound(
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let members = mapping.members?.members(in: answer, body) else { return judge(nil, &actions) }
+        environment.conversations.remember(members, of: conversation, now: now.monotonic)
+        judge(members, &actions)
+    }
+
+    /// Decides what becomes of the text.
+    ///
+    /// - Parameter members: of the conversation; nothing where the backend does not say.
+    package mutating func judge(_ members: [AccountID]?, _ actions: inout [ExchangeAction]) {
+        guard let account else { return }
+        let room = AccountID.room(conversation)
+        recipientName = environment.recipientName(members, besides: account)
+        if isOwnEnvelope { return judgeEnvelope(to: room, members, &actions) }
+        let capability: Capability = provenDevice == nil ? .hosted : .client
+        switch environment.verdict(on: room, by: account, capability, members, policies) {
+        case .plaintext:
+            environment.tally.add(.sentPlaintext)
+            if outgoing == nil { pass(&actions) } else { passCollected(&actions) }
+        case .refuse(let refusal): refuse(.refused(refusal), &actions)
+        case .seal: seal(for: room, &actions)
+        }
+    }
+
+    /// Looks whether the client has sealed it.
+    ///
+    /// - Returns: false where it cannot go: the envelope is not of a device of the account, and words would be due.
+    private mutating func recognise(_ now: Moment, _ actions: inout [ExchangeAction]) -> Bool {
+        guard let outgoing, let account else { return true }
+        switch environment.envelope(in: outgoing.found, of: account) {
+        case .none: return true
+        case .own(let device):
+            isOwnEnvelope = true
+            environment.devices.noteEnvelope(of: device)
+        case .foreign where policies.policy(of: account).demandsProtection:
+            environment.tally.add(.openWrongSource)
+            refuse(.otherDevice, &actions)
+            return false
+        case .foreign: return true
+        }
+        noteEvidence(asked: true, now, &actions)
+        return true
+    }
+
+    private mutating func judgeEnvelope(
+        to room: AccountID, _ members: [AccountID]?, _ actions: inout [ExchangeAction]
+    ) {
+        guard let account else { return }
+        switch environment.verdictOnEnvelope(to: room, by: account, members, policies) {
+        case .refuse(let refusal): return refuse(.refused(refusal), &actions)
+        case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
+        case .pass(nil): break
+        }
+        environment.tally.add(.sentDevice)
+        if protects { enqueue(&actions) } else { passCollected(&actions) }
+    }
+
+    /// The request as it came, its body included.
+    private mutating func passCollected(_ actions: inout [ExchangeAction]) {
+        stage = .response
+        actions.append(.send(head, body))
+    }
+
+    // MARK: Sealed
+
+    private mutating func seal(for room: AccountID, _ actions: inout [ExchangeAction]) {
+        guard let account else { return }
+        guard let outgoing else {
+            if let obstacle { return refuse(obstacle, &actions) }
+            // Nobody has wanted to look at it until now.
+            return collect(&actions)
+        }
+        let plaintext: [UInt8]
+        do throws(MessageFault) {
+            plaintext = try outgoing.plaintext()
+        } catch {
+            return refuse(.unreadable(error), &actions)
+        }
+        ticket = environment.nextTicket()
+        stage = .sealing
+        actions.append(
+            .submit(
+                .write(
+                    WriteJob(
+                        connection: connection, ticket: ticket, sender: account, conversation: room,
+                        plaintext: plaintext))))
+    }
+
+    package mutating func sealed(_ envelope: [UInt8], _ message: MessageID, _ actions: inout [ExchangeAction]) {
+        guard let outgoing else { return }
+        environment.tally.add(.sentGateway)
+        self.message = message
+        do throws(MessageFault) {
+            body = try outgoing.sealed(envelope)
+        } catch {
+            return refuse(.unreadable(error), &actions)
+        }
+        if case .atOnce = match?.route.answer { localID = LocalMessageID.text(of: message) }
+        enqueue(&actions)
+    }
+
+    private mutating func enqueue(_ actions: inout [ExchangeAction]) {
+        guard let account, let credential else { return }
+        let isNew = match?.route.remoteID != nil
+        stage = .queue
+        var write = QueuedWrite(
+            account: account, credential: credential, lane: conversation, key: writeKey,
+            head: head.stored(without: credential, at: mapping.account.credentials), body: body,
+            localID: isNew ? localID : nil,
+            ownName: isNew ? clientID.map { WaitingWrites.name($0, of: account, in: conversation) } : nil,
+            remoteID: match?.route.remoteID, references: localReferences, message: message)
+        write.cookies = head.headers["Cookie"]
+        actions.append(.enqueue(write))
+    }
+
+    package mutating func enqueued(
+        _ result: Result<RecalledWrite, WriteRefusal>, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        switch result {
+        case .success(let write):
+            // Of equal writes at the same time only the first is queued: all are told its id.
+            localID = write.isLost ? nil : write.localID
+            accepted(write.token, now, &actions)
+        case .failure(let refusal): refuse(.notQueued(refusal), &actions)
+        }
+    }
+
+    /// The write is stored, now or by an earlier request.
+    private mutating func accepted(_ token: WriteToken, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        if case .atOnce(let status, let body) = match?.route.answer, let localID {
+            let text = RefusalForm.filled(
+                body, ["local_id": localID, "client_id": clientID ?? ""])
+            let head = ResponseHead(status, headers: ["Content-Type": "application/json"])
+            return respondItself(head, ByteBuffer(string: text), &actions)
+        }
+        stage = .outcome
+        actions.append(.await(token))
+        actions.append(.wake(at: now.monotonic + Self.patience))
+    }
+
+    package mutating func written(_ outcome: WriteOutcome, _ actions: inout [ExchangeAction]) {
+        switch outcome {
+        case .answered(let head, let body):
+            forgetConversation()
+            if let message, head.isFinalRefusal {
+                let room = AccountID.room(conversation)
+                actions.append(.submit(.refused(ConversationID(room, room), message)))
+            }
+            responseHead = head
+            readsAnswer = true
+            switch content(of: head) {
+            case .nothing: respond(head, body, &actions)
+            case .document: answered(body, &actions)
+            case .unreadable: withhold(&actions)
+            }
+        case .dropped: refuse(.dropped, &actions)
+        case .waits: refuse(.stillWaiting, &actions)
+        case .failed(let reason):
+            environment.tally.add(.failed)
+            refuse(.failed(reason), &actions)
+        }
+    }
+}
+
+extension ResponseHead {
+    /// Whether the backend does not have what was asked, and will not. RFC 9110 section 15.5, RFC 6585 section 4, RFC 8470.
+    fileprivate var isFinalRefusal: Bool { (400..<500).contains(status) && ![408, 425, 429].contains(status) }
+}

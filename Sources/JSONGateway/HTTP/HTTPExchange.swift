@@ -1,0 +1,384 @@
+// One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
+
+import Vault
+import Reports
+package import HTTPCodec
+package import Protection
+package import Envelope
+package import NIOCore
+
+/// The machine of one exchange. Events go in, actions come out.
+///
+///     passthrough, off     request ──────────────────────────────────────────────────────────────▶ pass
+///     content              request ▶ whose? ▶ body ▶ said before? ▶ for whom? ▶ seal ▶ queue ▶ answer
+///     history, sync        request ▶ whose? ▶ backend's answer ▶ its body ▶ open ▶ answer
+package struct HTTPExchange: Sendable {
+    /// Ours: bytes of a request whose text is sealed. What an envelope can hold is a part of it.
+    package static let requestLimit = 256 << 10
+    /// Ours: how long a client is kept waiting for a write that waits in the queue. It may say the same again: it
+    /// is found by its id. In nanoseconds.
+    package static let patience: Int64 = 60_000_000_000
+
+    /// What is being waited for.
+    package enum Stage: Sendable {
+        case beginning
+        case account
+        case requestBody
+        case recall
+        case members
+        case sealing
+        case queue
+        case outcome
+        case response
+        case responseBody
+        case opening
+        /// A call of the control plane.
+        case call
+        case done
+    }
+
+    package let environment: JSONEnvironment
+    package let connection: ConnectionID
+    package var stage = Stage.beginning
+    package let settings: JSONEnvironment.Settings
+    package var mapping: Mapping { settings.mapping }
+    private(set) var policies: PolicySnapshot
+    private var policyVersion: UInt64
+    package var head = RequestHead("", "")
+    package var match: RouteMatch?
+    package var credential: Credential?
+    package var account: AccountID?
+    var isUpgrade = false
+    /// Whether the answer's messages are looked at.
+    package var readsAnswer = false
+    /// What the client writes, once its body is there.
+    package var outgoing: OutgoingMessage?
+    /// Why nobody can tell what the client writes, where its body has come or has been too long.
+    package var obstacle: ExchangeRefusal?
+    package var body = ByteBuffer()
+    package var ticket: UInt64 = 0
+    var responseHead = ResponseHead(0)
+    package var incoming: IncomingMessages?
+    /// The local id that the client is told where it is answered at once.
+    package var localID: String?
+    /// Whether the request is for the gateway itself.
+    var isCall = false
+    package var call: ControlCall?
+    /// Whether what the client writes is an envelope of its own device.
+    var isOwnEnvelope = false
+    /// What has been sealed.
+    package var message: MessageID?
+    /// What tells the write from a new one when it is said again.
+    var writeKey: WriteKey?
+    /// The other one of two; nil if there are more, or nobody knows.
+    package var recipientName: String?
+
+    package init(environment: JSONEnvironment, connection: ConnectionID) {
+        self.environment = environment
+        self.connection = connection
+        settings = environment.settings
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+    }
+
+    /// A client may take its time between head and body, and the backend with an answer: what counts is the policy of now.
+    private mutating func renewPolicies() {
+        guard environment.policies.version != policyVersion else { return }
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+    }
+
+    /// Whether anything may have to be sealed or opened.
+    package var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
+
+    /// Takes what has happened.
+    ///
+    /// - Parameter actions: gets what is to be done, in order.
+    package mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
+        renewPolicies()
+        switch (stage, event) {
+        case (.beginning, .request(let head)): begin(head, now, &actions)
+        case (.account, .found(.account, let head, let body)): identified(head, body, now, &actions)
+        case (.account, .notFound(.account)): unanswered(now, &actions)
+        case (.requestBody, .requestBody(let body)) where isCall: carryOutCall(body, now, &actions)
+        case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
+        case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
+        case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
+        case (.recall, .recalled(let recall)): recalled(recall, now, &actions)
+        case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
+        case (.members, .notFound(.members)): judge(nil, &actions)
+        case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:
+            sealed(envelope, message, &actions)
+        case (.sealing, .vault(.writeFailed(let ticket, let failure))) where ticket == self.ticket:
+            refuse(ExchangeRefusal(failure), &actions)
+        case (.queue, .enqueued(let result)): enqueued(result, now, &actions)
+        case (.outcome, .written(let outcome)): written(outcome, &actions)
+        case (.outcome, .woken): refuse(.stillWaiting, &actions)
+        case (.response, .response(let head)): answered(head, &actions)
+        case (.responseBody, .responseBody(let body)): answered(body, &actions)
+        case (.responseBody, .responseTooLong): answerIsTooLong(&actions)
+        case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
+        case (.call, .vault(let reply)):
+            if let answer = call?.take(reply, now) { answerCall(answer, &actions) }
+        case (.done, _): break
+        case (_, .upstreamFailed): refuse(.backendGone, &actions)
+        default: break
+        }
+    }
+
+    // MARK: The request's head
+
+    private mutating func begin(_ head: RequestHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
+        self.head = head
+        isUpgrade = head.isWebSocketUpgrade
+        // Under `off` bytes are bytes.
+        let isOn = policies.strictest.takesPart || !environment.latches.isEmpty
+        if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
+        guard isOn, !head.isPreflight else { return pass(&actions) }
+        match = mapping.route(for: head)
+        if match == nil {
+            environment.tally.add(.unlabelled)
+            environment.unmatched.note(head.method, String(head.path), at: now.wall)
+        }
+        identify(now, &actions)
+    }
+
+    /// Request and answer go through untouched.
+    package mutating func pass(_ actions: inout [ExchangeAction]) {
+        guard isUpgrade else {
+            stage = .done
+            return actions.append(.pass(head))
+        }
+        stage = .response
+        actions.append(.passRequest(head))
+    }
+
+    /// The conversation that the route's head names; empty where it names none.
+    var conversationOfHead: String {
+        guard let match, let source = match.route.conversation ?? match.route.request?.conversation else { return "" }
+        return match.target[source] ?? ""
+    }
+
+    /// The conversation of what the client writes, or that of the head.
+    package var conversation: String { outgoing?.conversation ?? conversationOfHead }
+
+    /// Where the request names messages that the backend may not have named yet.
+    var localReferences: [QueuedReference] {
+        guard let match else { return [] }
+        return match.route.references.compactMap { source in
+            switch source {
+            case .capture(let name):
+                guard let index = match.route.path.segments.firstIndex(of: .capture(name)),
+                    let id = match.target[source],
+                    let local = local(id)
+                else { return nil }
+                return QueuedReference(.segment(index), local: local)
+            case .message(let path):
+                return outgoing?.identifier(path).flatMap(local).map { QueuedReference(.body(path), local: $0) }
+            case .query, .container, .containerName: return nil
+            }
+        }
+    }
+
+    /// What the queue calls a message that a client names; nothing where it is an id of the backend.
+    private func local(_ id: String) -> String? {
+        if LocalMessageID.isOne(id) { return id }
+        guard let account else { return nil }
+        return environment.waitingWrites.reference(of: WaitingWrites.name(id, of: account, in: conversation))
+    }
+
+    // MARK: Whose it is
+
+    mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        credential = Credential(of: head, at: mapping.account.credentials, actingAs: mapping.account.actingAs)
+        guard let credential else { return unidentified(nil, now, &actions) }
+        switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: credentialMemory) {
+        case .account(let known):
+            account = known
+            return proceed(now, &actions)
+        case .nobody: return unidentified(nil, now, &actions)
+        case .unknown: break
+        }
+        stage = .account
+        actions.append(.look(credential.question(to: mapping.account)))
+    }
+
+    /// How old the backend's word may be: the less this backend itself has to do with what is asked, the younger it has to be.
+    private var credentialMemory: Int64 {
+        guard !isCall else { return CredentialBook.memoryForCalls }
+        switch match?.route.label {
+        case .content where protects, .control where protects: return CredentialBook.memoryForWrites
+        default: return CredentialBook.memory
+        }
+    }
+
+    private mutating func identified(
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard let credential else { return }
+        let owner = mapping.account.owner(in: answer, body)
+        environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
+        switch owner {
+        case .account(let name):
+            actions.append(.loggedIn(name, credential))
+            account = name
+            proceed(now, &actions)
+        case .nobody: unidentified(answer.status == 401 ? (answer, body) : nil, now, &actions)
+        case .unknown: unanswered(now, &actions)
+        }
+    }
+
+    /// The backend has not said whose it is. What it said before goes on counting, so that people can write while it is away;
+    /// but not for calls.
+    private mutating func unanswered(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard !isCall else { return answerCall(ControlAnswer(.backendGone), &actions) }
+        guard let credential,
+            case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
+        else { return unidentified(nil, now, &actions) }
+        account = known
+        proceed(now, &actions)
+    }
+
+    /// The request shows no credential, or one that the backend does not accept.
+    ///
+    /// - Parameter refusal: what the backend says to it.
+    private mutating func unidentified(
+        _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
+    ) {
+        guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
+        noteUnprotectable(by: AccountID(text: "(not logged in)"))
+        // The policy of a few people does not decide about pages that everybody opens before a login.
+        if match == nil, !policies.everyone.demandsProtection, head.isAnonymousRead(mapping.account.credentials) {
+            return pass(&actions)
+        }
+        if policies.strictest.demandsProtection, let unprotectable {
+            return refuse(.refused(unprotectable.refusal), &actions)
+        }
+        switch match?.route.label {
+        case .content where environment.isProtecting: break
+        // What is said over it could not be looked into.
+        case _ where isUpgrade && environment.isProtecting: break
+        default: return pass(&actions)
+        }
+        guard let refusal else { return refuse(.notLoggedIn, &actions) }
+        respondItself(refusal.0, refusal.1, &actions)
+    }
+
+    private mutating func proceed(_ now: Moment, _ actions: inout [ExchangeAction]) {
+        guard let account else { return }
+        noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
+        if isCall { return collectCall(&actions) }
+        noteUnprotectable(by: account)
+        if policies.policy(of: account).demandsProtection, let unprotectable {
+            return refuse(.refused(unprotectable.refusal), &actions)
+        }
+        switch match?.route.label {
+        case _ where isUpgrade && (protects || mapping.looksAtFrames): read(&actions)
+        case .content: write(now, &actions)
+        case .history where protects, .search where protects, .sync where protects: read(&actions)
+        case .control: control(&actions)
+        default: pass(&actions)
+        }
+    }
+
+    /// Whether nothing in the request could be sealed, so that `hosted` refuses it.
+    private var unprotectable: UnprotectableRequest? {
+        switch match?.route.label {
+        // Refusing to read a file that the backend has would protect nothing.
+        case .media: head.isRead ? nil : .media
+        case .search: .search
+        case .refused, nil: .verb
+        case .content, .history, .sync, .control, .passthrough: nil
+        }
+    }
+
+    /// Counts it for `pawl policy simulate`, by the same rule.
+    private func noteUnprotectable(by account: AccountID) {
+        guard let unprotectable else { return }
+        let route =
+            match.map { "\(head.method) \($0.route.path.text)" }
+            ?? UnmatchedRequests.name(head.method, String(head.path))
+        environment.observations.note(route, ObservedRecipient(unprotectable), by: account)
+    }
+
+    /// The answer is to be looked at, so it has to come as it is.
+    private mutating func read(_ actions: inout [ExchangeAction]) {
+        readsAnswer = true
+        stage = .response
+        head.headers.set("Accept-Encoding", to: "identity")
+        if isUpgrade { head.headers.remove("Sec-WebSocket-Extensions") }
+        if asksForEncryption { head.headers.removeSubprotocol(Self.subprotocol) }
+        actions.append(.passRequest(head))
+    }
+
+    /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
+    /// backend does not know yet, or where something waits that its client has written before; else it goes at once, and what
+    /// was known of the conversation counts no more.
+    private mutating func control(_ actions: inout [ExchangeAction]) {
+        let isBehind = account.map { environment.waitingWrites.holds($0, in: conversationOfHead) } ?? false
+        if !localReferences.isEmpty || isBehind {
+            collect(&actions)
+        } else if conversationOfHead.isEmpty {
+            pass(&actions)
+        } else {
+            stage = .response
+            actions.append(.passRequest(head))
+        }
+    }
+}
+
+extension RequestHead {
+    /// RFC 6455 section 4.1.
+    var isWebSocketUpgrade: Bool {
+        method == "GET" && headers.tokens("Connection").contains("upgrade")
+            && headers.tokens("Upgrade").contains("websocket")
+    }
+
+    /// Whether a body comes behind it, however long. RFC 9112 section 6.3.
+    var announcesBody: Bool {
+        headers.first("Transfer-Encoding") != nil || headers["Content-Length"].contains { $0 != "0" }
+    }
+
+    /// Whether it only asks for something. RFC 9110 section 9.2.1.
+    package var isRead: Bool { (method == "GET" || method == "HEAD") && !announcesBody && !Mapping.isRewritten(headers) }
+
+    /// Whether it only asks for a page, without a login and without a query, which could hold words or a login.
+    ///
+    /// - Parameter places: where a mapping finds credentials.
+    func isAnonymousRead(_ places: [AccountSource.Credential]) -> Bool {
+        guard isRead, query == nil, !isWebSocketUpgrade, RequestPath(path) != nil else { return false }
+        return !headers.fields.contains { field in
+            HeaderFields.areOneBehindCGI(field.name, "authorization")
+                || places.contains {
+                    if case .header(let name) = $0 { HeaderFields.areOneBehindCGI(field.name, name) } else { false }
+                }
+        } && !places.contains { if case .cookie = $0 { Credential(of: self, at: [$0]) != nil } else { false } }
+    }
+
+    /// What browsers ask first, without a credential. It carries nothing.
+    var isPreflight: Bool { method == "OPTIONS" && !announcesBody && !Mapping.isRewritten(headers) }
+
+    /// What of a head is kept with a write that waits: all but what lets the client in, what belongs to its connection, and what
+    /// says how its body came.
+    ///
+    /// - Parameter places: where credentials stand.
+    package func stored(without credential: Credential, at places: [AccountSource.Credential]) -> RequestHead {
+        var dropped = Self.neverStored
+        for case .header(let name) in places { dropped.insert(name.lowercased()) }
+        let fields = headers.fields.filter { !dropped.contains($0.name.lowercased()) && $0.isText }
+        return RequestHead(method, target(without: credential), headers: HeaderFields(fields))
+    }
+
+    private static let neverStored: Set<String> = [
+        "accept-encoding", "authorization", "content-length", "cookie", "expect", "proxy-authorization", "te",
+        "trailer",
+        "transfer-encoding", "upgrade",
+    ]
+
+    /// The target without what lets the client in.
+    package func target(without credential: Credential) -> String {
+        guard let query = credential.query, let all = self.query else { return target }
+        let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")
+        return path + (rest.isEmpty ? "" : "?" + rest)
+    }
+}

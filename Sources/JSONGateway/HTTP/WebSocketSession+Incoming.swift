@@ -1,0 +1,68 @@
+// What the backend says over a WebSocket, on its way to the client.
+
+import Reports
+package import Vault
+import Envelope
+import JSONCodec
+package import NIOCore
+
+extension WebSocketSession {
+    package mutating func heard(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {
+        guard toClient.count < Self.waitingLimit else {
+            return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
+        }
+        // Where nothing can have to be opened, nothing is read.
+        guard protects || calls.isInUse else {
+            return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
+        }
+        // Some read JSON in binary messages as well.
+        let document = try? JSONDocument(bytes)
+        // Only the gateway answers calls. What cannot be read, another reader might take for an answer.
+        guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
+            return environment.tally.add(.unknownFromBackend)
+        }
+        let ticket = environment.nextTicket()
+        var frame: FrameRoute?
+        do {
+            guard let document else { throw MessageFault.noMessage }
+            frame = try environment.mapping.knownFrame(for: document, .fromBackend)
+        } catch {
+            if environment.mapping.hearsFrames, !environment.passesUnread(to: account) {
+                environment.tally.add(.withheld)
+                return tell(.answerUnreadable, nil, &actions)
+            }
+        }
+        guard let document, let frame, !frame.shapes.isEmpty else {
+            toClient.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
+            return
+        }
+        var incoming = IncomingMessages(
+            document, frame.shapes, label: .sync, reader: account, readsEnvelopes: provenDevice != nil,
+            directory: environment.directory)
+        toClient.append(Slot(ticket: ticket, message: (bytes, isText)))
+        for job in incoming.jobs(connection, environment) { actions.append(.submit(.read(job))) }
+        guard !incoming.isComplete else { return finish(ticket, incoming, &actions) }
+        opening.append((ticket, incoming))
+    }
+
+    package mutating func opened(_ ticket: UInt64, _ outcomes: [ReadOutcome], _ actions: inout [WebSocketAction]) {
+        for index in opening.indices where opening[index].messages.take(outcomes, for: ticket) {
+            guard opening[index].messages.isComplete else { return }
+            let (slot, incoming) = opening.remove(at: index)
+            return finish(slot, incoming, &actions)
+        }
+    }
+
+    private mutating func finish(
+        _ ticket: UInt64, _ incoming: IncomingMessages, _ actions: inout [WebSocketAction]
+    ) {
+        do {
+            let opened = try incoming.opened(environment)
+            settle(ticket, in: \.toClient, opened.isCopy ? nil : opened.bytes)
+        } catch {
+            // What cannot be changed where it has to be is not shown.
+            settle(ticket, in: \.toClient, nil)
+            tell(.answerUnreadable, nil, &actions)
+        }
+    }
+}

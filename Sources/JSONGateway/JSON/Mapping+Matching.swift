@@ -1,0 +1,149 @@
+package import HTTPCodec
+package import JSONCodec
+
+/// What the names in a route's braces stand for in one request, percent-decoded.
+package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
+    private var pairs: [(name: String, value: String)] = []
+
+    package init() {}
+
+    package init(dictionaryLiteral pairs: (String, String)...) { self.pairs = pairs.map { ($0.0, $0.1) } }
+
+    package init(_ pattern: PathPattern, _ segments: [String]) {
+        for (index, segment) in pattern.segments.enumerated() {
+            if case .capture(let name) = segment { pairs.append((name, segments[index])) }
+        }
+    }
+
+    package subscript(_ name: String) -> String? { pairs.first { $0.name == name }?.value }
+
+    /// In the order of the path.
+    package var all: [(name: String, value: String)] { pairs }
+
+    package static func == (left: Self, right: Self) -> Bool {
+        left.pairs.elementsEqual(right.pairs) { $0 == $1 }
+    }
+}
+
+/// What the target of a request says of its message.
+package struct TargetValues: Equatable, Sendable {
+    package let captures: Captures
+    package let query: RequestQuery
+
+    package init(captures: Captures = Captures(), query: RequestQuery = RequestQuery(nil)) {
+        (self.captures, self.query) = (captures, query)
+    }
+
+    /// What a source says that stands in the target; nothing for other sources.
+    package subscript(_ source: ValueSource) -> String? {
+        switch source {
+        case .capture(let name): return captures[name]
+        case .query(let name):
+            guard case .says(let text) = query[name] else { return nil }
+            return text
+        case .message, .container, .containerName: return nil
+        }
+    }
+}
+
+/// The route that a request fits.
+package struct RouteMatch: Sendable {
+    package let route: Mapping.Route
+    package let target: TargetValues
+
+    /// Whether the head alone says for whom a text is.
+    var saysForWhom: Bool {
+        guard let shape = route.request, shape.recipients == nil else { return false }
+        return target[shape.conversation] != nil
+    }
+}
+
+extension Mapping {
+    /// The first route that a request fits, and what its target says.
+    ///
+    /// - Returns: nothing where none fits, or where the request can be read in more than one way; see ``RequestPath``.
+    package func route(for head: RequestHead) -> RouteMatch? {
+        guard !Self.isRewritten(head.headers), head.method != "OPTIONS" || !head.announcesBody,
+            let path = RequestPath(head.path)
+        else { return nil }
+        let query = head.query
+        var parsed: RequestQuery?
+        let found = index.first(path.segments) { number in
+            let route = routes[number]
+            guard route.takes(head.method) else { return false }
+            guard !route.query.isEmpty else { return true }
+            let conditions = parsed ?? RequestQuery(query)
+            parsed = conditions
+            return route.query.allSatisfy(conditions.satisfies)
+        }
+        guard let found else { return nil }
+        let captures = Captures(routes[found].path, path.segments)
+        return RouteMatch(
+            route: routes[found], target: TargetValues(captures: captures, query: parsed ?? RequestQuery(query)))
+    }
+
+    /// Whether what people write may come over a WebSocket.
+    package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
+
+    /// Whether what people write may come from the backend over a WebSocket.
+    var hearsFrames: Bool { frames.contains { $0.direction == .fromBackend && !$0.shapes.isEmpty } }
+
+    /// The first kind of frame that a WebSocket message is.
+    ///
+    /// - Returns: nothing where it is none, or where two names in it are alike, so that nobody can say what it is.
+    package func frame(for document: JSONDocument, _ direction: FrameRoute.Direction) -> FrameRoute? {
+        (try? knownFrame(for: document, direction)) ?? nil
+    }
+
+    /// The same, with a fault where nobody can say what it is.
+    func knownFrame(
+        for document: JSONDocument, _ direction: FrameRoute.Direction
+    ) throws(JSONMatchError) -> FrameRoute? {
+        for frame in frames where frame.direction == direction {
+            if let when = frame.when {
+                if try !document.places(when).isEmpty { return frame }
+            } else {
+                guard !document.hasDuplicateNames(document.root) else { throw .duplicateNames(at: 0) }
+                return frame
+            }
+        }
+        return nil
+    }
+
+    /// The target of a question of the gateway's own, with the conversation put in its place.
+    package static func target(_ template: String, conversation: String) -> String {
+        guard let range = template.firstRange(of: "{conversation}") else { return template }
+        return template[..<range.lowerBound] + PercentCoding.segment(conversation) + template[range.upperBound...]
+    }
+
+    /// Whether fields ask the backend to take the request for another one. Some do what these say.
+    static func isRewritten(_ headers: HeaderFields) -> Bool {
+        headers.fields.contains { field in
+            guard let first = field.name.utf8.first, first | 0x20 == UInt8(ascii: "x"), field.name.utf8.count >= 13
+            else { return false }
+            return rewritingFields.contains { HeaderFields.areOneBehindCGI(field.name, $0) }
+        }
+    }
+
+    private static let rewritingFields = [
+        "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url",
+    ]
+}
+
+extension Mapping.Route {
+    /// HEAD is what GET is: its answer is the same without the body. RFC 9110 section 9.3.2.
+    package func takes(_ method: String) -> Bool {
+        methods.isEmpty || methods.contains(method) || method == "HEAD" && methods.contains("GET")
+    }
+}
+
+extension RequestQuery {
+    /// Whether what a route asks of the query is so. What is ambiguous is no way.
+    package func satisfies(_ condition: QueryCondition) -> Bool {
+        switch (condition.test, self[condition.name]) {
+        case (.present, .says), (.absent, .absent): true
+        case (.equals(let wanted), .says(let text)): wanted == text
+        default: false
+        }
+    }
+}

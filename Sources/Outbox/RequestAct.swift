@@ -1,0 +1,36 @@
+// What an operator does to single requests, as values for the vault.
+
+package import StorePort
+
+/// An act, with where its outcome goes.
+package struct RequestAct: Sendable {
+    package enum Kind: Sendable {
+        /// A waiting request becomes dead and is never sent.
+        case drop(UInt64)
+        /// What waits is not sent until it is released.
+        case hold(RequestScope)
+        case release(RequestScope)
+        /// A dead request waits again, with the same bytes.
+        case retry(UInt64)
+        /// A dead request is removed.
+        case purge(UInt64)
+    }
+
+    /// How an act ended.
+    package enum Outcome: Sendable, Equatable {
+        /// It is committed.
+        /// - Parameter told: whether the sender's connection has been told by it.
+        case done(told: Bool)
+        /// Nothing has changed; the text says why.
+        case refused(String)
+    }
+
+    package var kind: Kind
+    package var audit: AuditRow
+    /// Called once, from the vault's thread, after the commit.
+    package var answer: @Sendable (Outcome) -> Void
+
+    package init(_ kind: Kind, audit: AuditRow, answer: @escaping @Sendable (Outcome) -> Void) {
+        (self.kind, self.audit, self.answer) = (kind, audit, answer)
+    }
+}

@@ -1,0 +1,213 @@
+// The twin of the drivers, for tests: the same semantics, nothing on disk.
+
+package import Protection
+package import Envelope
+package import RequestQueue
+import Synchronization
+
+/// A store in memory.
+package final class InMemoryStore: Store {
+    fileprivate struct State {
+        package var policies: [AccountID?: Policy] = [:]
+        package var devices: [DeviceID: DeviceRow] = [:]
+        package var sessions: [SessionID: SessionRow] = [:]
+        package var queue = QueueRows()
+        package var highestMessage: UInt64 = 0
+        package var highestDelivery: UInt64 = 0
+        package var deliveries: [UInt64: DeliveryRow] = [:]
+        package var conversations: [ConversationID: ConversationRow] = [:]
+        package var evidence: [ExactText: EvidenceRow] = [:]
+        package var observations: [ExactText: ObservationRow] = [:]
+        package var tallies: [String: TallyRow] = [:]
+        package var audit: [AuditRow] = []
+        package var records: [ExactText: RecordRow] = [:]
+        package var contentKeys: [MessageID: [ContentKeyRow]] = [:]
+        package var failNextCommit = false
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Makes the next commit fail as a full disk would.
+    package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
+
+    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+        let results = state.withLock { (state) -> [StoreError?]? in
+            if state.failNextCommit {
+                state.failNextCommit = false
+                return nil
+            }
+            return groups.map { (group) -> StoreError? in
+                let before = state
+                for change in group {
+                    if let failure = state.apply(change) {
+                        state = before
+                        return failure
+                    }
+                }
+                return nil
+            }
+        }
+        guard let results else { throw .unavailable("The disk is full (pretended).") }
+        return results
+    }
+
+    package func load() throws(StoreError) -> StoreContents {
+        state.withLock { state in
+            var contents = StoreContents()
+            contents.policies = state.policies.map { ($0.key, $0.value) }
+            contents.conversations = Array(state.conversations.values)
+            contents.devices = Array(state.devices.values)
+            contents.highestMessage = state.highestMessage
+            contents.highestDelivery = state.highestDelivery
+            return contents
+        }
+    }
+
+    package func queueContents() throws(StoreError) -> QueueContents { state.withLock { $0.queue.contents } }
+
+    package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { state.withLock { $0.sessions[id] } }
+
+    package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
+        state.withLock { state in
+            state.deliveries.values.filter { $0.account == account }.sorted { $0.sequence < $1.sequence }
+        }
+    }
+
+    package func record(_ kind: RecordKind, name: String) throws(StoreError) -> RecordRow? {
+        state.withLock { $0.records[ExactText("\(kind.rawValue) \(name)")] }
+    }
+
+    package func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow] {
+        state.withLock { $0.records.values.filter { $0.kind == kind }.sorted { $0.name < $1.name } }
+    }
+
+    package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
+        state.withLock { state in Set(messages).flatMap { state.contentKeys[$0] ?? [] } }
+    }
+
+    package func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)? {
+        state.withLock { state in
+            guard let message = state.contentKeys.keys.min(),
+                let expiry = state.contentKeys.values.joined().map(\.expiresAt).min()
+            else { return nil }
+            return (expiry, message)
+        }
+    }
+
+    package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
+        state.withLock { $0.queue.request(Request.token(id))?.request }
+    }
+
+    package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {
+        let states = states + (states.contains(.pending) ? [.inFlight] : [])
+        return state.withLock { state in
+            state.queue.requests(states: states, limit: limit).compactMap { state.request($0, finishedAt: $1) }
+        }
+    }
+
+    package func request(_ id: UInt64) throws(StoreError) -> Request? {
+        state.withLock { state in
+            state.queue.request(Request.token(id)).flatMap { state.request($0, finishedAt: $1) }
+        }
+    }
+
+    package func requestCounts() throws(StoreError) -> [RequestState: Int] {
+        try requests(states: RequestState.allCases, limit: .max).reduce(into: [:]) { $0[$1.state, default: 0] += 1 }
+    }
+
+    package func evidence(limit: Int) throws(StoreError) -> [EvidenceRow] {
+        state.withLock { Array($0.evidence.values.sorted { $0.lastSeen > $1.lastSeen }.prefix(limit)) }
+    }
+
+    package func observations(limit: Int) throws(StoreError) -> [ObservationRow] {
+        state.withLock { Array($0.observations.values.sorted { $0.messages > $1.messages }.prefix(limit)) }
+    }
+
+    package func tallies(sinceHour: Int64) throws(StoreError) -> [TallyRow] {
+        state.withLock { state in
+            state.tallies.values.filter { $0.hour >= sinceHour }.sorted { ($0.hour, $0.kind) < ($1.hour, $1.kind) }
+        }
+    }
+
+    package func auditLog(limit: Int) throws(StoreError) -> [AuditRow] {
+        state.withLock { Array($0.audit.suffix(limit)) }
+    }
+
+    package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
+        state.withLock { Array($0.conversations.values.sorted { $0.since < $1.since }.prefix(limit)) }
+    }
+}
+
+extension InMemoryStore.State {
+    fileprivate mutating func apply(_ change: StoreChange) -> StoreError? {
+        switch change {
+        case .putDevice(let row): devices[row.id] = row
+        case .putSession(let row):
+            if let present = sessions[row.id], present.fence >= row.fence { return .fenced }
+            sessions[row.id] = row
+        case .removeSessions(let device):
+            sessions = sessions.filter { $0.key.owner != device && $0.key.peer != device }
+        case .queue(let change): queue.apply(change)
+        case .insertDelivery(let row):
+            deliveries[row.sequence] = row
+            highestDelivery = max(highestDelivery, row.sequence)
+        case .removeDelivery(let sequence): deliveries[sequence] = nil
+        case .putConversation(let row): conversations[row.id] = row
+        case .removeConversation(let id): conversations[id] = nil
+        case .forgetAccount(let account): forget(account)
+        case .addEvidence(let row):
+            let key = ExactText("\(row.verified) \(row.name) \(row.software)")
+            if var present = evidence[key] {
+                present.lastSeen = max(present.lastSeen, row.lastSeen)
+                present.asked = present.asked || row.asked
+                present.registrations += row.registrations
+                evidence[key] = present
+            } else {
+                evidence[key] = row
+            }
+        case .addObservation(let row):
+            let key = ExactText("\(row.sender) \(row.target) \(row.recipient)")
+            observations[key, default: row].messages = (observations[key]?.messages ?? 0) + row.messages
+            observations[key]?.lastSeen = row.lastSeen
+        case .addTally(let row):
+            let key = "\(row.hour) \(row.kind)"
+            tallies[key] = TallyRow(hour: row.hour, kind: row.kind, count: (tallies[key]?.count ?? 0) + row.count)
+        case .setPolicy(let account, let policy): policies[account] = policy
+        case .audit(let row): audit.append(row)
+        case .putRecord(let row): records[ExactText("\(row.kind.rawValue) \(row.name)")] = row
+        case .removeRecord(let kind, let name): records[ExactText("\(kind.rawValue) \(name)")] = nil
+        case .putContentKey(let row):
+            contentKeys[row.message, default: []].removeAll { $0.digest == row.digest }
+            contentKeys[row.message, default: []].append(row)
+        case .pruneContentKeys(let time, let message, let limit): prune(time, message, limit)
+        case .spendMessageID(let id): highestMessage = max(highestMessage, id)
+        }
+        return nil
+    }
+
+    private mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) {
+        let expired = contentKeys.values.joined().filter { $0.expiresAt <= time }
+            .sorted { $0.expiresAt < $1.expiresAt }.prefix(limit)
+        for row in expired { contentKeys[row.message]?.removeAll { $0 == row } }
+        contentKeys = contentKeys.filter { !$0.value.isEmpty }
+        let early = contentKeys.values.joined().filter { $0.message < message }
+            .sorted { $0.message < $1.message }.prefix(limit)
+        for row in early { contentKeys[row.message]?.removeAll { $0 == row } }
+        contentKeys = contentKeys.filter { !$0.value.isEmpty }
+    }
+
+    private mutating func forget(_ account: AccountID) {
+        let gone = Set(devices.values.filter { $0.account == account }.map(\.id))
+        devices = devices.filter { !gone.contains($0.key) }
+        sessions = sessions.filter { !gone.contains($0.key.owner) && !gone.contains($0.key.peer) }
+        conversations = conversations.filter { $0.key.first != account && $0.key.second != account }
+        deliveries = deliveries.filter { $0.value.account != account }
+    }
+
+    fileprivate func request(_ queued: QueuedRequest, finishedAt: Int64?) -> Request? {
+        let message = EntityReference(type: Request.message, local: "\(queued.id)")
+        return Request(queued, finishedAt: finishedAt, remoteID: queue.remote(message, tenant: queued.tenant))
+    }
+}

@@ -1,0 +1,241 @@
+// Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
+
+import Devices
+package import Outbox
+import Reports
+package import StorePort
+package import Protection
+import DoubleRatchet
+import Envelope
+import RequestQueue
+
+extension Vault {
+    /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
+    mutating func adoptHolds(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
+        for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
+        for row in try store.records(.hold) {
+            switch RequestScope(name: row.name) {
+            case .account(let account) where account.isVerified: hold(.account(account), now)
+            // As stores of before schema 5 have it.
+            case .request(let id) where queue.request(Request.token(id)) != nil:
+                hold(.request(id), now)
+                changes.append(.removeRecord(.hold, name: row.name))
+            default: changes.append(.removeRecord(.hold, name: row.name))
+            }
+        }
+    }
+
+    /// Tells the queue, where what is held does not age, and the connections, which keep it back.
+    ///
+    /// - Returns: false for a request whose sending has begun; then nothing has changed.
+    @discardableResult
+    private mutating func hold(_ scope: RequestScope, _ now: Moment) -> Bool {
+        guard desk.gate.hold(scope) else { return false }
+        queueHold(scope, true, now)
+        return true
+    }
+
+    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool, _ now: Moment) {
+        switch scope {
+        case .request(let id): try? queue.hold(Request.token(id), isHeld, now: now.queueTime)
+        case .account(let account): queue.hold(tenant: account.text, isHeld, now: now.queueTime)
+        }
+    }
+
+    package mutating func act(
+        _ act: RequestAct, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.act = act
+        step.refusal = prepare(act.kind, now, &changes, &step)
+        if step.refusal == nil { changes.append(.audit(act.audit)) }
+    }
+
+    /// Tells everybody concerned how an act has ended, and undoes what was done for one that was not committed.
+    package mutating func finish(
+        _ act: RequestAct, _ step: VaultBatch.Step, _ now: Moment, isCommitted: Bool
+    ) -> [AddressedReply] {
+        if let refusal = step.refusal {
+            act.answer(.refused(refusal))
+            return []
+        }
+        guard isCommitted else {
+            // The queue has done it, and writes it down as soon as it can: then that it was undone as well.
+            switch act.kind {
+            case .drop(let id):
+                desk.gate.undrop(id)
+                guard let subject = step.subject else { break }
+                try? queue.revive(subject, now: now.queueTime)
+                if subject.isHeld { try? queue.hold(subject.token, true, now: now.queueTime) }
+            case .hold(let scope):
+                guard !step.wasHeld else { break }
+                desk.gate.release(scope)
+                queueHold(scope, false, now)
+            case .release(let scope): queueHold(scope, true, now)
+            case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
+            case .purge:
+                act.answer(
+                    .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                return []
+            }
+            act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
+            return []
+        }
+        switch act.kind {
+        case .hold, .purge: break
+        case .release(let scope): desk.gate.release(scope)
+        case .drop(let id):
+            let entry = inFlight[id]
+            if let request = step.subject.flatMap({ Request($0) }) { unheard.note(request) }
+            untrack(id)
+            desk.gate.release(.request(id))
+            guard let connection = entry?.connection, let target = entry?.request.target else { break }
+            act.answer(.done(told: true))
+            return [AddressedReply(connection: connection, reply: .dropped(id: id, target: target))]
+        case .retry(let id): desk.gate.undrop(id)
+        }
+        act.answer(.done(told: false))
+        return []
+    }
+
+    /// - Returns: why it is not done.
+    private mutating func prepare(
+        _ kind: RequestAct.Kind, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> String? {
+        switch kind {
+        case .drop(let id):
+            guard isWaiting(id) else { return notWaiting(id) }
+            guard desk.gate.drop(id) else {
+                return desk.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
+            }
+            step.subject = giveUp(id, Remarks.droppedReason, now)
+        case .hold(let scope):
+            if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
+            step.wasHeld = desk.gate.holds.contains(scope)
+            guard hold(scope, now) else {
+                if case .request(let id) = scope { return Self.begun(id) }
+                return nil
+            }
+            if case .account = scope {
+                changes.append(
+                    .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
+            }
+        case .release(let scope):
+            guard desk.gate.holds.contains(scope) else {
+                switch scope {
+                case .request(let id): return isWaiting(id) ? "Request \(id) is not held by itself." : notWaiting(id)
+                case .account: return "Nothing of this account is held."
+                }
+            }
+            queueHold(scope, false, now)
+            if case .account = scope { changes.append(.removeRecord(.hold, name: scope.name)) }
+        case .retry(let id): return retry(id, now, &step)
+        case .purge(let id):
+            do {
+                try queue.purge(id)
+            } catch {
+                if case .unknown = error { return notDead(id) }
+                return "Request \(id) still waits: only a dead one can be removed."
+            }
+        }
+        return nil
+    }
+
+    private func isWaiting(_ id: UInt64) -> Bool {
+        queue.request(Request.token(id)) != nil && inFlight[id]?.acknowledgedAt == nil
+    }
+
+    private func notDead(_ id: UInt64) -> String {
+        guard let row = try? store.request(id) else { return Remarks.noRequest(id) }
+        return "Request \(id) is \(row.state.name): only a dead one can be removed."
+    }
+
+    private static func begun(_ id: UInt64) -> String {
+        "Request \(id) has been sent to the backend, and its answer is awaited: it cannot be taken back."
+    }
+
+    private func notWaiting(_ id: UInt64) -> String {
+        if inFlight[id] != nil {
+            return
+                "Request \(id) is with the backend, and its recipient has not opened it yet: it cannot be taken back."
+        }
+        let row: Request?
+        do { row = try store.request(id) } catch { return error.message }
+        switch row?.state {
+        case .done: return "Request \(id) is done: nothing of it waits."
+        case .dead: return "Request \(id) is dead already: \(row?.reason ?? "no reason is known")."
+        case .cancelled: return "Request \(id) was cancelled."
+        case .pending, .inFlight: return "Request \(id) is not known to this gateway any more; restart it."
+        case nil: return Remarks.noRequest(id)
+        }
+    }
+
+    // MARK: Retry
+
+    private mutating func retry(_ id: UInt64, _ now: Moment, _ step: inout VaultBatch.Step) -> String? {
+        let row: QueuedRequest?
+        do { row = try store.queuedRequest(id) } catch { return error.message }
+        guard let row, let request = Request(row) else { return Remarks.noRequest(id) }
+        guard request.state == .dead, queue.request(row.token) == nil else {
+            return
+                "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is sent again."
+        }
+        if let why = whyNotOpened(request) { return "Request \(id) cannot be sent again: \(why)" }
+        do {
+            // Its age counts from now, so that it is not given up for the time that it was dead.
+            try queue.revive(row, now: now.queueTime)
+        } catch {
+            return "Request \(id) cannot be sent again: \(error)"
+        }
+        step.subject = row
+        return nil
+    }
+
+    /// Why the recipient would not open these bytes; nothing where it would. Nothing is changed by asking.
+    private mutating func whyNotOpened(_ request: Request) -> String? {
+        guard devices == nil else {
+            return
+                "the recipient's keys are not here, so nobody knows whether they would still open it. Write it again."
+        }
+        guard let bytes = Armour.joined(request.bodies), let envelope = try? Envelope(bytes) else {
+            return "its bytes are not those of one message."
+        }
+        let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
+        guard keeper.owner(of: envelope.sender) == sender else {
+            return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
+        }
+        guard let device = keeper.device(of: recipient) else {
+            return "its recipient's keys are gone. A connection without a login ends with its keys."
+        }
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        let opened = "its recipient has opened it already."
+        guard copies[key] == nil else { return opened }
+        let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
+        guard let box = try? keeper.session(ends.receiving) else {
+            return "there is no session between the two any more."
+        }
+        var state: [UInt8] = []
+        var plaintext: [UInt8] = []
+        defer {
+            state.wipe()
+            plaintext.wipe()
+        }
+        box.sessions.serialize(into: &state)
+        for network in networks {
+            let associated = associatedData(
+                sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
+            do throws(RatchetError) {
+                // A copy of the recipient's state tries it, and is thrown away.
+                var trial = try SessionRecord(serialized: state.span)
+                _ = try trial.decrypt(envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                return nil
+            } catch {
+                switch error {
+                case .duplicate: return opened
+                case .tooFarAhead: return "too many messages lie between it and what its recipient has opened."
+                default: continue
+                }
+            }
+        }
+        return "the session that it was sealed for has been set up anew. Its sender has to write it again."
+    }
+}

@@ -1,0 +1,265 @@
+// A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
+
+package import Devices
+package import StorePort
+package import Protection
+import DoubleRatchet
+package import Envelope
+
+extension Vault {
+    /// Bytes that a message is longer while its session has not been answered: the prekey part.
+    private static var preKeyPart: Int { Session.maximumPreKeyPart }
+
+    /// Takes the own device out of the store, or makes it.
+    mutating func holdOwnDevice(
+        _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
+    ) throws(StoreError) {
+        do {
+            let device = try keeper.device(for: .own, now: now, avoiding: { _ in false }, &changes)
+            devices = try DeviceKeeper(device: device, sealer: sealer, store: store, &changes)
+        } catch let error as StoreError {
+            throw error
+        } catch {
+            throw .corrupt("The device of this sidecar could not be made: \(error).")
+        }
+        peerTable.hasHadFront = try store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
+        for row in try store.records(.ownDevices) where row.name.hasPrefix(DeviceKeeper.sealedRecord) {
+            _ = peerTable.setSealed(true, room: String(row.name.dropFirst(DeviceKeeper.sealedRecord.count)))
+        }
+        peerTable.replace(devices?.peers ?? [:])
+        peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+    }
+
+    package func session(with peer: DeviceID) -> SessionID? {
+        devices.map { SessionID(owner: $0.device.id, peer: peer) }
+    }
+
+    /// What both ends of a message between devices know. Names of people are not in it: the session knows both
+    /// identities, and each side calls the other by a name of its own.
+    package func associatedData(
+        from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
+    ) -> [UInt8] {
+        AssociatedData(
+            protocolName: carrier.protocolName, network: "", sender: "", senderDevice: sender,
+            recipient: room?.text ?? "",
+            recipientDevice: recipient, messageID: message, protection: .device
+        ).bytes
+    }
+
+    /// The sessions with a device elsewhere; nil if there are none, or if their record cannot be read. Then the device counts
+    /// as one without keys until it begins a session anew, and everybody else in a room can be written to.
+    ///
+    /// - Throws: ``StoreError`` if the store itself cannot be read: then nobody is taken for a person without keys.
+    mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
+        do {
+            return try keeper.session(id)
+        } catch {
+            guard case .corrupt = error else { throw error }
+            if unreadable.insert(id).inserted { unreadableFound.append(id) }
+            return nil
+        }
+    }
+
+    // MARK: Sealing
+
+    /// Seals a message for all devices of its recipient, and for the other ones of the person's own.
+    ///
+    /// - Throws: ``SealRefusal``, or what the ratchet throws.
+    mutating func deviceEnvelope(
+        _ job: SealJob, _ id: MessageID, _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        guard let devices else { throw SealRefusal.keysMissing }
+        let boxes = try recipients(job, devices)
+        guard let first = boxes.first else { throw SealRefusal.keysMissing }
+        let sessions = boxes.compactMap { session(with: $0.device) }
+        step.sessions += sessions
+        for id in sessions { keeper.markDirty(id) }
+        let own = devices.device.id
+        if boxes.count == 1 {
+            let body = try padded(job.body, besides: overhead(first.box), capacity: job.capacity)
+            let message = try encrypt(body, first, own, id)
+            return Envelope(sender: own, messageID: id, ratchetMessage: message)
+        }
+        let fixed = boxes.reduce(MultiRecipientMessage.overhead) {
+            $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + overhead($1.box)
+        }
+        let body = try padded(job.body, besides: fixed, capacity: job.capacity)
+        var sealer = MultiRecipientSealer(
+            body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
+            random: &keeper.random)
+        for recipient in boxes {
+            try sealer.add(
+                recipient.device.value, &recipient.box.sessions,
+                associatedData: associatedData(from: own, to: recipient.device, room: nil, id), random: &keeper.random)
+        }
+        var bytes: [UInt8] = []
+        sealer.finish().serialize(into: &bytes)
+        return Envelope(kind: .several, sender: own, messageID: id, ratchetMessage: bytes)
+    }
+
+    private typealias Recipient = (device: DeviceID, box: SessionBox)
+
+    private mutating func recipients(_ job: SealJob, _ devices: DeviceKeeper) throws -> [Recipient] {
+        var ids: [DeviceID] = []
+        if let device = job.device {
+            ids = [device]
+        } else {
+            guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
+            ids = peer.chain.current.map(\.id).filter { $0 != devices.device.id }
+        }
+        let pinned = job.device == nil ? devices.peers[job.recipient]?.chain : nil
+        var found: [Recipient] = []
+        for id in ids {
+            guard let session = session(with: id), let box = try peerSession(session) else { continue }
+            // A session counts for the key that is pinned, and for no other under the same number.
+            if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.sessions.peerIdentity {
+                continue
+            }
+            found.append((id, box))
+        }
+        // The other devices of the person's own read along; alone they are no recipients.
+        guard job.device == nil, !found.isEmpty else { return found }
+        for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
+            if let session = session(with: listed.id), let box = try peerSession(session),
+                box.sessions.peerIdentity == listed.identity
+            {
+                found.append((listed.id, box))
+            }
+        }
+        return found
+    }
+
+    package func overhead(_ box: SessionBox) -> Int {
+        Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Self.preKeyPart)
+    }
+
+    private mutating func encrypt(
+        _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
+    ) throws -> [UInt8] {
+        let associated = associatedData(from: own, to: recipient.device, room: nil, id)
+        var message: [UInt8] = []
+        try recipient.box.sessions.encrypt(
+            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+        return message
+    }
+
+    // MARK: Introducing
+
+    /// Makes the lines that tell somebody our keys.
+    package mutating func introduce(
+        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (connection, .introduction(ticket: ticket, bodies: []))
+        step.reply = step.failure
+        guard let own = devices?.device, let chain = devices?.chain else { return }
+        step.touchesDevices = true
+        guard
+            let bundle = try? devices?.shelf.bundle(
+                forOne: true, identity: own.identity, now: now, random: &keeper.random, &changes)
+        else { return }
+        let id = MessageID(nextRequest(now))
+        let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)
+        let envelope = Envelope(
+            kind: .introduction, sender: own.id, messageID: id,
+            ratchetMessage: introduction.bytes(signedBy: own.identity))
+        let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
+        step.reply = (connection, .introduction(ticket: ticket, bodies: bodies ?? []))
+    }
+
+    // MARK: What a person decides
+
+    package mutating func decide(
+        _ name: AccountID, _ decision: PeerDecision, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard var peer = devices?.peers[name] else { return }
+        step.peers.insert(name)
+        step.touchesDevices = true
+        switch decision {
+        case .verify:
+            peer.isVerified = true
+            devices?.put(peer, &changes)
+        case .accept:
+            guard let offered = peer.offered, devices?.contradicts(offered) == false else { return }
+            endSessions(peer.chain, &changes)
+            peer.chain = offered
+            peer.offered = nil
+            peer.isVerified = false
+            peer.introduced = [:]
+            devices?.put(peer, &changes)
+        case .forget:
+            endSessions(peer.chain, &changes)
+            devices?.forget(name, &changes)
+        case .adopt: adopt(&peer, &changes)
+        case .join: devices?.joining = name
+        }
+    }
+
+    // MARK: Several devices of one person
+
+    private mutating func adopt(_ peer: inout Peer, _ changes: inout [StoreChange]) {
+        guard let own = devices?.device, let chain = devices?.chain, let theirs = peer.chain.current.first,
+            peer.offered == nil
+        else { return }
+        // Said again, where the letter was lost: the list has it already.
+        if chain.identity(of: theirs.id) == nil {
+            guard peer.chain.current.count == 1, let longer = chain.adding(theirs, by: own.id, own.identity) else {
+                return
+            }
+            devices?.put(chain: longer, &changes)
+        }
+        peer.chain = devices?.chain ?? chain
+        peer.note(theirs.id)
+        peer.isVerified = true
+        devices?.put(peer, &changes)
+    }
+
+    package mutating func revoke(_ device: DeviceID, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        guard let own = devices?.device, let chain = devices?.chain,
+            let shorter = chain.removing(device, by: own.id, own.identity)
+        else { return }
+        step.touchesDevices = true
+        take(shorter, &changes, &step)
+        keeper.drop([session(with: device)].compactMap { $0 })
+        changes.append(.removeSessions(device: device))
+    }
+
+    /// Takes another version of the own list, and gives it to those that stand for the person's other devices.
+    package mutating func take(_ chain: DeviceChain, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        step.touchesDevices = true
+        let names = (devices?.peers ?? [:]).values.filter { chain.continues($0.chain) }.map(\.name)
+        devices?.put(chain: chain, &changes)
+        for name in names {
+            guard var peer = devices?.peers[name] else { continue }
+            peer.chain = chain
+            devices?.put(peer, &changes)
+            step.peers.insert(name)
+        }
+    }
+
+    /// Our list, for those who have an older version of it; sent before the next message to them.
+    package mutating func news(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> [Request] {
+        guard job.body.kind != .control, let chain = devices?.chain, var peer = devices?.peers[job.recipient],
+            peer.told != chain.lists.count, !peer.chain.continues(chain)
+        else { return [] }
+        let isFirst = peer.told == 0 && chain.lists.count == 1
+        peer.told = chain.lists.count
+        devices?.put(peer, &changes)
+        step.touchesDevices = true
+        guard !isFirst else { return [] }
+        var letter = job
+        letter.verb = "NOTICE"
+        letter.body = ControlMessage.acknowledge(chain).body
+        let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
+        return [try insert(envelope, letter, now, &step)]
+    }
+
+    private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {
+        for listed in chain.current {
+            keeper.drop([session(with: listed.id)].compactMap { $0 })
+            changes.append(.removeSessions(device: listed.id))
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// What a backend plays back of a room: readable for those who were there when it was said, and for nobody else. Before
+// and after are counted by `RoomTable`, in the order in which connections came to rooms.
+
+import Devices
+package import StorePort
+package import Protection
+package import Envelope
+import RequestQueue
+
+/// By when messages to rooms had been said that are not in flight any more.
+package struct SaidTimes: Sendable {
+    /// Ours: messages remembered. Who gets an older one for the first time is not shown it.
+    package static let limit = 4096
+
+    private var times: [UInt64: UInt64] = [:]
+    private var order: [UInt64] = []
+
+    subscript(request: UInt64) -> UInt64? { times[request] }
+
+    package mutating func note(_ request: UInt64, _ time: UInt64) {
+        guard times.updateValue(time, forKey: request) == nil else { return }
+        order.append(request)
+        guard order.count >= Self.limit * 2 else { return }
+        for old in order.prefix(Self.limit) { times[old] = nil }
+        order.removeFirst(Self.limit)
+    }
+}
+
+extension Request {
+    var isForRoom: Bool { AccountID(text: peer).roomName != nil }
+}
+
+extension Vault {
+    /// Answers for an envelope to a room without a look at its session, where it was opened before or its reader came
+    /// after it had been said; nothing where it is to be opened.
+    package mutating func known(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) -> Result<Opened, OpenError>? {
+        guard let room = job.recipients.first, room.roomName != nil else { return nil }
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
+        if let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage {
+            let sender = copy.sender
+            // Who has spoken may have gone since, or have another nick.
+            let isSame = job.isReplay && copy.audience?.source == Self.source(of: job)
+            guard isSame || job.senders.contains(sender) else { return nil }
+            return self.copy(job, envelope, sender, room, now, &changes, &step)
+        }
+        guard let said = bound(on: envelope, by: job) else { return nil }
+        switch said {
+        case .unknown: return .failure(.init(reason: .forgotten))
+        case .by(let time):
+            let cameLater = (job.standing?.since ?? .max) > time
+            return cameLater ? .failure(.init(reason: .notRecipient)) : nil
+        }
+    }
+
+    private enum Bound { case by(UInt64), unknown }
+
+    /// By when a message that nobody has opened had been said; nothing where it may be on its way just now.
+    private func bound(on envelope: Envelope, by job: OpenJob) -> Bound? {
+        let id = envelope.messageID.value
+        if let entry = inFlight[id] {
+            // What was said before its reader came was not sealed after that.
+            return (entry.saidAt ?? (job.isReplay ? entry.sealedAt : nil)).map { .by($0) }
+        }
+        if let time = said[id] { return .by(time) }
+        return job.isReplay ? .unknown : nil
+    }
+
+    /// By when a message that has just been opened had been said; nothing where nobody knows any more.
+    func saidAt(of message: MessageID, from sender: AccountID, by job: OpenJob, for recipient: AccountID) -> UInt64? {
+        guard recipient.roomName != nil else { return 0 }
+        let now = job.standing?.now ?? rooms.time
+        if let entry = inFlight[message.value] { return min(entry.saidAt ?? now, now) }
+        if let time = said[message.value] { return min(time, now) }
+        return queue.request(Request.token(message.value)).map { AccountID(text: $0.tenant) } == sender ? now : nil
+    }
+
+    /// Whom a message to a room is for, besides those whose line is stored.
+    package func audience(
+        _ job: OpenJob, of recipient: AccountID, _ room: String, _ sender: AccountID,
+        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+    ) -> OpenedMessage.Audience {
+        var readers: Set = [job.account, sender]
+        if !recipient.isPartOfRoom {
+            readers.formUnion(rooms.awaitedAccounts(in: room, by: saidAt))
+            if sequences.isEmpty { readers.formUnion(rooms.verifiedAccounts(in: room, by: saidAt)) }
+        }
+        return OpenedMessage.Audience(saidAt: saidAt, readers: readers, source: Self.source(of: job))
+    }
+
+    /// The nick that a line came under.
+    private static func source(of job: OpenJob) -> [UInt8] {
+        Array(job.lineHead.dropFirst().prefix { $0 != UInt8(ascii: "!") && $0 != 0x20 })
+    }
+}

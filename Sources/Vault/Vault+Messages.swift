@@ -1,0 +1,407 @@
+// Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
+
+import DeviceDirectory
+import Outbox
+import Reports
+package import Devices
+package import StorePort
+package import Protection
+import DoubleRatchet
+package import Envelope
+import RequestQueue
+
+/// Why a message is not sealed although nothing has failed.
+enum SealRefusal: Error { case tooLong, keysMissing }
+
+/// Why an envelope is not opened. Outside of the vault, which is generic: the compiler stumbles over typed errors in there.
+package struct OpenError: Error { var reason: OpenFailure }
+
+extension Vault {
+    // MARK: Seal
+
+    package mutating func seal(_ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
+        step.failure = (job.connection, failure)
+        guard queue.depth(of: job.sender.text) < pendingLimit else {
+            step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
+            step.reply = step.failure
+            return
+        }
+        let before = devices
+        do {
+            let keys = devices == nil ? [] : try distributions(job, now, &changes, &step)
+            let id = MessageID(nextRequest(now))
+            let envelope: Envelope
+            if devices == nil {
+                envelope = try hostedEnvelope(job, id, now, &changes, &step)
+            } else if let room = job.recipient.roomName {
+                envelope = try roomEnvelope(job, room, id, &changes, &step)
+            } else {
+                envelope = try deviceEnvelope(job, id, &step)
+            }
+            let request = try insert(envelope, job, now, &step)
+            let isFirst = latch(job, now, &changes, &step)
+            step.reply = (
+                job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys)
+            )
+        } catch {
+            changes.removeAll()
+            devices = before
+            switch error as? SealRefusal {
+            case .tooLong:
+                step.failure = (
+                    job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
+                )
+            case .keysMissing: step.failure = (job.connection, .keysMissing(ticket: job.ticket))
+            case nil: break
+            }
+            step.reply = step.failure
+            for request in step.requests {
+                untrack(request)
+                queue.retract(Request.token(request))
+            }
+            step.requests = []
+            abandonDevices(&step)
+        }
+    }
+
+    /// Takes back the devices of a step that fails, with their sessions. Other sessions stay: an earlier step of the batch may
+    /// have gone on in them, and they must not go back.
+    mutating func abandonDevices(_ step: inout VaultBatch.Step) {
+        for account in step.madeDevices { keeper.forget(account) }
+        step.madeDevices = []
+        step.sessions = []
+    }
+
+    /// Makes an envelope a request.
+    package mutating func insert(
+        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ step: inout VaultBatch.Step
+    ) throws -> Request {
+        let id = envelope.messageID.value
+        guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
+        else { throw EnvelopeError.malformed }
+        let request = Request(
+            id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
+            bodies: bodies, acceptedAt: now.wall)
+        _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
+        step.requests.append(id)
+        track(id, InFlight(connection: job.connection, account: job.sender, request: request))
+        return request
+    }
+
+    private mutating func hostedEnvelope(
+        _ job: SealJob, _ id: MessageID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        let sender = try device(job.sender, now, &changes, &step)
+        let recipient = try device(job.recipient, now, &changes, &step)
+        let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
+        step.sessions = [ends.sending, ends.receiving]
+        let box = try session(ends.sending, or: sender, recipient)
+        let plaintext = try padded(job.body, besides: Self.ratchetOverhead, capacity: job.capacity)
+        let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, id)
+        var message: [UInt8] = []
+        keeper.markDirty(ends.sending)
+        try box.sessions.encrypt(
+            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+        return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
+    }
+
+    /// The body, padded so that the last line is full.
+    ///
+    /// - Parameter overhead: bytes that the envelope is longer than header and body.
+    /// - Throws: ``SealRefusal/tooLong`` where no number of lines is enough.
+    package func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
+        let fixed = Envelope.headerLength + overhead
+        guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity, limit: messageLines) else {
+            throw SealRefusal.tooLong
+        }
+        return body.bytes(paddedTo: max(Armour.capacity(lines: lines, of: capacity) - fixed, body.length))
+    }
+
+    private mutating func latch(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        if let name = job.recipient.roomName {
+            guard devices == nil || job.latchesRoom else { return false }
+            return latch(.room(name), now, &changes, &step)
+        }
+        let conversation = ConversationID(job.sender, job.recipient)
+        guard conversations.insert(conversation).inserted else { return false }
+        let latched = VaultBatch.Latched(
+            conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
+            accountName: job.senderName, protection: devices == nil ? .gateway : .device)
+        latch(latched, now, &changes, &step)
+        return true
+    }
+
+    /// Writes a latch that has risen.
+    package func latch(
+        _ latched: VaultBatch.Latched, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        let accountIsFirst = latched.conversation.first == latched.account
+        changes.append(
+            .putConversation(
+                ConversationRow(
+                    id: latched.conversation, latch: latched.protection, since: now.wall,
+                    peerNameForFirst: accountIsFirst ? latched.peerName : latched.accountName,
+                    peerNameForSecond: accountIsFirst ? latched.accountName : latched.peerName)))
+        step.latched = latched
+    }
+
+    /// A room has one latch, whoever speaks in it.
+    package mutating func latch(
+        _ room: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        let conversation = ConversationID(room, room)
+        guard conversations.insert(conversation).inserted else { return false }
+        let latched = VaultBatch.Latched(
+            conversation: conversation, account: room, peer: room, peerName: "", accountName: "",
+            protection: devices == nil ? .gateway : .device)
+        latch(latched, now, &changes, &step)
+        return true
+    }
+
+    package mutating func device(
+        _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> HostedDevice {
+        if let device = keeper.device(of: account) { return device }
+        step.madeDevices.append(account)
+        let published = directory
+        return try keeper.device(for: account, now: now, avoiding: { published?.owner(of: $0) != nil }, &changes)
+    }
+
+    private mutating func session(
+        _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
+    ) throws -> SessionBox {
+        if let box = try keeper.session(id) { return box }
+        try keeper.pair(sender, recipient)
+        guard let box = try keeper.session(id) else { throw StoreError.corrupt("A new session is not there.") }
+        return box
+    }
+
+    /// The names under which an envelope may have been sealed, the present one first.
+    var networks: [String] { [network] + earlierNetworks }
+
+    /// - Parameter network: nil for the present name.
+    package func associatedData(
+        _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
+        _ message: MessageID, network: String? = nil
+    ) -> [UInt8] {
+        AssociatedData(
+            protocolName: carrier.protocolName, network: network ?? self.network, sender: sender.text,
+            senderDevice: senderDevice,
+            recipient: recipient.text, recipientDevice: recipientDevice, messageID: message, protection: .gateway
+        ).bytes
+    }
+
+    /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
+    package mutating func nextRequest(_ now: Moment) -> UInt64 {
+        queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
+    }
+
+    private mutating func nextDelivery() -> UInt64 {
+        lastDelivery += 1
+        return lastDelivery
+    }
+
+    // MARK: Open
+
+    package mutating func open(_ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
+        step.line = job.line
+        let outcome =
+            devices == nil ? outcome(of: job, now, &changes, &step) : openOnDevice(job, now, &changes, &step)
+        switch outcome {
+        case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
+        case .failure(let error):
+            step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
+            trace(error.reason, job.envelope, now)
+        }
+    }
+
+    /// Notes why a message was not opened. What is no failure of the message is left out.
+    private func trace(_ failure: OpenFailure, _ envelope: [UInt8], _ now: Moment) {
+        switch failure {
+        case .copy, .notRecipient, .forgotten: return
+        default: break
+        }
+        // Elsewhere the ids of others are their own affair, and may be the same as ours.
+        guard devices == nil, let envelope = try? Envelope(envelope) else { return }
+        desk.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
+    }
+
+    private mutating func outcome(
+        of job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Result<Opened, OpenError> {
+        guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
+        if let outcome = known(job, envelope, now, &changes, &step) { return outcome }
+        guard let sender = keeper.owner(of: envelope.sender) else {
+            return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
+        }
+        guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
+        var reason = OpenFailure.notAuthentic
+        recipients: for recipient in job.recipients {
+            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+            if copies[key]?.ratchetMessage == envelope.ratchetMessage {
+                return copy(job, envelope, sender, recipient, now, &changes, &step)
+            }
+            guard let device = keeper.device(of: recipient) else { continue }
+            let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
+            let box: SessionBox
+            do {
+                guard let found = try keeper.session(ends.receiving) else { continue }
+                box = found
+            } catch {
+                return .failure(.init(reason: .store))
+            }
+            for network in networks {
+                let associated = associatedData(
+                    sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
+                var plaintext: [UInt8] = []
+                do throws(RatchetError) {
+                    let received = try box.sessions.decrypt(
+                        envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                    step.sessions.append(ends.receiving)
+                    keeper.markDirty(ends.receiving)
+                    guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
+                    return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes, &step)
+                } catch {
+                    switch error {
+                    case .duplicate:
+                        // A copy of the same bytes would have been found above.
+                        guard copies[key] == nil else { continue recipients }
+                        return copy(job, envelope, sender, recipient, now, &changes, &step)
+                    case .tooFarAhead: reason = .tooFarAhead
+                    case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
+                    default: continue
+                    }
+                    continue recipients
+                }
+            }
+        }
+        return .failure(.init(reason: reason))
+    }
+
+    /// Takes a message that has been opened, and stores its line.
+    package mutating func accept(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
+        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step,
+        protection: Protection = .gateway, isVerified: Bool = false
+    ) -> Result<Opened, OpenError> {
+        guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
+            return .failure(.init(reason: .forgotten))
+        }
+        var gap =
+            skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
+        if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
+        var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap, protection: protection)
+        opened.isVerified = isVerified
+        opened.message = envelope.messageID.value
+        var sequences: [AccountID: UInt64] = [:]
+        if body.kind == .text, recipient.roomName != nil {
+            guard
+                let made = deliver(
+                    job.lineHead + body.text, from: sender, to: recipient, job, by: saidAt, now, &changes)
+            else {
+                return .failure(.init(reason: .store))
+            }
+            sequences = made
+            opened.sequence = made[job.account]
+        } else if body.kind == .text, recipient.isVerified {
+            let sequence = nextDelivery()
+            guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
+                return .failure(.init(reason: .store))
+            }
+            changes.append(
+                .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
+            opened.sequence = sequence
+        }
+        step.message = remember(job, envelope, recipient, opened, sequences, saidAt)
+        markOpened(envelope.messageID, from: sender, now, &step)
+        return .success(opened)
+    }
+
+    /// Messages of a conversation that are under way: what was overtaken over another connection is not lost.
+    private func coming(from sender: AccountID, to recipient: AccountID, besides message: MessageID) -> Int {
+        inFlight.count {
+            $0.value.account == sender && $0.value.request.peer == recipient.text && !$0.value.isOpened
+                && $0.key != message.value
+        }
+    }
+
+    /// Notes that the recipient's device has opened a message of this vault.
+    ///
+    /// The caller has proof: the body was opened just now, or the very same bytes were before. An id in an envelope is a
+    /// claim: with the header of an older message behind it the backend could drop a message and have it called read.
+    private mutating func markOpened(
+        _ message: MessageID, from sender: AccountID, _ now: Moment, _ step: inout VaultBatch.Step
+    ) {
+        // Messages to devices elsewhere are opened there, and ids of others may equal ours.
+        guard devices == nil else { return }
+        let id = message.value
+        if let entry = inFlight[id] {
+            guard entry.account == sender else { return }
+            step.opened = id
+            inFlight[id]?.isOpened = true
+            finishIfDone(id, now)
+        } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
+            step.opened = id
+            // Its sender has gone without knowing that the backend had it: it need not go out again.
+            complete(id, now)
+        }
+    }
+
+    // MARK: Copies
+
+    /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
+    package mutating func copy(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Result<Opened, OpenError> {
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        // With other bytes than those that were opened it is no copy of them, whatever it calls itself.
+        if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
+            return .failure(.init(reason: .notAuthentic))
+        }
+        if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &step) }
+        guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
+        switch message.copy(for: job.connection, of: job.account, job.standing) {
+        case .shown: return .failure(.init(reason: .copy))
+        case .notReader: return .failure(.init(reason: .notRecipient))
+        case .message(let opened):
+            step.message = message
+            return .success(opened)
+        }
+    }
+
+    /// Whether an envelope has the bytes that this vault has sealed under its id. A ratchet that calls these a duplicate has
+    /// opened this message and no other.
+    private func isAsSealed(_ envelope: Envelope) -> Bool {
+        let id = envelope.messageID.value
+        let request = inFlight[id]?.request ?? queue.request(Request.token(id)).flatMap { Request($0) }
+        return request.map { Armour.joined($0.bodies) == envelope.bytes } ?? false
+    }
+
+    private mutating func remember(
+        _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
+        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+    ) -> OpenedMessage {
+        let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
+        var shownTo: Set = [job.connection]
+        var audience: OpenedMessage.Audience?
+        if let room = recipient.roomName {
+            audience = self.audience(job, of: recipient, room, opened.sender, sequences, saidAt)
+            // Whoever wrote it has it before their eyes.
+            if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
+        }
+        let message = OpenedMessage(
+            ratchetMessage: envelope.ratchetMessage, place: devices == nil ? [] : Self.place(of: job), opened: opened,
+            sequences: sequences, shownTo: shownTo, audience: audience)
+        copies[key] = message
+        copyOrder.append(key)
+        guard copyOrder.count >= Self.copyLimit * 2 else { return message }
+        for old in copyOrder.prefix(Self.copyLimit) { copies[old] = nil }
+        copyOrder.removeFirst(Self.copyLimit)
+        return message
+    }
+}

@@ -1,0 +1,375 @@
+// A vault that holds a person's own device: opening what the devices of others have sealed, and meeting them.
+
+import Devices
+package import StorePort
+package import Protection
+import DoubleRatchet
+package import Envelope
+
+extension Vault {
+    /// Opens an envelope for the own device.
+    mutating func openOnDevice(
+        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Result<Opened, OpenError> {
+        guard let own = devices?.device.id else { return .failure(.init(reason: .malformed)) }
+        let envelope: Envelope
+        do throws(EnvelopeError) {
+            envelope = try Envelope(job.envelope)
+        } catch {
+            return .failure(.init(reason: OpenFailure(error)))
+        }
+        guard envelope.sender != own else { return .failure(.init(reason: .copy)) }
+        let before = devices
+        replacedSessions = []
+        openedRoomKey = nil
+        do {
+            switch envelope.kind {
+            case .introduction: return .success(try introduced(job, envelope, now, &changes, &step))
+            case .direct, .several: return .success(try opened(job, envelope, now, &changes, &step))
+            case .room: return .success(try openedInRoom(job, envelope, now, &changes, &step))
+            }
+        } catch {
+            // What was authentic has moved its session on; everything else is as it was.
+            changes.removeAll()
+            devices = before
+            step.peers = []
+            step.touchesDevices = false
+            (step.alias, step.latched) = (nil, nil)
+            for (id, box) in replacedSessions { keeper.restore(box, as: id) }
+            if let room = openedRoomKey {
+                // The key in memory has moved on: so does its row, or a copy would open again after a crash.
+                step.touchesDevices = true
+                if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+                    changes.append(row)
+                }
+            }
+            return failed(error, job, envelope, now, &changes, &step)
+        }
+    }
+
+    private mutating func failed(
+        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) -> Result<Opened, OpenError> {
+        switch error {
+        case let crossing as Crossing:
+            return .success(
+                Opened(
+                    body: .noText, sender: .own, gap: 0, protection: .device, event: .crossed(isText: crossing.isText)))
+        case let error as OpenError:
+            guard error.reason == .copy else { return .failure(error) }
+            // A copy has the same bytes and stands in the same place: nobody has looked at its seal.
+            let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: .own)
+            guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
+                copy.place == Self.place(of: job)
+            else { return .failure(.init(reason: .forgotten)) }
+            return self.copy(job, envelope, .own, .own, now, &changes, &step)
+        case let error as EnvelopeError: return .failure(.init(reason: OpenFailure(error)))
+        case is StoreError: return .failure(.init(reason: .store))
+        default: return .failure(.init(reason: .notAuthentic))
+        }
+    }
+
+    /// Something authentic came in a session that does not count.
+    private struct Crossing: Error { var isText: Bool }
+
+    // MARK: Meeting
+
+    private mutating func introduced(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
+        guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
+        var (peer, event) = try meet(introduction.chain, envelope.sender, job, now)
+        // A device of the person's own is known under a name as well.
+        let isOwn = peer == nil
+        if isOwn { peer = devices?.owner(of: envelope.sender).flatMap { devices?.peers[$0] } }
+        if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
+        peer?.note(envelope.sender, introducedAt: introduction.time)
+        var opened = Opened(
+            body: .noText, sender: isOwn ? .own : peer?.name ?? .own, gap: 0, protection: .plaintext)
+        if event == nil, !isOwn { event = peer.map { .renewed($0.name) } }
+        opened.event = event
+        if let peer {
+            put(peer, &changes, &step)
+            if !isOwn, !job.senders.contains(peer.name) { step.alias = (job.sourceName, peer.name) }
+        }
+        if case .changed = event { return opened }
+        guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
+        let session = try Session.initiate(
+            identity: own.identity, with: introduction.bundle,
+            expecting: introduction.chain.identity(of: envelope.sender), random: &keeper.random)
+        step.sessions.append(id)
+        try keeper.adopt(session, as: id)
+        opened.answer = .init(body: ControlMessage.ready(chain).body, device: envelope.sender)
+        return opened
+    }
+
+    /// Judges a list that somebody shows.
+    ///
+    /// - Returns: what is to be stored of the peer, nothing where it is a device of the person's own; and what is new.
+    private func meet(
+        _ shown: DeviceChain, _ device: DeviceID, _ job: OpenJob, _ now: Moment
+    ) throws(OpenError) -> (Peer?, PeerEvent?) {
+        guard let devices else { throw OpenError(reason: .malformed) }
+        switch devices.meeting(shown, with: device, as: job.senders, now: now) {
+        case .new(let peer): return (peer, .met(peer.name))
+        case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
+        case .changed(let peer): return (peer, .changed(peer.name))
+        case .own(let chain): return try meetOwn(chain)
+        case .refused(let reason): throw OpenError(reason: reason)
+        }
+    }
+
+    /// Another of the person's own devices shows its list, which may be a later one.
+    private func meetOwn(_ shown: DeviceChain) throws(OpenError) -> (Peer?, PeerEvent?) {
+        guard let devices, shown.continues(devices.chain), shown != devices.chain else { return (nil, nil) }
+        return (nil, shown.identity(of: devices.device.id) == nil ? .revoked : .adopted(.own))
+    }
+
+    private mutating func put(_ peer: Peer, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+        step.peers.insert(peer.name)
+        step.touchesDevices = true
+        devices?.put(peer, &changes)
+    }
+
+    // MARK: Opening
+
+    private mutating func opened(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        guard let own = devices?.device.id, let id = session(with: envelope.sender) else {
+            throw OpenError(reason: .malformed)
+        }
+        // What was written to a person is not shown as written to a room.
+        guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
+        try checkSource(job, envelope.sender)
+        let bound = associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID)
+        let plaintext: [UInt8]
+        let skipped: Int
+        if envelope.kind == .several {
+            let several = try several(envelope)
+            var key: [UInt8]
+            (key, skipped) = try decrypt(
+                several.message(for: own.value) ?? [], several.authenticated(bound), envelope.sender, id, now, &step,
+                &changes)
+            defer { key.wipe() }
+            plaintext = try body(of: several, key, envelope)
+        } else {
+            (plaintext, skipped) = try decrypt(
+                envelope.ratchetMessage, bound, envelope.sender, id, now, &step, &changes)
+        }
+        var body = try Body(plaintext)
+        var opened: Opened
+        if body.kind == .control {
+            opened = try heard(try ControlMessage(body.text), envelope, job, now, &changes, &step)
+            // What is missing before it may have been a text.
+            opened.gap += skipped
+        } else {
+            let sender = try owner(envelope, job)
+            opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
+        }
+        opened.protection = .device
+        raise(opened.sender, job, now, &changes, &step)
+        return opened
+    }
+
+    private func several(_ envelope: Envelope) throws(OpenError) -> MultiRecipientMessage {
+        do {
+            return try MultiRecipientMessage(serialized: envelope.ratchetMessage.span)
+        } catch {
+            throw OpenError(reason: .malformed)
+        }
+    }
+
+    private func body(
+        of several: MultiRecipientMessage, _ key: [UInt8], _ envelope: Envelope
+    ) throws(OpenError) -> [UInt8] {
+        var plaintext: [UInt8] = []
+        do {
+            try several.openBody(
+                contentKey: key.span,
+                associatedData: associatedData(from: envelope.sender, to: DeviceID(0), room: nil, envelope.messageID),
+                into: &plaintext)
+            return plaintext
+        } catch {
+            throw OpenError(reason: error == .malformed ? .malformed : .notAuthentic)
+        }
+    }
+
+    /// Takes a text, marked, and notes by whom and where it was said.
+    package mutating func shown(
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        let isVerified = devices?.peers[sender]?.isVerified ?? false
+        if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
+        var opened = try accept(
+            job, envelope, sender, .own, body, skipped, now, &changes, &step, protection: .device,
+            isVerified: isVerified
+        ).get()
+        opened.event = otherName(sender, job)
+        if opened.event != nil { step.alias = (job.sourceName, sender) }
+        return opened
+    }
+
+    /// Where and under whose name a line came.
+    package static func place(of job: OpenJob) -> [UInt8] {
+        Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
+    }
+
+    /// Who a folded nick was last seen to be, by the keys.
+    private func alias(_ job: OpenJob) -> Peer? {
+        latches.peer(named: job.sourceName, for: .own).flatMap { devices?.peers[$0] }
+    }
+
+    /// A known device may write under the names of its owner, and under a name that nobody known has.
+    func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
+        guard let devices, devices.identity(of: device) != nil else { return }
+        // Under the person's own nick nobody writes but the person.
+        guard job.senders != [.own] || devices.chain.identity(of: device) != nil else {
+            throw OpenError(reason: .wrongSource)
+        }
+        let named = job.senders.compactMap { devices.peers[$0] }
+        let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
+        // One that has not shown itself is about to, or is not theirs: then its words have no owner.
+        guard known.isEmpty || known.contains(where: { $0.chain.identity(of: device) != nil }) else {
+            throw OpenError(reason: .wrongSource)
+        }
+    }
+
+    /// Whose device has sealed something. Where several people name it, the one whose name the line has.
+    package func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
+        let named = job.senders.compactMap { devices?.peers[$0] } + [alias(job)].compactMap { $0 }
+        if let peer = named.first(where: { $0.speaks(envelope.sender) }) { return peer.name }
+        guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        // The line has the name of somebody who only names the device in a list.
+        guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
+        return owner
+    }
+
+    /// Whether somebody writes under a nick that was not theirs before, whatever the backend says of accounts.
+    package func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
+        let seen = latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
+        return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
+    }
+
+    private mutating func decrypt(
+        _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID, _ now: Moment,
+        _ step: inout VaultBatch.Step, _ changes: inout [StoreChange]
+    ) throws -> ([UInt8], Int) {
+        var plaintext: [UInt8] = []
+        let box = try peerSession(id)
+        if let box {
+            do throws(RatchetError) {
+                let received = try box.sessions.decrypt(
+                    message.span, associatedData: associated.span, into: &plaintext)
+                step.sessions.append(id)
+                keeper.markDirty(id)
+                return (plaintext, received.skipped)
+            } catch {
+                switch error {
+                case .differentSession: break
+                case .duplicate: throw OpenError(reason: .copy)
+                case .tooFarAhead: throw OpenError(reason: .tooFarAhead)
+                default: throw OpenError(reason: OpenFailure(versionOf: message) ?? .notAuthentic)
+                }
+            }
+        }
+        guard PreKeyMessage.isPreKeyMessage(message.span), let own = devices else {
+            throw OpenError(reason: OpenFailure(versionOf: message) ?? .unknownSender)
+        }
+        let beginning = try own.shelf.store.begin(
+            identity: own.device.identity, message: message.span, associatedData: associated.span,
+            expecting: own.identity(of: sender), plaintext: &plaintext)
+        // Both began at the same time. The lower key's session is the one that stays, on both sides.
+        if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
+            throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
+        }
+        guard let session = try devices?.shelf.commit(beginning, now: now, random: &keeper.random, &changes) else {
+            throw OpenError(reason: .unknownSender)
+        }
+        step.touchesDevices = true
+        step.sessions.append(id)
+        replacedSessions.append((id, box))
+        try keeper.adopt(session, as: id)
+        return (plaintext, 0)
+    }
+
+    private mutating func heard(
+        _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        var opened = Opened(body: .noText, sender: .own, gap: 0)
+        switch message {
+        case .ready(let chain), .acknowledge(let chain):
+            // A list proves nothing about a session whose key it does not hold.
+            guard let id = session(with: envelope.sender), let box = try peerSession(id),
+                chain.identity(of: envelope.sender) == box.sessions.peerIdentity
+            else { throw OpenError(reason: .notAuthentic) }
+            var (peer, event) = try meet(chain, envelope.sender, job, now)
+            if peer?.chain.continues(chain) == true { peer?.note(envelope.sender) }
+            opened.event = event
+            if case .ready = message, event == nil { opened.event = peer.map { .renewed($0.name) } }
+            if let peer {
+                put(peer, &changes, &step)
+                opened.sender = peer.name
+            } else if event != nil {
+                take(chain, &changes, &step)
+            }
+            if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
+                opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
+            }
+        case .senderKey(let room, let distribution, let ended):
+            opened.sender = try owner(envelope, job)
+            opened.gap = devices?.roomKeys.missing(ended, from: envelope.sender, in: room) ?? 0
+            take(distribution, of: envelope.sender, in: room, &changes, &step)
+        case .senderKeyWanted(let room):
+            opened.sender = try owner(envelope, job)
+            devices?.roomKeys.forget(reader: envelope.sender, in: room)
+        case .roomRequest(let request):
+            opened.sender = try owner(envelope, job)
+            guard let identity = devices?.identity(of: envelope.sender),
+                request.isSigned(by: identity, envelope.sender)
+            else { throw OpenError(reason: .notAuthentic) }
+            if var peer = devices?.peers[opened.sender] {
+                guard peer.takes(request: request.number, of: envelope.sender) else { throw OpenError(reason: .copy) }
+                put(peer, &changes, &step)
+            }
+            opened.event = .asked(request)
+        case .adopted(let chain):
+            opened.sender = try owner(envelope, job)
+            guard let own = devices?.device, opened.sender == devices?.joining,
+                var peer = devices?.peers[opened.sender],
+                chain.continues(peer.chain), chain.identity(of: own.id) == own.identity.publicKey
+            else { throw OpenError(reason: .unknownSender) }
+            devices?.joining = nil
+            devices?.put(chain: chain, &changes)
+            peer.chain = chain
+            peer.isVerified = true
+            put(peer, &changes, &step)
+            opened.event = .adopted(peer.name)
+        }
+        return opened
+    }
+
+    /// A conversation in which a message came end to end stays so.
+    private mutating func raise(
+        _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        guard peer != .own, var known = devices?.peers[peer], known.offered == nil else { return }
+        if !known.isEstablished {
+            known.isEstablished = true
+            put(known, &changes, &step)
+        }
+        guard conversations.insert(ConversationID(.own, peer)).inserted
+        else { return }
+        latch(
+            .init(
+                conversation: ConversationID(.own, peer), account: .own, peer: peer, peerName: job.sourceName,
+                accountName: "", protection: .device), now, &changes, &step)
+    }
+}

@@ -1,0 +1,88 @@
+// The own device's side of a directory: what it publishes, and whom it finds there.
+
+import DeviceDirectory
+import Devices
+package import StorePort
+package import Protection
+import DoubleRatchet
+import Envelope
+
+extension Vault {
+    package mutating func publish(
+        _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Moment,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard let own = devices?.device, let chain = devices?.chain else { return }
+        step.touchesDevices = true
+        guard
+            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes),
+            let bundle = try? devices?.shelf.bundle(
+                forOne: false, identity: own.identity, now: now, random: &keeper.random, &changes)
+        else { return changes.removeAll() }
+        let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
+        step.reply = (
+            connection,
+            .ask(.proof(nonce: nonce, account: account, chain, device, signedBy: own.identity))
+        )
+    }
+
+    package mutating func replenish(
+        _ connection: ConnectionID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.touchesDevices = true
+        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes) else {
+            return
+        }
+        step.reply = (connection, .ask(.replenish(keys)))
+    }
+
+    /// Begins sessions with the devices that a directory has named. The directory is not believed: the list has to be the
+    /// one that is pinned, or a later version of it.
+    package mutating func found(
+        _ job: FoundJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (job.connection, .met(ticket: job.ticket, nil, []))
+        step.reply = step.failure
+        guard let keeping = devices, let first = job.chain.current.first else { return }
+        switch keeping.meeting(job.chain, with: first.id, as: job.names, now: now) {
+        case .new(let peer): begin(job, peer, .met(peer.name), &changes, &step)
+        case .known(let peer, _): begin(job, peer, .renewed(peer.name), &changes, &step)
+        case .changed(let peer):
+            step.touchesDevices = true
+            step.peers.insert(peer.name)
+            devices?.put(peer, &changes)
+            step.reply = (job.connection, .met(ticket: job.ticket, .changed(peer.name), []))
+        case .own, .refused: break
+        }
+    }
+
+    private mutating func begin(
+        _ job: FoundJob, _ peer: Peer, _ event: PeerEvent, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) {
+        guard let own = devices?.device, let chain = devices?.chain else { return }
+        var answers: [Opened.Answer] = []
+        for device in job.devices {
+            guard let identity = peer.chain.identity(of: device.id), device.id != own.id,
+                let id = session(with: device.id)
+            else { continue }
+            if let box = try? keeper.session(id), box.sessions.isEstablished { continue }
+            // Once its one-time prekeys are used up, whoever has used them up, the last-resort prekey begins the session alone.
+            let bundle = PreKeyBundle(
+                identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
+                kemPreKey: device.bundle.kemPreKey, oneTimePreKey: device.oneTime.first)
+            guard
+                let session = try? Session.initiate(
+                    identity: own.identity, with: bundle, expecting: identity, random: &keeper.random),
+                (try? keeper.adopt(session, as: id)) != nil
+            else { continue }
+            step.sessions.append(id)
+            answers.append(.init(body: ControlMessage.ready(chain).body, device: device.id))
+        }
+        step.touchesDevices = true
+        step.peers.insert(peer.name)
+        devices?.put(peer, &changes)
+        if !job.names.contains(peer.name) { step.alias = (job.nick, peer.name) }
+        step.reply = (job.connection, .met(ticket: job.ticket, event, answers))
+    }
+}

@@ -1,0 +1,142 @@
+// The vault's requests: the queue's machine, whose changes are committed in the transaction that also has the ratchet states that
+// sealed them or opened them. What the queue begins it hands to a connection of its sender, which paces itself, keeps back what an
+// operator holds, and says what has become of it.
+
+import Outbox
+import Reports
+import StorePort
+package import Protection
+import Envelope
+package import RequestQueue
+
+extension Vault {
+    /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for what the backend calls
+    /// messages.
+    private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
+
+    /// Ours: names of recipients of which a sender is told that messages were given up.
+    private static var lapsedNames: Int { 100 }
+
+    /// A queue for connections: it has no pauses, no breaker and no bound on what is under way, because connections have theirs.
+    static func queueSettings(requestAge: Int64) -> QueueMachine.Settings {
+        var settings = QueueMachine.Settings()
+        settings.isCarried = true
+        // Asked before a ratchet steps; letters with keys come with their message, however many they are.
+        settings.limits.requestsPerTenant = .max
+        (settings.limits.bytesPerTenant, settings.limits.bytes, settings.limits.requests) = (.max, .max, .max)
+        (settings.limits.inFlight, settings.limits.inFlightPerHost) = (.max, .max)
+        (settings.limits.inFlightPerTenant, settings.limits.inFlightPerLane) = (.max, .max)
+        settings.limits.lookahead = .max
+        settings.limits.age = requestAge
+        (settings.limits.retention, settings.limits.finished) = kept
+        // The sender has been told, and soon the recipient would not open it any more.
+        (settings.limits.deadRetention, settings.limits.deadLetters) = kept
+        settings.limits.mappings = kept.rows
+        return settings
+    }
+
+    /// Takes over what the process before has left. What nobody vouches for any more is given up.
+    ///
+    /// - Returns: accounts without a login, which have ended with their connections.
+    mutating func adoptRequests(highestMessage: UInt64, _ now: Moment) throws(StoreError) -> Set<AccountID> {
+        queue.restore(try store.queueContents(), now: now.queueTime)
+        if highestMessage > queue.highestID { _ = queue.reserveID(atLeast: highestMessage) }
+        var ended: Set<AccountID> = []
+        for request in queue.requests {
+            let account = AccountID(text: request.tenant)
+            if !account.isVerified { ended.insert(account) }
+            guard !account.isVerified || !AccountID(text: request.lane ?? "").isVerified else { continue }
+            giveUp(request.id, Remarks.gone, now)
+        }
+        return ended
+    }
+
+    /// What the ledger says of the queue, which is committed.
+    func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
+
+    /// The queue's turn. What it gives up for its age is told to its sender when they are back.
+    mutating func turnQueue(_ now: Moment) -> QueueBatch {
+        let batch = queue.turn(now: now.queueTime)
+        for row in batch.expired {
+            let account = AccountID(text: row.tenant)
+            guard account.isVerified, let request = Request(row), !isLetter(request) else { continue }
+            unheard.note(request)
+            let target = ExactText(request.target)
+            let counts = lapsed[account] ?? [:]
+            guard counts.count < Self.lapsedNames || counts[target] != nil else { continue }
+            lapsed[account, default: [:]][target, default: 0] += 1
+        }
+        return batch
+    }
+
+    /// Whether it is of a sidecar's own, such as one with the key of a room.
+    private func isLetter(_ request: Request) -> Bool {
+        devices != nil && request.verb == "NOTICE" && !request.isForRoom
+    }
+
+    /// Tells who has come back what was not sent for them.
+    mutating func tellLapsed(_ step: VaultBatch.Step, _ replies: inout [AddressedReply]) {
+        guard let account = step.recovers, let connection = step.reply?.connection,
+            let counts = lapsed.removeValue(forKey: account)
+        else { return }
+        for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
+            replies.append(AddressedReply(connection: connection, reply: .lapsed(target: target.text, count: count)))
+        }
+    }
+
+    // MARK: Handing out
+
+    /// What the queue hands out beside what has just been sealed, which is known already, by account: it was asked for.
+    func handOut(_ batch: VaultBatch) -> [AccountID: [QueueBatch.Dispatch]] {
+        let dispatches = batch.queued.dispatches.filter { inFlight[$0.id] == nil }
+        return Dictionary(grouping: dispatches) { AccountID(text: $0.request.tenant) }
+    }
+
+    /// The answer to a step, with what waited for the account that has come.
+    package mutating func reply(
+        to step: VaultBatch.Step, _ handedOut: inout [AccountID: [QueueBatch.Dispatch]], _ now: Moment
+    ) -> (connection: ConnectionID, reply: VaultReply)? {
+        guard let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply
+        else { return step.reply }
+        var requests: [Request] = []
+        for dispatch in handedOut.removeValue(forKey: account) ?? [] {
+            guard let request = Request(dispatch.request) else {
+                giveUp(dispatch.id, "Its bytes are not those of a message.", now)
+                continue
+            }
+            track(request.id, InFlight(connection: connection, account: account, request: request))
+            requests.append(request)
+        }
+        return (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
+    }
+
+    /// The store did not take it that a connection is handed what waits: it is to ask again.
+    mutating func notRecovered(_ step: VaultBatch.Step) {
+        guard let account = step.recovers, let connection = step.reply?.connection else { return }
+        queue.park(account.text)
+        unrecovered[account] = connection
+    }
+
+    // MARK: Ends
+
+    /// A request that will not be done.
+    @discardableResult
+    package mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Moment) -> QueuedRequest? {
+        queue.conclude(Request.token(id), RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
+    }
+
+    /// A request that is done.
+    ///
+    /// - Parameter remark: what is to be said of it all the same.
+    package mutating func complete(_ id: UInt64, remoteID: String? = nil, remark: String? = nil, _ now: Moment) {
+        let names = remoteID.map { EntityIdentifier.both(type: Request.message, local: "\(id)", remote: $0) }
+        queue.conclude(
+            Request.token(id), RequestOutcome(.success(status: 0), cause: remark),
+            identifiers: names.map { [$0] } ?? [], now: now.queueTime)
+    }
+}
+
+extension Moment {
+    /// As the queue wants it.
+    var queueTime: QueueTime { QueueTime(wall: wall, uptime: monotonic / 1_000_000) }
+}

@@ -1,0 +1,125 @@
+// Opening what a backend hands out, again and again and in any order, with the keys that were kept. No ratchet takes part,
+// and nothing is written.
+
+import Outbox
+import Devices
+import StorePort
+package import Protection
+import DoubleRatchet
+import Envelope
+import RequestQueue
+
+extension Vault {
+    package mutating func read(_ job: ReadJob, _ now: Moment, _ step: inout VaultBatch.Step) {
+        var bytes = 0
+        let claims = job.items.enumerated().map { index, item in
+            bytes += item.envelope.count
+            guard index < ReadJob.itemLimit, bytes <= ReadJob.byteLimit || index == 0 else {
+                return Result<Claim, OpenError>.failure(OpenError(reason: .store))
+            }
+            return Result { () throws(OpenError) in try claim(item) }
+        }
+        let keys = Result { () throws(StoreError) in try contentKeys(of: claims.compactMap { try? $0.get() }, now) }
+        let outcomes = claims.map { claim -> ReadOutcome in
+            do {
+                return try text(of: claim.get(), keys, now)
+            } catch {
+                return .failed((error as? OpenError)?.reason ?? .store)
+            }
+        }
+        for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
+            desk.traces.note(.opened, of: message.value, at: now.wall)
+        }
+        step.reply = (job.connection, .read(ticket: job.ticket, outcomes))
+        // What is read does not hang on what else is in the batch.
+        step.failure = step.reply
+    }
+
+    /// What an envelope says of itself and the backend says of it, before any of it is proven.
+    private struct Claim {
+        package var envelope: Envelope
+        package var digest: EnvelopeDigest
+        /// Whose device it names.
+        package var sender: AccountID
+        package var conversation: AccountID
+    }
+
+    private func claim(_ item: ReadJob.Item) throws(OpenError) -> Claim {
+        let envelope: Envelope
+        do throws(EnvelopeError) {
+            envelope = try Envelope(item.envelope, in: carrier)
+        } catch {
+            throw OpenError(reason: OpenFailure(error))
+        }
+        if isElsewhere(envelope.sender) { throw OpenError(reason: .wrongSource) }
+        guard envelope.kind == .several else { throw OpenError(reason: .malformed) }
+        guard let owner = keeper.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        guard item.sender == nil || item.sender == owner else { throw OpenError(reason: .wrongSource) }
+        return Claim(
+            envelope: envelope, digest: EnvelopeDigest(of: item.envelope), sender: owner,
+            conversation: item.conversation)
+    }
+
+    /// The rows of what memory has no key for: one read for all of them.
+    private mutating func contentKeys(
+        of claims: [Claim], _ now: Moment
+    ) throws(StoreError) -> [MessageID: [ContentKeyRow]] {
+        guard historyRetention > 0 else { return [:] }
+        var missing: [MessageID] = []
+        for claim in claims where contentKeys.key(of: claim.envelope.messageID)?.digest != claim.digest {
+            missing.append(claim.envelope.messageID)
+        }
+        guard !missing.isEmpty else { return [:] }
+        return Dictionary(grouping: try store.contentKeys(of: missing), by: \.message)
+    }
+
+    private mutating func text(
+        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ now: Moment
+    ) throws -> ReadOutcome {
+        let envelope = claim.envelope
+        let id = envelope.messageID
+        let key = try contentKey(of: claim, rows, now)
+        guard let message = try? MultiRecipientMessage(serialized: envelope.ratchetMessage.span) else {
+            throw OpenError(reason: .malformed)
+        }
+        var body: [UInt8] = []
+        let isOpen = networks.contains { network in
+            let associated = associatedData(
+                claim.sender, envelope.sender, claim.conversation, .all, id, network: network)
+            body = []
+            do {
+                try key.withBytes { try message.openBody(contentKey: $0.span, associatedData: associated, into: &body) }
+                return true
+            } catch {
+                return false
+            }
+        }
+        guard isOpen else { throw OpenError(reason: .notAuthentic) }
+        guard let plaintext = try? Content.plaintext(of: body) else { throw OpenError(reason: .malformed) }
+        contentKeys.remember(key)
+        return .text(plaintext, sender: claim.sender, protection: .gateway, message: id)
+    }
+
+    private mutating func contentKey(
+        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ now: Moment
+    ) throws -> ContentKey {
+        let id = claim.envelope.messageID
+        let remembered = contentKeys.key(of: id)
+        if let remembered, remembered.digest == claim.digest {
+            guard remembered.expiresAt > now.wall else { throw OpenError(reason: .forgotten) }
+            return remembered
+        }
+        let rows = try rows.get()[id] ?? []
+        guard let row = rows.first(where: { $0.digest == claim.digest }) else {
+            // Other bytes under an id that was given to these ones, or to none yet.
+            let isAltered = remembered != nil || !rows.isEmpty || id.value > queue.highestID
+            throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
+        }
+        guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }
+        let place = Self.place(ofKey: id, claim.digest, claim.conversation, row.expiresAt)
+        guard let bytes = try? sealer.open(row.sealedKey, place: place) else {
+            throw OpenError(reason: .notAuthentic)
+        }
+        return ContentKey(message: id, digest: row.digest, expiresAt: row.expiresAt, bytes: bytes)
+    }
+}

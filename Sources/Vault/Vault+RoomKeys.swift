@@ -1,0 +1,175 @@
+// Rooms whose members hold keys of their own: one seal under the speaker's key, which each reader has got in a message of
+// its own.
+
+import Devices
+package import StorePort
+package import Protection
+package import DoubleRatchet
+package import Envelope
+
+extension Vault {
+    // MARK: Speaking
+
+    /// The requests that bring the key for a room to those who do not have it; none for a message to one person.
+    package mutating func distributions(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) throws -> [Request] {
+        guard let room = job.recipient.roomName else { return try news(job, now, &changes, &step) }
+        step.touchesDevices = true
+        let readers = try readers(of: job.members)
+        let all = Set(readers.flatMap(\.devices))
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
+        var requests: [Request] = []
+        let before = devices?.roomKeys.readers(in: room) ?? []
+        for (member, owned) in readers where !Set(owned).isSubset(of: before) {
+            let message = ControlMessage.senderKey(
+                room: room, key.key.distribution, ended: devices?.roomKeys.ended(for: owned, in: room) ?? [])
+            let letter = SealJob(
+                connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
+                target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
+                body: message.body, capacity: member.capacity)
+            let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
+            requests.append(try insert(envelope, letter, now, &step))
+        }
+        devices?.roomKeys.give(to: all, in: room)
+        return requests
+    }
+
+    /// The members that can be given the key, with those of their devices that there is a session with.
+    private mutating func readers(
+        of members: [SealJob.Member]
+    ) throws -> [(member: SealJob.Member, devices: [DeviceID])] {
+        var readers: [(SealJob.Member, [DeviceID])] = []
+        for member in members {
+            guard let peer = devices?.peers[member.account], peer.offered == nil else { continue }
+            var found: [DeviceID] = []
+            for listed in peer.chain.current {
+                if let id = session(with: listed.id),
+                    try peerSession(id)?.sessions.peerIdentity == listed.identity
+                {
+                    found.append(listed.id)
+                }
+            }
+            if !found.isEmpty { readers.append((member, found)) }
+        }
+        return readers
+    }
+
+    mutating func roomEnvelope(
+        _ job: SealJob, _ room: String, _ id: MessageID, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Envelope {
+        guard let own = devices?.device.id else { throw SealRefusal.keysMissing }
+        let all = Set(try readers(of: job.members).flatMap(\.devices))
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else {
+            throw SealRefusal.keysMissing
+        }
+        step.touchesDevices = true
+        let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
+        let associated = associatedData(from: own, to: DeviceID(0), room: job.recipient, id)
+        var message: [UInt8] = []
+        try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
+        if let row = try devices?.roomKeys.row(own: key, room: room, random: &keeper.random) { changes.append(row) }
+        return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
+    }
+
+    // MARK: Asking the others of a room
+
+    /// Signs a request to the others of a room; where it is the person's own decision, their latch changes with it.
+    package mutating func ask(
+        _ job: RoomRequestJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        step.failure = (job.connection, .roomAsked(job, nil))
+        step.reply = step.failure
+        guard let own = devices?.device, let number = devices?.nextRequest(now, &changes) else { return }
+        step.touchesDevices = true
+        if job.nicks == nil {
+            let room = AccountID.room(job.room)
+            switch job.act {
+            case .protect: _ = latch(room, now, &changes, &step)
+            case .plain:
+                if conversations.remove(ConversationID(room, room)) != nil {
+                    step.unlatched = ConversationID(room, room)
+                }
+                changes.append(.removeConversation(ConversationID(room, room)))
+            }
+            let row = AuditRow(at: now.wall, actor: "operator", action: "sidecar", detail: "\(job.act) \(job.room)")
+            changes.append(.audit(row))
+        }
+        let request = RoomRequest(
+            act: job.act, number: number, room: job.room, network: job.network, device: own.id, identity: own.identity)
+        step.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
+    }
+
+    // MARK: Hearing
+
+    package mutating func take(
+        _ distribution: SenderKeyDistribution, of sender: DeviceID, in room: String,
+        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
+        guard devices?.roomKeys.take(distribution, from: sender, in: room) == true else { return }
+        step.touchesDevices = true
+        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &keeper.random) { changes.append(row) }
+    }
+
+    mutating func openedInRoom(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
+        _ step: inout VaultBatch.Step
+    ) throws -> Opened {
+        guard let recipient = job.recipients.first, let room = recipient.roomName else {
+            throw OpenError(reason: .notAuthentic)
+        }
+        try checkSource(job, envelope.sender)
+        let sender = try owner(envelope, job)
+        let associated = associatedData(
+            from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
+        let (plaintext, skipped) = try decrypt(envelope, associated, room)
+        openedRoomKey = room
+        step.touchesDevices = true
+        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+            changes.append(row)
+        }
+        var body = try Body(plaintext)
+        guard body.kind != .control else { throw OpenError(reason: .malformed) }
+        var opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
+        if job.latchesRoom, raise(room: room, now, &changes, &step), opened.event == nil {
+            opened.event = .roomProtected(room)
+        }
+        return opened
+    }
+
+    private func decrypt(_ envelope: Envelope, _ associated: [UInt8], _ room: String) throws -> ([UInt8], Int) {
+        var reason = OpenFailure.keyMissing
+        for key in devices?.roomKeys.received(from: envelope.sender, in: room) ?? [] {
+            var plaintext: [UInt8] = []
+            do throws(RatchetError) {
+                let received = try key.receiver.decrypt(
+                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                return (plaintext, received.skipped)
+            } catch {
+                switch error {
+                case .unknownSenderKey: continue
+                case .duplicate: throw OpenError(reason: .copy)
+                case .tooFarAhead: reason = .tooFarAhead
+                case .beforeDistribution: reason = .beforeJoining
+                case .malformed, .unsupportedVersion: reason = .malformed
+                default: reason = .notAuthentic
+                }
+            }
+        }
+        throw OpenError(reason: reason)
+    }
+
+    /// Behind a gateway in front, a room in which somebody speaks end to end stays so.
+    private mutating func raise(
+        room: String, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) -> Bool {
+        let account = AccountID.room(room)
+        guard conversations.insert(ConversationID(account, account)).inserted else { return false }
+        latch(
+            .init(
+                conversation: ConversationID(account, account), account: account, peer: account, peerName: "",
+                accountName: "", protection: .device), now, &changes, &step)
+        return true
+    }
+}

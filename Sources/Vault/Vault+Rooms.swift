@@ -1,0 +1,179 @@
+// Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
+
+package import StorePort
+package import Protection
+import Envelope
+
+/// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and
+/// the members; member n of m has the delivery number (row - m + 1 + n), so that the row's own is the highest.
+package struct RoomDeliveries: Sendable {
+    package struct Row: Sendable {
+        package var room: String
+        package var line: [UInt8]
+        /// In milliseconds since 1970.
+        package var openedAt: Int64
+        /// In order.
+        package var members: [AccountID]
+        /// Whether each of them has not had it.
+        package var isMissing: [Bool]
+        package var missing: Int
+
+        package init(room: String, line: [UInt8], openedAt: Int64, members: [AccountID], isMissing: [Bool]) {
+            (self.room, self.line, self.openedAt) = (room, line, openedAt)
+            (self.members, self.isMissing) = (members, isMissing)
+            missing = isMissing.count { $0 }
+        }
+    }
+
+    private var rows: [UInt64: Row] = [:]
+    /// The numbers of the rows, rising.
+    private var numbers: [UInt64] = []
+
+    package mutating func begin(_ number: UInt64, _ row: Row) {
+        rows[number] = row
+        numbers.insert(number, at: Self.place(of: number, in: numbers))
+    }
+
+    /// The first place in a rising list that holds nothing below a value.
+    private static func place<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
+        if let last = list.last, last < value { return list.count }
+        var (low, high) = (0, list.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if list[middle] < value { low = middle + 1 } else { high = middle }
+        }
+        return low
+    }
+
+    /// Notes that a line has been written.
+    ///
+    /// - Returns: whether the number is one of these, and the row that is done with it, if one is.
+    package mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
+        let place = Self.place(of: number, in: numbers)
+        guard place < numbers.count else { return (false, nil) }
+        let row = numbers[place]
+        guard let index = rows.index(forKey: row), case let count = rows.values[index].members.count,
+            row - number < count
+        else { return (false, nil) }
+        let member = count - 1 - Int(row - number)
+        // Another connection of the account may have had it before.
+        guard rows.values[index].isMissing[member] else { return (true, nil) }
+        rows.values[index].isMissing[member] = false
+        rows.values[index].missing -= 1
+        guard rows.values[index].missing == 0 else { return (true, nil) }
+        rows[row] = nil
+        numbers.remove(at: place)
+        return (true, row)
+    }
+
+    /// What an account has not had, in the order of opening.
+    ///
+    /// - Parameter isAway: whether the account has no connection in a room, which is about to be shown the line.
+    package func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
+        numbers.compactMap { number in
+            guard let row = rows[number] else { return nil }
+            let member = Self.place(of: account, in: row.members)
+            guard member < row.members.count, row.members[member] == account, row.isMissing[member], isAway(row.room)
+            else { return nil }
+            let sequence = number - UInt64(row.members.count - 1 - member)
+            return RecoveredLine(sequence: sequence, line: row.line, room: row.room)
+        }
+    }
+
+    /// Gives up rows whose members have not come back.
+    package mutating func expire(openedBefore time: Int64) -> [UInt64] {
+        let old = rows.filter { $0.value.openedAt < time }.keys.sorted()
+        guard !old.isEmpty else { return [] }
+        for number in old { rows[number] = nil }
+        numbers.removeAll { rows[$0] == nil }
+        return old
+    }
+}
+
+/// Messages to rooms that nobody behind this gateway was there to hear. They are no gap for those who come later.
+struct UnheardCounts: Sendable {
+    private struct Key: Hashable {
+        package var sender: AccountID
+        package var room: AccountID
+    }
+
+    private var counts: [Key: Int] = [:]
+
+    package mutating func note(_ request: Request) {
+        let key = Key(sender: AccountID(text: request.account), room: AccountID(text: request.peer))
+        guard let count = counts[key] else { return }
+        counts[key] = count + 1
+    }
+
+    /// What is missing before a message that has just been opened. Before the first one since the start of the process
+    /// nobody knows.
+    package mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
+        let unheard = counts.updateValue(0, forKey: Key(sender: sender, room: room))
+        return unheard.map { max(0, skipped - $0) } ?? 0
+    }
+
+    package mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
+}
+
+extension Vault {
+    /// Ours: members of one room whose line survives a crash; more than that are shown it, and are not remembered.
+    private static var memberLimit: Int { 4096 }
+
+    /// Stores a line for the members of a room that outlive their connections.
+    ///
+    /// - Parameter time: who had come by then.
+    /// - Returns: the delivery number of each; nothing where the line could not be sealed.
+    package mutating func deliver(
+        _ line: [UInt8], from sender: AccountID, to recipient: AccountID, _ job: OpenJob, by time: UInt64,
+        _ now: Moment, _ changes: inout [StoreChange]
+    ) -> [AccountID: UInt64]? {
+        guard let room = recipient.roomName else { return [:] }
+        // Who has a status is known to the backend only: of them nobody but the one who has opened it is sure.
+        let all = recipient.isPartOfRoom ? [job.account] : rooms.verifiedAccounts(in: room, by: time)
+        let members = all.filter { $0 != sender && $0.isVerified }.prefix(Self.memberLimit)
+        guard !members.isEmpty else { return [:] }
+        let first = lastDelivery + 1
+        lastDelivery += UInt64(members.count)
+        let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
+        guard let sealed = try? keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
+        changes.append(
+            .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
+        roomDeliveries.begin(
+            lastDelivery,
+            .init(
+                room: room, line: line, openedAt: now.wall, members: Array(members),
+                isMissing: Array(repeating: true, count: members.count)))
+        return Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
+    }
+
+    /// Takes a row of before this start: who has not had the line gets it on coming back.
+    package mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
+        let payload = keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
+        let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
+        let members = (parts.first ?? []).split(separator: 0x20)
+            .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }
+        guard parts.count == 2, let room = row.account.roomName, members.count <= row.sequence else { return }
+        let first = row.sequence - UInt64(members.count) + 1
+        let isMissing = members.indices.map { !wasDelivered(first + UInt64($0)) }
+        guard isMissing.contains(true) else { return changes.append(.removeDelivery(sequence: row.sequence)) }
+        roomDeliveries.begin(
+            row.sequence,
+            .init(
+                room: room, line: Array(parts[1]), openedAt: now.wall, members: members, isMissing: isMissing))
+    }
+
+    /// A line has been written to a client's socket.
+    package mutating func delivered(_ sequence: UInt64, _ changes: inout [StoreChange]) {
+        let (isKnown, finished) = roomDeliveries.end(sequence)
+        if !isKnown { changes.append(.removeDelivery(sequence: sequence)) }
+        if let finished { changes.append(.removeDelivery(sequence: finished)) }
+    }
+
+    /// Whether nobody behind this gateway will open a message to a room: its sender is alone there, or it is for those
+    /// with a status, whom only the backend knows.
+    func isReadByNobody(_ entry: InFlight) -> Bool {
+        let peer = AccountID(text: entry.request.peer)
+        guard let room = peer.roomName else { return false }
+        return peer.isPartOfRoom || !rooms.hasOthers(than: entry.connection, in: room)
+    }
+}
