@@ -1,9 +1,9 @@
 // The person's own device in a sidecar's vault: its list, its prekeys, and whose devices it knows.
 
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 /// What a vault with custody `device` knows besides sessions.
 package struct DeviceKeeper {

@@ -1,8 +1,8 @@
 // What is known of somebody's devices: the list that was pinned when it was first seen, and another one that came later
 // and does not continue it.
 
-package import Protection
 package import Envelope
+package import Protection
 import RequestQueue
 import Synchronization
 

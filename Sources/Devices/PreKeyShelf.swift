@@ -1,9 +1,9 @@
 // The private prekeys of a device in this vault: the ratchet's store of them, with a sealed row for each.
 
-package import StorePort
-package import Protection
 package import DoubleRatchet
 import Envelope
+package import Protection
+package import StorePort
 
 /// A store of prekeys whose changes become changes of the vault's store.
 package struct PreKeyShelf {

@@ -1,9 +1,9 @@
 // Sender keys of rooms whose members hold their own: one for what the person says in each room, and those of the others.
 
-package import StorePort
 package import DoubleRatchet
 package import Envelope
 import RequestQueue
+package import StorePort
 
 /// A sender key that is not used any more, and how many messages there were under it.
 package struct EndedKey: Hashable, Sendable {
@@ -150,7 +150,9 @@ package struct RoomKeys {
     }
 
     /// The keys of a device in a room, the newest first.
-    package func received(from sender: DeviceID, in room: String) -> [Received] { received[Self.name(sender, room)] ?? [] }
+    package func received(from sender: DeviceID, in room: String) -> [Received] {
+        received[Self.name(sender, room)] ?? []
+    }
 
     /// Ours: rooms in which the keys of one sender are kept; more are not taken.
     private static let roomsOfSender = 200

@@ -1,6 +1,6 @@
 /// An X25519 public key that passed the checks: canonical (below p, high bit clear) and not of low order.
-struct AgreementPublicKey: Hashable, Sendable {
-    let bytes: Bytes32
+package struct AgreementPublicKey: Hashable, Sendable {
+    package let bytes: Bytes32
 
     /// The canonical encodings of the points whose order divides eight (RFC 7748, section 6.1): 0, 1, two of order eight
     /// and p - 1. They have no private key that makes a secret.
@@ -19,7 +19,7 @@ struct AgreementPublicKey: Hashable, Sendable {
     ]
 
     /// Throws ``RatchetError/invalidKey`` for what is not canonical or of low order.
-    init(_ bytes: Bytes32) throws(RatchetError) {
+    package init(_ bytes: Bytes32) throws(RatchetError) {
         guard FieldElement(littleEndian: bytes).littleEndian == bytes, !Self.lowOrder.contains(bytes) else {
             throw .invalidKey
         }
@@ -27,38 +27,38 @@ struct AgreementPublicKey: Hashable, Sendable {
     }
 
     /// A key that was checked before it was written into a state of ours.
-    init(checked bytes: Bytes32) {
+    package init(checked bytes: Bytes32) {
         self.bytes = bytes
     }
 }
 
 /// An X25519 key pair. The private half is wiped with its last reference.
-struct AgreementKeyPair: Sendable {
-    let secret: SecretBytes
-    let publicKey: AgreementPublicKey
+package struct AgreementKeyPair: Sendable {
+    package let secret: SecretBytes
+    package let publicKey: AgreementPublicKey
     private let key: Primitives.AgreementPrivateKey?
 
     /// A pair from 32 secret bytes, which RFC 7748 clamps on use.
-    init(secret: SecretBytes) {
+    package init(secret: SecretBytes) {
         let key = Primitives.agreementKey(secret)
         self.secret = secret
         self.key = key
         publicKey = AgreementPublicKey(checked: Primitives.publicKey(of: key))
     }
 
-    init(random: inout some RandomSource) {
+    package init(random: inout some RandomSource) {
         self.init(secret: SecretBytes(count: KeySize.curve25519, random: &random))
     }
 
     /// A pair out of a state of ours: the public half is not computed again before it is needed.
-    init(secret: SecretBytes, checkedPublicKey: Bytes32) {
+    package init(secret: SecretBytes, checkedPublicKey: Bytes32) {
         self.secret = secret
         publicKey = AgreementPublicKey(checked: checkedPublicKey)
         key = nil
     }
 
     /// Throws ``RatchetError/invalidKey`` where the result is all zero.
-    func agree(with peer: AgreementPublicKey) throws(RatchetError) -> SecretBytes {
+    package func agree(with peer: AgreementPublicKey) throws(RatchetError) -> SecretBytes {
         try Primitives.agree(key ?? Primitives.agreementKey(secret), with: peer)
     }
 }

@@ -1,12 +1,12 @@
 /// 32 public bytes, inline: a public key or a hash. Comparing it takes four word comparisons and no allocation.
 ///
 /// Never holds a secret; those are ``SecretBytes``.
-struct Bytes32: Hashable, Sendable {
+package struct Bytes32: Hashable, Sendable {
     private let words: (UInt64, UInt64, UInt64, UInt64)
 
-    static let count = 32
+    package static let count = 32
 
-    init(_ bytes: UnsafeRawBufferPointer) {
+    package init(_ bytes: UnsafeRawBufferPointer) {
         precondition(bytes.count == Self.count)
         words = (
             bytes.loadUnaligned(fromByteOffset: 0, as: UInt64.self),
@@ -16,33 +16,33 @@ struct Bytes32: Hashable, Sendable {
         )
     }
 
-    init(_ bytes: [UInt8]) {
+    package init(_ bytes: [UInt8]) {
         self = bytes.withUnsafeBytes { Bytes32($0) }
     }
 
-    func withUnsafeBytes<Result, Failure: Error>(
+    package func withUnsafeBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         try Swift.withUnsafeBytes(of: words, body)
     }
 
-    func append(to output: inout [UInt8]) {
+    package func append(to output: inout [UInt8]) {
         withUnsafeBytes { output.append(contentsOf: $0) }
     }
 
-    var array: [UInt8] {
+    package var array: [UInt8] {
         withUnsafeBytes { Array($0) }
     }
 
     /// The first eight bytes, as a short name for a key.
-    var prefix: UInt64 { UInt64(bigEndian: words.0) }
+    package var prefix: UInt64 { UInt64(bigEndian: words.0) }
 
-    static func == (left: Bytes32, right: Bytes32) -> Bool {
+    package static func == (left: Bytes32, right: Bytes32) -> Bool {
         left.words.0 == right.words.0 && left.words.1 == right.words.1 && left.words.2 == right.words.2
             && left.words.3 == right.words.3
     }
 
-    func hash(into hasher: inout Hasher) {
+    package func hash(into hasher: inout Hasher) {
         withUnsafeBytes { hasher.combine(bytes: $0) }
     }
 }

@@ -1,14 +1,18 @@
 /// The key of one sending or receiving chain (Double Ratchet, section 2.2).
 ///
 /// It is a value. Where nobody else holds the same, ``advance()`` and ``goOn(from:)`` overwrite it in its place.
-struct ChainKey: Sendable {
-    private(set) var secret: SecretBytes
+package struct ChainKey: Sendable {
+    package private(set) var secret: SecretBytes
+
+    package init(secret: SecretBytes) {
+        self.secret = secret
+    }
 
     /// The first half of `KDF_CK` (section 7.2): the key of the message at this place.
-    var messageKey: MessageKey { MessageKey(chainKey: secret) }
+    package var messageKey: MessageKey { MessageKey(chainKey: secret) }
 
     /// The second half of `KDF_CK`: the key of the next place. It does not lead back to this one.
-    var next: ChainKey { advanced(by: 1) }
+    package var next: ChainKey { advanced(by: 1) }
 
     /// Becomes the key of the next place.
     mutating func advance() {
@@ -20,20 +24,20 @@ struct ChainKey: Sendable {
     }
 
     /// The key `distance` places further on: one HMAC for each.
-    func advanced(by distance: UInt32) -> ChainKey {
+    package func advanced(by distance: UInt32) -> ChainKey {
         var key = self
         for _ in 0..<distance { key.advance() }
         return key
     }
 
     /// Both halves of `KDF_CK` at the place `distance` further on. The chain stays where it is.
-    func derive(_ distance: UInt32 = 0, into place: MessageKeys.Place) {
+    package func derive(_ distance: UInt32 = 0, into place: MessageKeys.Place) {
         secret.withUnsafeBytes { Primitives.stepChain($0, into: place.bytes) }
         for _ in 0..<distance { Primitives.stepChain(place.next, into: place.bytes) }
     }
 
     /// Becomes the key of the place after a derived one.
-    mutating func goOn(from place: MessageKeys.Place) {
+    package mutating func goOn(from place: MessageKeys.Place) {
         SecretBytes.replace(&secret, by: place.next)
     }
 }

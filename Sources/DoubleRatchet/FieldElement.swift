@@ -2,7 +2,7 @@
 ///
 /// It exists for one purpose, to turn an Ed25519 identity into its X25519 key (RFC 7748, section 4.1), because the
 /// cryptographic library does not export that map. Five limbs of 51 bits, least significant first.
-struct FieldElement {
+package struct FieldElement {
     private var limbs: (UInt64, UInt64, UInt64, UInt64, UInt64)
     private static let mask: UInt64 = (1 << 51) - 1
 
@@ -10,12 +10,12 @@ struct FieldElement {
         limbs = (l0, l1, l2, l3, l4)
     }
 
-    init(_ small: UInt64) {
+    package init(_ small: UInt64) {
         self.init(small & Self.mask, small >> 51, 0, 0, 0)
     }
 
     /// The low 255 bits of 32 little-endian bytes; the top bit is ignored.
-    init(littleEndian bytes: Bytes32) {
+    package init(littleEndian bytes: Bytes32) {
         self = bytes.withUnsafeBytes { bytes in
             func word(_ index: Int) -> UInt64 {
                 UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: index * 8, as: UInt64.self))
@@ -30,7 +30,7 @@ struct FieldElement {
     }
 
     /// The canonical 32 little-endian bytes.
-    var littleEndian: Bytes32 {
+    package var littleEndian: Bytes32 {
         let (a, b, c, d, e) = carried().carried().limbs
         // One more than the quotient's carry decides whether p has to be subtracted once.
         var quotient = (a + 19) >> 51
@@ -60,12 +60,12 @@ struct FieldElement {
             e & Self.mask + d >> 51)
     }
 
-    static func + (x: FieldElement, y: FieldElement) -> FieldElement {
+    package static func + (x: FieldElement, y: FieldElement) -> FieldElement {
         let (a, b) = (x.limbs, y.limbs)
         return FieldElement(a.0 + b.0, a.1 + b.1, a.2 + b.2, a.3 + b.3, a.4 + b.4).carried()
     }
 
-    static func - (x: FieldElement, y: FieldElement) -> FieldElement {
+    package static func - (x: FieldElement, y: FieldElement) -> FieldElement {
         // Adds 4p first, so that no limb goes below zero.
         let (a, b, low, high) = (x.limbs, y.limbs, UInt64(4) * (mask - 18), UInt64(4) * mask)
         return FieldElement(
@@ -73,7 +73,7 @@ struct FieldElement {
         ).carried()
     }
 
-    static func * (x: FieldElement, y: FieldElement) -> FieldElement {
+    package static func * (x: FieldElement, y: FieldElement) -> FieldElement {
         let (a, b) = (x.limbs, y.limbs)
         func product(_ left: UInt64, _ right: UInt64) -> UInt128 { UInt128(left) * UInt128(right) }
         let (b1, b2, b3, b4) = (19 * b.1, 19 * b.2, 19 * b.3, 19 * b.4)
@@ -94,7 +94,7 @@ struct FieldElement {
     }
 
     /// `self` to the power of p - 2: the inverse, or zero for zero.
-    var inverse: FieldElement { power(top: 0x7F, low: 0xEB) }
+    package var inverse: FieldElement { power(top: 0x7F, low: 0xEB) }
 
     /// Euler's criterion, `self` to the power of (p - 1) / 2. Zero counts as a square.
     var isSquare: Bool {

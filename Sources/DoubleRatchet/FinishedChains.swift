@@ -13,7 +13,7 @@ struct FinishedChains: ~Copyable, Sendable {
     static let keySize = 40
 
     struct Chain: Sendable {
-        let number: UInt32
+        package let number: UInt32
         let headerKey: HeaderKey
     }
 
@@ -26,7 +26,7 @@ struct FinishedChains: ~Copyable, Sendable {
 
     // MARK: Keys
 
-    func index(of chain: UInt32, number: UInt32) -> Int? {
+    package func index(of chain: UInt32, number: UInt32) -> Int? {
         let wanted = UInt64(chain) << 32 | UInt64(number)
         let all = keys.bytes
         return (0..<keys.count).first { index in
@@ -35,7 +35,7 @@ struct FinishedChains: ~Copyable, Sendable {
     }
 
     /// The message key; the pointer is good until the next change.
-    func messageKey(at index: Int) -> UnsafeRawBufferPointer {
+    package func messageKey(at index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: keys[index][8...])
     }
 
@@ -54,7 +54,7 @@ struct FinishedChains: ~Copyable, Sendable {
     }
 
     /// Keeps what `derive` writes, 32 bytes.
-    mutating func append(chain: UInt32, number: UInt32, _ derive: (UnsafeMutableRawBufferPointer) -> Void) {
+    package mutating func append(chain: UInt32, number: UInt32, _ derive: (UnsafeMutableRawBufferPointer) -> Void) {
         keys.append { record in
             record.storeBytes(of: chain.bigEndian, toByteOffset: 0, as: UInt32.self)
             record.storeBytes(of: number.bigEndian, toByteOffset: 4, as: UInt32.self)
@@ -103,13 +103,13 @@ struct FinishedChains: ~Copyable, Sendable {
         keys = SecretRecords(recordSize: Self.keySize, records: try reader.take(keyCount * Self.keySize))
     }
 
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         output.append(UInt8(chains.count))
         for chain in chains {
-            output.append(bigEndian: chain.number)
+            output.append(networkOrder: chain.number)
             chain.headerKey.secret.append(to: &output)
         }
-        output.append(bigEndian: UInt16(keys.count))
+        output.append(networkOrder: UInt16(keys.count))
         output.append(contentsOf: keys.bytes)
     }
 }

@@ -11,11 +11,11 @@
 /// ```
 /// To others it is as random as the tag. AES-GCM-SIV gives the same key only blocks that end in 00 (RFC 8452, section 4), so
 /// the hint tells nothing of what those yield, for no tag that anybody may choose.
-struct HeaderKey: Sendable {
-    let secret: SecretBytes
+package struct HeaderKey: Sendable {
+    package let secret: SecretBytes
 
     /// Puts the hint and the sealed header in place of one byte of anything, the header, and 16 bytes of anything.
-    func seal(_ bytes: UnsafeMutableRawBufferPointer, first: UInt8, with context: CipherContext) {
+    package func seal(_ bytes: UnsafeMutableRawBufferPointer, first: UInt8, with context: CipherContext) {
         let sealed = UnsafeMutableRawBufferPointer(rebasing: bytes[1...])
         secret.withUnsafeBytes { context.setKey($0) }
         CipherContext.zeroNonce.withUnsafeBytes { nonce in
@@ -26,7 +26,7 @@ struct HeaderKey: Sendable {
     }
 
     /// The header, in the memory of `context`, or nil where it was not sealed with this key.
-    func open(
+    package func open(
         _ sealed: UnsafeRawBufferPointer, hint: UInt8, first: UInt8, with context: CipherContext
     ) -> UnsafeRawBufferPointer? {
         secret.withUnsafeBytes { context.setKey($0) }

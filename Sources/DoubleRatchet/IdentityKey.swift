@@ -7,7 +7,7 @@ public struct IdentityKey: Hashable, Sendable, CustomStringConvertible {
     /// The length of the encoded key in bytes.
     public static let byteCount = 32
 
-    let rawBytes: Bytes32
+    package let rawBytes: Bytes32
 
     /// Checks an Ed25519 public key. Costs some 20 microseconds.
     ///
@@ -18,13 +18,13 @@ public struct IdentityKey: Hashable, Sendable, CustomStringConvertible {
         try self.init(bytes.withUnsafeBytes { Bytes32($0) })
     }
 
-    init(_ bytes: Bytes32) throws(RatchetError) {
+    package init(_ bytes: Bytes32) throws(RatchetError) {
         rawBytes = bytes
         _ = try agreementKey()
     }
 
     /// A key that was checked before it was written into a state of ours, or that we made.
-    init(checked bytes: Bytes32) {
+    package init(checked bytes: Bytes32) {
         rawBytes = bytes
     }
 
@@ -39,7 +39,7 @@ public struct IdentityKey: Hashable, Sendable, CustomStringConvertible {
     }
 
     /// The X25519 key of this identity.
-    func agreementKey() throws(RatchetError) -> AgreementPublicKey {
+    package func agreementKey() throws(RatchetError) -> AgreementPublicKey {
         let y = FieldElement(littleEndian: rawBytes)
         // Bit 255 is the sign of x; everything below it has to be y in its only form.
         var withoutSign = rawBytes.array
@@ -61,7 +61,7 @@ public struct IdentityKey: Hashable, Sendable, CustomStringConvertible {
     }
 
     /// The part of it before the message.
-    static func append(context: String, to bytes: inout [UInt8]) {
+    package static func append(context: String, to bytes: inout [UInt8]) {
         precondition(!context.utf8.contains(0), "a context has no zero byte")
         bytes.append(contentsOf: "DoubleRatchet/1 ".utf8)
         bytes.append(contentsOf: context.utf8)

@@ -5,11 +5,11 @@
 /// of scope.
 public struct IdentityKeyPair: ~Copyable, Sendable {
     private let seed: SecretBytes
-    let signingKey: Primitives.SigningPrivateKey
+    package let signingKey: Primitives.SigningPrivateKey
 
     /// The public half, which peers know this device by.
     public let publicKey: IdentityKey
-    let agreementPair: AgreementKeyPair
+    package let agreementPair: AgreementKeyPair
 
     /// A new identity from 32 bytes of `random`.
     public init(random: inout some RandomSource) {

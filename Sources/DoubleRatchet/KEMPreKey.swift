@@ -21,8 +21,8 @@ public struct KEMPreKey: ~Copyable, Sendable {
         public let id: UInt32
         /// Whether many sessions may use this key.
         public let isLastResort: Bool
-        let key: [UInt8]
-        let signature: [UInt8]
+        package let key: [UInt8]
+        package let signature: [UInt8]
 
         /// Reads the 1637 bytes above; the signature is checked by ``PreKeyBundle/verify()``.
         ///
@@ -31,11 +31,11 @@ public struct KEMPreKey: ~Copyable, Sendable {
             self = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in try Public(from: &reader) }
         }
 
-        init(id: UInt32, isLastResort: Bool, key: [UInt8], signature: [UInt8]) {
+        package init(id: UInt32, isLastResort: Bool, key: [UInt8], signature: [UInt8]) {
             (self.id, self.isLastResort, self.key, self.signature) = (id, isLastResort, key, signature)
         }
 
-        init(from reader: inout ByteReader) throws(RatchetError) {
+        package init(from reader: inout ByteReader) throws(RatchetError) {
             id = try reader.uint32()
             let mark = try reader.byte()
             guard mark <= 1 else { throw .malformed }
@@ -53,13 +53,13 @@ public struct KEMPreKey: ~Copyable, Sendable {
         static func signedPart(id: UInt32, isLastResort: Bool, key: [UInt8]) -> [UInt8] {
             var bytes: [UInt8] = []
             bytes.reserveCapacity(byteCount)
-            bytes.append(bigEndian: id)
+            bytes.append(networkOrder: id)
             bytes.append(isLastResort ? 1 : 0)
             bytes.append(contentsOf: key)
             return bytes
         }
 
-        func verify(by identity: IdentityKey) throws(RatchetError) {
+        package func verify(by identity: IdentityKey) throws(RatchetError) {
             let signed = Self.signedPart(id: id, isLastResort: isLastResort, key: key)
             guard identity.isValidSignature(signature.span, of: signed.span, context: signatureContext) else {
                 throw .invalidSignature

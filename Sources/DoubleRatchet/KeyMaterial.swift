@@ -4,9 +4,9 @@
 /// SK = HKDF-SHA256(salt 00 * 32, FF * 32 || secret || secret ..., info)
 /// ```
 /// The 32 bytes of FF keep this hash apart from those of XEdDSA, as the specification has it.
-enum KeyMaterial {
+package enum KeyMaterial {
     /// `blocks` outputs of 32 bytes from shared secrets of 32 bytes each.
-    static func derive(from secrets: [SecretBytes], info: [UInt8], blocks: Int) -> [SecretBytes] {
+    package static func derive(from secrets: [SecretBytes], info: [UInt8], blocks: Int) -> [SecretBytes] {
         let material = SecretBytes(count: 32 * (secrets.count + 1)) { bytes in
             bytes.initializeMemory(as: UInt8.self, repeating: 0xFF)
             for (index, secret) in secrets.enumerated() {

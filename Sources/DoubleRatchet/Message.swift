@@ -10,14 +10,14 @@
 /// without flag 1, and flags 4 and 8, are refused. What the sealed header holds is drawn in ``MessageHeader``; its length is 37
 /// to 85 bytes. The hint is explained in ``HeaderKey``. An established session adds 72 to 120 bytes to a plaintext, 105 as a
 /// rule.
-struct Message {
-    static let version: UInt8 = 2
+package struct Message {
+    package static let version: UInt8 = 2
     /// The version without a post-quantum ratchet and with a clear header.
     private static let olderVersion: UInt8 = 1
     static let preKeyFlag: UInt8 = 1
     static let oneTimeFlag: UInt8 = 2
 
-    let first: UInt8
+    package let first: UInt8
     let preKeyPart: PreKeyPart?
     let hint: UInt8
     let sealedHeader: UnsafeRawBufferPointer
@@ -51,7 +51,7 @@ struct Message {
     }
 
     /// Appends everything before the body.
-    static func writeHead(
+    package static func writeHead(
         _ preKeyPart: PreKeyPart?, _ header: MessageHeader, key: HeaderKey, with context: CipherContext,
         into output: inout [UInt8]
     ) {

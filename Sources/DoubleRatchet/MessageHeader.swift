@@ -6,12 +6,12 @@
 /// ```
 /// N is the message's number in its chain, PN the length of the sender's previous chain, both in their shortest LEB128 form
 /// of 1 to 5 bytes. The part is drawn in ``PostQuantumPart``. 37 to 85 bytes.
-struct MessageHeader: Hashable {
+package struct MessageHeader: Hashable {
     static let maximumSize = Bytes32.count + 5 + 5 + PostQuantumPart.maximumSize
 
-    let ratchetKey: Bytes32
-    let number: UInt32
-    let previousCount: UInt32
+    package let ratchetKey: Bytes32
+    package let number: UInt32
+    package let previousCount: UInt32
     let postQuantum: PostQuantumPart
 
     init(ratchetKey: Bytes32, number: UInt32, previousCount: UInt32, postQuantum: PostQuantumPart) {
@@ -28,7 +28,7 @@ struct MessageHeader: Hashable {
         postQuantum = try PostQuantumPart(from: &reader, minimumVersion: minimumVersion)
     }
 
-    func write(into output: inout [UInt8]) {
+    package func write(into output: inout [UInt8]) {
         ratchetKey.append(to: &output)
         output.append(varint: number)
         output.append(varint: previousCount)

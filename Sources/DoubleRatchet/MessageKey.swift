@@ -1,7 +1,7 @@
 /// The key of exactly one message of a ``SenderKey``, or one that is skipped: it cannot be copied, and using it ends it.
 ///
 /// A key of a chain is not derived before it is used, and then on the stack, where it is wiped: a message costs no heap.
-struct MessageKey: ~Copyable {
+package struct MessageKey: ~Copyable {
     private let source: SecretBytes
     private let isChainKey: Bool
 
@@ -18,7 +18,7 @@ struct MessageKey: ~Copyable {
     }
 
     /// Lends the 32 bytes to `body`, which must not keep the pointer.
-    borrowing func withUnsafeBytes<Result, Failure: Error>(
+    package borrowing func withUnsafeBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         guard isChainKey else { return try source.withUnsafeBytes(body) }

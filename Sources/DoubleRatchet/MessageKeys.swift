@@ -1,13 +1,13 @@
 /// Memory for the secrets of one message, which its owner wipes.
-struct MessageKeys {
+package struct MessageKeys {
     /// A place in a chain: the key of the message there, and the ``ChainKey`` of the place after it.
-    struct Place {
-        static let size = 2 * Primitives.hashSize
+    package struct Place {
+        package static let size = 2 * Primitives.hashSize
 
-        let bytes: UnsafeMutableRawBufferPointer
+        package let bytes: UnsafeMutableRawBufferPointer
 
         /// Lends one to `body`, on the stack, and wipes it.
-        static func with<Result, Failure: Error>(
+        package static func with<Result, Failure: Error>(
             _ body: (Place) throws(Failure) -> Result
         ) throws(Failure) -> Result {
             try withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { (memory) throws(Failure) in
@@ -17,11 +17,13 @@ struct MessageKeys {
             }
         }
 
-        var messageKey: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[..<Primitives.hashSize]) }
-        var next: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[Primitives.hashSize...]) }
+        package var messageKey: UnsafeRawBufferPointer {
+            UnsafeRawBufferPointer(rebasing: bytes[..<Primitives.hashSize])
+        }
+        package var next: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[Primitives.hashSize...]) }
     }
 
-    static let size = 2 * Place.size + Primitives.hashSize
+    package static let size = 2 * Place.size + Primitives.hashSize
 
     private static let info = Array("DoubleRatchet/2 message".utf8)
 
@@ -31,7 +33,7 @@ struct MessageKeys {
     let postQuantum: Place
     private let both: UnsafeMutableRawBufferPointer
 
-    init(_ memory: UnsafeMutableRawBufferPointer) {
+    package init(_ memory: UnsafeMutableRawBufferPointer) {
         classical = Place(bytes: UnsafeMutableRawBufferPointer(rebasing: memory[..<Place.size]))
         postQuantum = Place(bytes: UnsafeMutableRawBufferPointer(rebasing: memory[Place.size..<2 * Place.size]))
         both = UnsafeMutableRawBufferPointer(rebasing: memory[2 * Place.size..<Self.size])

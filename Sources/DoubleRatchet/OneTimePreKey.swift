@@ -10,7 +10,7 @@ public struct OneTimePreKey: ~Copyable, Sendable {
 
         /// The owner's number for this prekey.
         public let id: UInt32
-        let key: Bytes32
+        package let key: Bytes32
 
         /// Reads the 36 bytes above.
         ///
@@ -19,23 +19,23 @@ public struct OneTimePreKey: ~Copyable, Sendable {
             self = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in try Public(from: &reader) }
         }
 
-        init(id: UInt32, key: Bytes32) {
+        package init(id: UInt32, key: Bytes32) {
             (self.id, self.key) = (id, key)
         }
 
-        init(from reader: inout ByteReader) throws(RatchetError) {
+        package init(from reader: inout ByteReader) throws(RatchetError) {
             id = try reader.uint32()
             key = try reader.bytes32()
         }
 
         /// Appends the 36 bytes above.
         public func serialize(into output: inout [UInt8]) {
-            output.append(bigEndian: id)
+            output.append(networkOrder: id)
             key.append(to: &output)
         }
     }
 
-    let pair: AgreementKeyPair
+    package let pair: AgreementKeyPair
     /// The half to publish.
     public let publicKey: Public
 

@@ -14,7 +14,7 @@ enum PQXDH {
 
     /// What both ratchets and the first headers begin with (Double Ratchet, sections 4.2 and 5.3).
     struct Secrets {
-        let root: RootKey
+        package let root: RootKey
         let postQuantum: SecretBytes
         /// `shared_hka`
         let initiatorHeader: HeaderKey
@@ -24,13 +24,13 @@ enum PQXDH {
 
     /// What the agreement yields: the secrets, and the part to send along.
     struct Agreement {
-        let secrets: Secrets
+        package let secrets: Secrets
         let part: PreKeyPart
     }
 
     /// Section 3.3. The signatures of `bundle` have been checked. The encapsulation is an argument because its
     /// randomness cannot be one.
-    static func initiate(
+    package static func initiate(
         identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, encapsulation: Primitives.Encapsulation,
         random: inout some RandomSource
     ) throws(RatchetError) -> Agreement {
@@ -56,7 +56,7 @@ enum PQXDH {
     }
 
     /// Section 3.4. The prekeys are those that `part` names.
-    static func respond(
+    package static func respond(
         identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey, kemPreKey: borrowing KEMPreKey,
         oneTimePair: AgreementKeyPair?, part: PreKeyPart
     ) throws(RatchetError) -> Secrets {

@@ -6,14 +6,14 @@
 /// | identity key 32     | X25519 32        | id u32         | id u32      | 1568             | id u32 [2] |
 /// ```
 /// 1640 bytes, or 1644 with a one-time prekey (flag 2). All numbers are big-endian.
-struct PreKeyPart: Hashable, Sendable {
+package struct PreKeyPart: Hashable, Sendable {
     static let maximumSize = 1644
 
-    let identity: Bytes32
-    let ephemeralKey: Bytes32
-    let signedPreKeyID: UInt32
+    package let identity: Bytes32
+    package let ephemeralKey: Bytes32
+    package let signedPreKeyID: UInt32
     let kemPreKeyID: UInt32
-    let ciphertext: [UInt8]
+    package let ciphertext: [UInt8]
     let oneTimePreKeyID: UInt32?
 
     init(
@@ -37,13 +37,13 @@ struct PreKeyPart: Hashable, Sendable {
         oneTimePreKeyID = hasOneTimePreKey ? try reader.uint32() : nil
     }
 
-    func write(into output: inout [UInt8]) {
+    package func write(into output: inout [UInt8]) {
         identity.append(to: &output)
         ephemeralKey.append(to: &output)
-        output.append(bigEndian: signedPreKeyID)
-        output.append(bigEndian: kemPreKeyID)
+        output.append(networkOrder: signedPreKeyID)
+        output.append(networkOrder: kemPreKeyID)
         output.append(contentsOf: ciphertext)
-        if let oneTimePreKeyID { output.append(bigEndian: oneTimePreKeyID) }
+        if let oneTimePreKeyID { output.append(networkOrder: oneTimePreKeyID) }
     }
 
     /// SHA-256 of the part's bytes: the name of the session.

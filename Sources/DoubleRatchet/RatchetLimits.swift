@@ -25,11 +25,11 @@ public enum RatchetLimits {
 }
 
 /// Sizes in bytes that the specifications fix.
-enum KeySize {
+package enum KeySize {
     /// X25519 public and private keys (RFC 7748), Ed25519 public keys and seeds (RFC 8032).
-    static let curve25519 = 32
+    package static let curve25519 = 32
     /// Ed25519 signatures (RFC 8032).
-    static let signature = 64
+    package static let signature = 64
     /// ML-KEM-1024 seed `d || z` (FIPS 203).
     static let kemSeed = 64
     /// ML-KEM-1024 encapsulation key (FIPS 203).
@@ -37,7 +37,7 @@ enum KeySize {
     /// ML-KEM-1024 ciphertext (FIPS 203).
     static let kemCiphertext = 1568
     /// AES-GCM-SIV tag (RFC 8452).
-    static let tag = 16
+    package static let tag = 16
     /// AES-GCM-SIV nonce (RFC 8452).
-    static let nonce = 12
+    package static let nonce = 12
 }

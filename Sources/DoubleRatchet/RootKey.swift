@@ -1,11 +1,11 @@
 /// The key that every Diffie-Hellman step of the ratchet goes through (Double Ratchet, section 2.3).
-struct RootKey: Sendable {
-    let secret: SecretBytes
+package struct RootKey: Sendable {
+    package let secret: SecretBytes
 
     private static let info = Array("DoubleRatchet/2 root".utf8)
 
     /// `KDF_RK_HE` (section 4.1): HKDF-SHA256 with this key as salt and the shared secret as input, 96 bytes.
-    func step(_ shared: SecretBytes) -> (root: RootKey, chain: ChainKey, nextHeader: HeaderKey) {
+    package func step(_ shared: SecretBytes) -> (root: RootKey, chain: ChainKey, nextHeader: HeaderKey) {
         let outputs = Primitives.hkdf(salt: secret, secret: shared, info: Self.info, blocks: 3)
         return (RootKey(secret: outputs[0]), ChainKey(secret: outputs[1]), HeaderKey(secret: outputs[2]))
     }

@@ -11,7 +11,7 @@ public struct SafetyNumber: Hashable, Sendable, CustomStringConvertible {
     /// One side: an account and the identity that it is believed to have.
     public struct Party: Hashable, Sendable {
         let identifier: [UInt8]
-        let key: IdentityKey
+        package let key: IdentityKey
 
         /// - Parameters:
         ///   - identifier: the account's name that never changes, in the same bytes on both sides.

@@ -20,19 +20,19 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
     public var count: Int { buffer.count }
 
     /// `count` bytes that `fill` writes; they are zero when it is called.
-    init(count: Int, filledBy fill: (UnsafeMutableRawBufferPointer) -> Void) {
+    package init(count: Int, filledBy fill: (UnsafeMutableRawBufferPointer) -> Void) {
         buffer = .allocate(byteCount: count, alignment: 16)
         buffer.initializeMemory(as: UInt8.self, repeating: 0)
         fill(buffer)
     }
 
     /// A copy of `bytes`.
-    convenience init(copying bytes: UnsafeRawBufferPointer) {
+    package convenience init(copying bytes: UnsafeRawBufferPointer) {
         self.init(count: bytes.count) { $0.copyMemory(from: bytes) }
     }
 
     /// `count` fresh bytes from `random`.
-    convenience init(count: Int, random: inout some RandomSource) {
+    package convenience init(count: Int, random: inout some RandomSource) {
         self.init(count: count) { random.fill($0) }
     }
 
@@ -42,14 +42,14 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
     }
 
     /// Lends the bytes to `body`, which must not keep the pointer.
-    func withUnsafeBytes<Result, Failure: Error>(
+    package func withUnsafeBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         try body(UnsafeRawBufferPointer(buffer))
     }
 
     /// Appends the bytes to `output`, which the caller then has to wipe.
-    func append(to output: inout [UInt8]) {
+    package func append(to output: inout [UInt8]) {
         output.append(contentsOf: buffer)
     }
 
@@ -59,7 +59,7 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
     }
 
     /// Whether two runs of bytes are the same, in time that depends on the lengths only.
-    static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
+    package static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
         guard one.count == other.count else { return false }
         var difference: UInt8 = 0
         for index in one.indices { difference |= one[index] ^ other[index] }

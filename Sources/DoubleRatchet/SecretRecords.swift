@@ -1,7 +1,7 @@
 /// Secret records of one fixed size, oldest first, in one block of memory of its own that is wiped with it.
 struct SecretRecords: ~Copyable, Sendable {
-    let recordSize: Int
-    private(set) var count = 0
+    package let recordSize: Int
+    package private(set) var count = 0
     private var capacity = 0
     /// Unsafe only to the compiler, which cannot know who points there: this value alone does, it cannot be copied, and what it
     /// lends ends with the call.
@@ -25,24 +25,24 @@ struct SecretRecords: ~Copyable, Sendable {
     }
 
     /// All records, one after the other.
-    var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[0..<count * recordSize]) }
+    package var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[0..<count * recordSize]) }
 
     subscript(index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: memory[index * recordSize..<(index + 1) * recordSize])
     }
 
     /// Appends a record that `fill` writes.
-    mutating func append(_ fill: (UnsafeMutableRawBufferPointer) -> Void) {
+    package mutating func append(_ fill: (UnsafeMutableRawBufferPointer) -> Void) {
         reserve(count + 1)
         fill(UnsafeMutableRawBufferPointer(rebasing: memory[count * recordSize..<(count + 1) * recordSize]))
         count += 1
     }
 
-    mutating func remove(at index: Int) {
+    package mutating func remove(at index: Int) {
         shiftDown(from: index + 1, to: index)
     }
 
-    mutating func removeFirst(_ number: Int) {
+    package mutating func removeFirst(_ number: Int) {
         shiftDown(from: number, to: 0)
     }
 

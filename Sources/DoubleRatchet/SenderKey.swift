@@ -99,8 +99,8 @@ public struct SenderKey: ~Copyable, Sendable {
     /// All numbers are big-endian. The signature key is there so that a state is never as long as a distribution.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(Self.stateVersion)
-        output.append(bigEndian: id)
-        output.append(bigEndian: iteration)
+        output.append(networkOrder: id)
+        output.append(networkOrder: iteration)
         chainKey.secret.append(to: &output)
         seed.append(to: &output)
         signatureKey.append(to: &output)

@@ -45,8 +45,8 @@ public struct SenderKeyDistribution: Sendable {
     /// Appends the 73 bytes above, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
     public func serialize(into output: inout [UInt8]) {
         output.append(Self.version)
-        output.append(bigEndian: id)
-        output.append(bigEndian: iteration)
+        output.append(networkOrder: id)
+        output.append(networkOrder: iteration)
         chainKey.secret.append(to: &output)
         signatureKey.append(to: &output)
     }

@@ -11,7 +11,7 @@
 /// The signature covers the associated data by itself because every member knows the AEAD key, and under a known key a tag
 /// holds for other associated data that can be computed.
 public struct SenderKeyMessage: Sendable {
-    static let version: UInt8 = 1
+    package static let version: UInt8 = 1
     static let headerSize = 9
     static let signatureContext = "sender key message"
 
@@ -44,12 +44,12 @@ public struct SenderKeyMessage: Sendable {
 
     func writeHeader(into output: inout [UInt8]) {
         output.append(Self.version)
-        output.append(bigEndian: keyID)
-        output.append(bigEndian: iteration)
+        output.append(networkOrder: keyID)
+        output.append(networkOrder: iteration)
     }
 
     /// What the AEAD authenticates. Fixed lengths first, so no two inputs give the same bytes. The array is on loan.
-    func authenticated(_ signatureKey: Bytes32, _ associatedData: Span<UInt8>) -> [UInt8] {
+    package func authenticated(_ signatureKey: Bytes32, _ associatedData: Span<UInt8>) -> [UInt8] {
         var data = Scratch.take()
         signatureKey.append(to: &data)
         writeHeader(into: &data)
@@ -61,7 +61,7 @@ public struct SenderKeyMessage: Sendable {
     static func signed(_ message: UnsafeRawBufferPointer, _ associatedData: Span<UInt8>) -> [UInt8] {
         var bytes = Scratch.take()
         IdentityKey.append(context: signatureContext, to: &bytes)
-        bytes.append(bigEndian: UInt64(associatedData.count))
+        bytes.append(networkOrder: UInt64(associatedData.count))
         associatedData.withUnsafeBytes { bytes.append(contentsOf: $0) }
         bytes.append(contentsOf: message)
         return bytes
@@ -101,7 +101,7 @@ struct SenderMessageKey: ~Copyable {
     }
 
     /// Appends ciphertext and tag to `output`.
-    consuming func seal(
+    package consuming func seal(
         _ plaintext: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
     ) {
         withParts { key, nonce in
@@ -110,7 +110,7 @@ struct SenderMessageKey: ~Copyable {
     }
 
     /// Appends the plaintext to `output`, or throws ``RatchetError/authenticationFailed`` and leaves it alone.
-    consuming func open(
+    package consuming func open(
         _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
         try withParts { (key, nonce) throws(RatchetError) in

@@ -148,12 +148,12 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
     /// signature key in place of a ratchet key.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(Self.stateVersion)
-        output.append(bigEndian: id)
-        output.append(bigEndian: first)
-        output.append(bigEndian: next)
+        output.append(networkOrder: id)
+        output.append(networkOrder: first)
+        output.append(networkOrder: next)
         chainKey.secret.append(to: &output)
         signatureKey.append(to: &output)
-        output.append(bigEndian: UInt16(skipped.count))
+        output.append(networkOrder: UInt16(skipped.count))
         skipped.append(to: &output)
     }
 }

@@ -10,7 +10,7 @@
 /// A session of the earlier version, without the post-quantum ratchet, cannot be continued: its state and its messages are
 /// refused, and a new session is begun.
 public struct Session: ~Copyable, Sendable {
-    enum Role: UInt8, Sendable {
+    package enum Role: UInt8, Sendable {
         case initiator = 0
         case responder = 1
     }
@@ -21,14 +21,14 @@ public struct Session: ~Copyable, Sendable {
         public let skipped: Int
     }
 
-    let role: Role
-    let ownIdentity: IdentityKey
+    package let role: Role
+    package let ownIdentity: IdentityKey
     /// The device at the other end.
     public let peerIdentity: IdentityKey
     let sessionID: Bytes32
     /// What every message carries until the peer has answered.
     var pending: PreKeyPart?
-    var ratchet: TripleRatchet
+    package var ratchet: TripleRatchet
 
     /// The name of this session at both ends, 32 public bytes: SHA-256 of its prekey part.
     public var id: [UInt8] { sessionID.array }
@@ -63,7 +63,7 @@ public struct Session: ~Copyable, Sendable {
     }
 
     /// The same after all checks, with an encapsulation that a test may choose.
-    static func initiate(
+    package static func initiate(
         identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, encapsulation: Primitives.Encapsulation,
         random: inout some RandomSource
     ) throws(RatchetError) -> Session {

@@ -21,9 +21,9 @@ extension Session {
     private static let stateVersion: UInt8 = 2
 
     private enum Flag {
-        static let responder: UInt8 = 1
-        static let sending: UInt8 = 2
-        static let receiving: UInt8 = 4
+        package static let responder: UInt8 = 1
+        package static let sending: UInt8 = 2
+        package static let receiving: UInt8 = 4
         static let pending: UInt8 = 8
         static let oneTime: UInt8 = 16
     }
@@ -42,7 +42,7 @@ extension Session {
         sessionID.append(to: &output)
         ratchet.root.secret.append(to: &output)
         ratchet.peerKey.append(to: &output)
-        output.append(bigEndian: ratchet.previousCount)
+        output.append(networkOrder: ratchet.previousCount)
         ratchet.nextSendingHeader.secret.append(to: &output)
         ratchet.nextReceivingHeader.secret.append(to: &output)
         if let chain = ratchet.sending {
@@ -50,13 +50,13 @@ extension Session {
             chain.pair.publicKey.bytes.append(to: &output)
             chain.headerKey.secret.append(to: &output)
             chain.key.secret.append(to: &output)
-            output.append(bigEndian: chain.next)
+            output.append(networkOrder: chain.next)
         }
         if let chain = ratchet.receiving {
             chain.headerKey.secret.append(to: &output)
-            output.append(bigEndian: chain.number)
+            output.append(networkOrder: chain.number)
             chain.key.secret.append(to: &output)
-            output.append(bigEndian: chain.next)
+            output.append(networkOrder: chain.next)
         }
         pending?.write(into: &output)
         ratchet.postQuantum.serialize(into: &output)

@@ -15,8 +15,8 @@ public struct SignedPreKey: ~Copyable, Sendable {
 
         /// The owner's number for this prekey.
         public let id: UInt32
-        let key: Bytes32
-        let signature: [UInt8]
+        package let key: Bytes32
+        package let signature: [UInt8]
 
         /// Reads the 100 bytes above; the signature is checked by ``PreKeyBundle/verify()``.
         ///
@@ -25,11 +25,11 @@ public struct SignedPreKey: ~Copyable, Sendable {
             self = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in try Public(from: &reader) }
         }
 
-        init(id: UInt32, key: Bytes32, signature: [UInt8]) {
+        package init(id: UInt32, key: Bytes32, signature: [UInt8]) {
             (self.id, self.key, self.signature) = (id, key, signature)
         }
 
-        init(from reader: inout ByteReader) throws(RatchetError) {
+        package init(from reader: inout ByteReader) throws(RatchetError) {
             id = try reader.uint32()
             key = try reader.bytes32()
             signature = Array(try reader.take(KeySize.signature))
@@ -43,12 +43,12 @@ public struct SignedPreKey: ~Copyable, Sendable {
 
         static func signedPart(id: UInt32, key: Bytes32) -> [UInt8] {
             var bytes: [UInt8] = []
-            bytes.append(bigEndian: id)
+            bytes.append(networkOrder: id)
             key.append(to: &bytes)
             return bytes
         }
 
-        func verify(by identity: IdentityKey) throws(RatchetError) {
+        package func verify(by identity: IdentityKey) throws(RatchetError) {
             let signed = Self.signedPart(id: id, key: key)
             guard identity.isValidSignature(signature.span, of: signed.span, context: signatureContext) else {
                 throw .invalidSignature
@@ -56,7 +56,7 @@ public struct SignedPreKey: ~Copyable, Sendable {
         }
     }
 
-    let pair: AgreementKeyPair
+    package let pair: AgreementKeyPair
     /// The half to publish.
     public let publicKey: Public
 

@@ -8,26 +8,26 @@
 /// ```
 /// An ``OMEMORatchet`` keeps them by ratchet key; a ``SenderKeyReceiver`` keeps its own, under the sender's signature key. Only
 /// late messages look here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records serves.
-struct SkippedKeys: ~Copyable, Sendable {
-    static let recordSize = 68
+package struct SkippedKeys: ~Copyable, Sendable {
+    package static let recordSize = 68
     private static let numberOffset = Bytes32.count
     private static let keyOffset = numberOffset + 4
 
     private var records: SecretRecords
 
-    var count: Int { records.count }
+    package var count: Int { records.count }
 
-    init() {
+    package init() {
         records = SecretRecords(recordSize: Self.recordSize)
     }
 
     /// Takes over `count` records of a state.
-    init(count: Int, records bytes: UnsafeRawBufferPointer) {
+    package init(count: Int, records bytes: UnsafeRawBufferPointer) {
         precondition(bytes.count == count * Self.recordSize)
         records = SecretRecords(recordSize: Self.recordSize, records: bytes)
     }
 
-    func index(of key: Bytes32, number: UInt32) -> Int? {
+    package func index(of key: Bytes32, number: UInt32) -> Int? {
         (0..<records.count).first { index in
             let record = records[index]
             return record.loadUnaligned(fromByteOffset: Self.numberOffset, as: UInt32.self) == number.bigEndian
@@ -36,16 +36,16 @@ struct SkippedKeys: ~Copyable, Sendable {
     }
 
     /// The message key; the pointer is good until the next change.
-    func messageKey(at index: Int) -> UnsafeRawBufferPointer {
+    package func messageKey(at index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: records[index][Self.keyOffset...])
     }
 
-    mutating func remove(at index: Int) {
+    package mutating func remove(at index: Int) {
         records.remove(at: index)
     }
 
     /// Stores the keys of `number` up to but not including `end`. Where all do not fit, the oldest go.
-    mutating func store(
+    package mutating func store(
         chain: ChainKey, ratchetKey: Bytes32, from number: UInt32, to end: UInt32,
         limit: Int = RatchetLimits.maximumSkippedKeys
     ) {
@@ -71,7 +71,7 @@ struct SkippedKeys: ~Copyable, Sendable {
         }
     }
 
-    func append(to output: inout [UInt8]) {
+    package func append(to output: inout [UInt8]) {
         output.append(contentsOf: records.bytes)
     }
 }

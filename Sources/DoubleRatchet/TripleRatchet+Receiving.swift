@@ -1,12 +1,12 @@
 /// Receiving (Double Ratchet, sections 4.5 and 6.3).
 extension TripleRatchet {
     /// A message with what its body authenticates, what to open it with, and where its plaintext goes.
-    struct Opening {
-        let message: Message
-        let data: UnsafeRawBufferPointer
+    package struct Opening {
+        package let message: Message
+        package let data: UnsafeRawBufferPointer
         let context: CipherContext
         /// As long as the plaintext; zeros where the body is not genuine.
-        let plaintext: UnsafeMutableRawBufferPointer
+        package let plaintext: UnsafeMutableRawBufferPointer
 
         fileprivate func openBody(with key: UnsafeRawBufferPointer) throws(RatchetError) {
             context.setKey(key)
@@ -18,7 +18,7 @@ extension TripleRatchet {
     }
 
     /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
-    mutating func receive(_ opening: Opening) throws(RatchetError) -> Int {
+    package mutating func receive(_ opening: Opening) throws(RatchetError) -> Int {
         // Only what is needed is taken out of a chain: who held its key would keep it from being stepped in place.
         if let headerKey = receiving?.headerKey, let header = try open(opening, with: headerKey) {
             // No sender puts another ratchet key into the same chain, but one that was rolled back to before it.

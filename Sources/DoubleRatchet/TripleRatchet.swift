@@ -13,35 +13,35 @@
 /// Receiving derives everything first and assigns it after authentication; a message in the current chain then is stepped over in
 /// place, and costs no memory. Who does not know a header key causes no more work
 /// than trying those that are there.
-struct TripleRatchet: ~Copyable, Sendable {
-    struct SendingChain: Sendable {
-        let pair: AgreementKeyPair
+package struct TripleRatchet: ~Copyable, Sendable {
+    package struct SendingChain: Sendable {
+        package let pair: AgreementKeyPair
         let headerKey: HeaderKey
-        var key: ChainKey
+        package var key: ChainKey
         /// The number of the next message.
-        var next: UInt32
+        package var next: UInt32
     }
 
-    struct ReceivingChain: Sendable {
+    package struct ReceivingChain: Sendable {
         let headerKey: HeaderKey
         /// The chain's own number, from 0.
-        let number: UInt32
-        var key: ChainKey
+        package let number: UInt32
+        package var key: ChainKey
         /// The number of the first message that is neither opened nor skipped.
-        var next: UInt32
+        package var next: UInt32
     }
 
-    var root: RootKey
+    package var root: RootKey
     /// The peer's ratchet key; before its first message its signed prekey.
-    var peerKey: Bytes32
-    var sending: SendingChain?
-    var receiving: ReceivingChain?
+    package var peerKey: Bytes32
+    package var sending: SendingChain?
+    package var receiving: ReceivingChain?
     /// `NHKs`: for the sending chain after the current one.
     var nextSendingHeader: HeaderKey
     /// `NHKr`: for the receiving chain after the current one.
     var nextReceivingHeader: HeaderKey
     /// The length of the previous sending chain: the `PN` of the headers.
-    var previousCount: UInt32 = 0
+    package var previousCount: UInt32 = 0
     var postQuantum: SparsePostQuantumRatchet
     var finished: FinishedChains = FinishedChains()
 
@@ -84,7 +84,7 @@ struct TripleRatchet: ~Copyable, Sendable {
     /// Steps to the next message and returns its header and its key, which is in the memory of `keys`.
     ///
     /// What can fail is done before anything changes.
-    mutating func send(
+    package mutating func send(
         random: inout some RandomSource, keys: MessageKeys
     ) throws(RatchetError) -> (header: MessageHeader, headerKey: HeaderKey, key: UnsafeRawBufferPointer) {
         guard postQuantum.sending.next < UInt32.max else { throw .exhausted }

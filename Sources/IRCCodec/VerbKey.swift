@@ -5,10 +5,10 @@ package struct VerbKey: Hashable, Sendable {
     private var high: UInt64 = 0
     private var low: UInt64 = 0
 
-    init() {}
+    package init() {}
 
     /// The key of a verb in raw bytes: ASCII letters of either case, or three digits. Anything else has none.
-    init?(_ raw: UnsafeRawBufferPointer, _ range: Range<Int>) {
+    package init?(_ raw: UnsafeRawBufferPointer, _ range: Range<Int>) {
         guard !range.isEmpty, range.count <= IRCLimits.verbLength else { return nil }
         var digits = 0
         for offset in 0..<range.count {

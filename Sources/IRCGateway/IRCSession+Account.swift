@@ -1,13 +1,13 @@
 // Who a connection is: from its registration through logins and logouts.
 
-import Vault
 import Devices
-import Reports
-import StorePort
-package import Protection
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+import StorePort
+import Vault
 
 extension IRCSession {
     /// The backend says that the connection is logged in now.

@@ -1,10 +1,10 @@
 // Lines from the client: what the route table says is done here; messages are handed on.
 
-import Reports
-package import Protection
 import Envelope
 import IRCCodec
 package import NIOCore
+package import Protection
+import Reports
 import RequestQueue
 
 extension IRCSession {
@@ -182,7 +182,9 @@ extension IRCSession {
     }
 
     /// A numeric of the gateway to its client.
-    package func reply(_ numeric: Int, _ parameters: [String], _ text: String, label: String? = nil, _ out: SessionOutput) {
+    package func reply(
+        _ numeric: Int, _ parameters: [String], _ text: String, label: String? = nil, _ out: SessionOutput
+    ) {
         var line = ""
         if let label, capabilities.clientHas("labeled-response") { line = "@label=\(TagValue.escape(label)) " }
         line += ":\(capabilities.serverName) "

@@ -1,13 +1,13 @@
 // Messages from the backend: envelopes are opened, plaintext is let through, marked or withheld, and people read text.
 
-package import Vault
-import Reports
 package import Devices
-package import Protection
 import Envelope
 package import IRCCodec
 package import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+package import Vault
 
 extension IRCSession {
     /// PRIVMSG, NOTICE or TAGMSG of the backend.

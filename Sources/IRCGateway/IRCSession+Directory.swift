@@ -1,15 +1,15 @@
 // A front gateway's connection with a client that can encrypt: it proves its device, asks the directory, and its envelopes
 // pass untouched.
 
-import Vault
 import DeviceDirectory
-import Reports
-import StorePort
-package import Protection
 package import Envelope
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+import StorePort
+import Vault
 
 /// What a connection has shown of its own device.
 struct ClientDevice {

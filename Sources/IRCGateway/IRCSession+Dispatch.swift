@@ -1,15 +1,15 @@
 // From committed to acknowledged: requests go out in order, as fast as the backend allows, and are followed until the
 // backend is known to have them.
 
-import Vault
-import Outbox
-import Reports
-package import StorePort
-package import Protection
 import Envelope
 package import IRCCodec
 import NIOCore
+import Outbox
+package import Protection
+import Reports
 import RequestQueue
+package import StorePort
+import Vault
 
 extension IRCSession {
     /// Labels of ours begin with this; a client's own label never reaches a lookup of ours by accident.

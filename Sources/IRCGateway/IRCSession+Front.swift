@@ -1,15 +1,15 @@
 // A sidecar's connection behind a front gateway: it publishes its keys there, and asks there for the keys of others.
 
-package import Vault
 package import DeviceDirectory
-import Reports
 import Devices
-import StorePort
-package import Protection
 import Envelope
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 package import RequestQueue
+import StorePort
+package import Vault
 
 /// What a sidecar has with the gateway in front.
 package struct FrontGateway {

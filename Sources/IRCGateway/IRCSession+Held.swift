@@ -1,13 +1,14 @@
 // Requests that wait for their recipient or for an operator, beside the lane, so that nothing else waits with them.
 
-import Outbox
-package import Vault
-import Reports
-package import StorePort
-package import Protection
 import Envelope
+import IRCCodec
 import NIOCore
+import Outbox
+package import Protection
+import Reports
 import RequestQueue
+package import StorePort
+package import Vault
 
 extension IRCSession {
     package func recovered(

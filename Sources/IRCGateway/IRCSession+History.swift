@@ -1,12 +1,12 @@
 // What a backend plays back when somebody joins a room. Whether a reader may have it is the vault's business; here is
 // told what is a replay, and what to say about it.
 
-import Reports
 import Devices
-import Protection
 package import Envelope
 package import IRCCodec
 import NIOCore
+import Protection
+import Reports
 import RequestQueue
 
 /// What a connection knows of replays.

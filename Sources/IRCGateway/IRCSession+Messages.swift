@@ -1,12 +1,12 @@
 // Messages of the client: who they are for, what the policy says about it, and what is done.
 
-import Vault
-import Reports
-package import Protection
 package import Envelope
 package import IRCCodec
 package import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+import Vault
 
 /// One message for one target, taken out of its line.
 package struct OutboundMessage: Sendable {

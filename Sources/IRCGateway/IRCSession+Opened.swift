@@ -1,13 +1,13 @@
 // A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
 
-import Reports
-package import Vault
-package import Protection
 import DequeModule
 import Envelope
 package import IRCCodec
 package import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+package import Vault
 
 /// Where a connection stood when an envelope came to it.
 package struct OpeningPlace: Sendable {

@@ -1,12 +1,12 @@
 // The backend dies and the client stays: it is registered again when the backend is back, and what waited goes out.
 
-import StorePort
-import Vault
-import Reports
-package import Protection
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+import StorePort
+import Vault
 
 /// A backend that has gone, while the client stays.
 struct Outage {

@@ -1,13 +1,13 @@
 // Rooms of a sidecar: who there can be given a key, and what is due to a message because of it.
 
-package import Vault
-import Reports
 import Devices
-package import Protection
 import Envelope
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+package import Vault
 
 extension IRCSession {
     /// Ours: a room is protected by itself while it has at most so many others; a larger one would need as many letters.

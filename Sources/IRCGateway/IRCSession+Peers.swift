@@ -1,13 +1,13 @@
 // A sidecar's connection: who is somebody by the keys that are known of them, and how keys are exchanged in band.
 
-package import Vault
-import Reports
 package import Devices
-package import Protection
 package import Envelope
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 package import RequestQueue
+package import Vault
 
 /// Whom this connection is exchanging keys with.
 package struct KeyExchange {

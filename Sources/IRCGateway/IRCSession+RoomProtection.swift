@@ -1,15 +1,15 @@
 // How the rooms of a sidecar on a bare server are protected: what people read when that changes, and what members ask each
 // other for.
 
-package import Vault
-import Reports
 package import Devices
-import StorePort
-package import Protection
 package import Envelope
 import IRCCodec
 import NIOCore
+package import Protection
+import Reports
 import RequestQueue
+import StorePort
+package import Vault
 
 /// How a room was protected when a connection last looked.
 package struct RoomState {

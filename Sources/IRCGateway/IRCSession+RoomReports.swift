@@ -1,10 +1,10 @@
 // How the rooms of a connection are protected, for the person who asks.
 
-import Vault
-import Reports
 import Envelope
 import Protection
+import Reports
 import RequestQueue
+import Vault
 
 extension IRCSession {
     /// All rooms of this connection, by name.

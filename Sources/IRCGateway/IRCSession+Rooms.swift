@@ -1,10 +1,10 @@
 // The rooms of a connection, as the backend tells it: who is let in, and who has to go.
 
-import Vault
-import Protection
 import IRCCodec
 import NIOCore
+import Protection
 import RequestQueue
+import Vault
 
 extension IRCSession {
     /// The room that a target means, with the status that its readers must have; nothing where it is a person.

@@ -1,13 +1,13 @@
 // Lines from the backend: what they say about this connection is noted, what answers the gateway is kept from the
 // client, the rest is translated to what the client asked for.
 
-import StorePort
-import Reports
 import Devices
-import Protection
 import Envelope
 import IRCCodec
 import NIOCore
+import Protection
+import Reports
+import StorePort
 
 extension IRCSession {
     /// One line of the backend.

@@ -1,10 +1,10 @@
 // Asking the backend who a service is, before a message goes to it in the clear or one of its own is believed.
 
-import Reports
-package import Protection
 import Envelope
 package import IRCCodec
 package import NIOCore
+package import Protection
+import Reports
 import RequestQueue
 
 extension IRCSession {

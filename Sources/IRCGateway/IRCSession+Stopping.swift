@@ -1,12 +1,12 @@
 // The gateway is being stopped: what the pacer holds goes out while there is time, and senders are notified of the rest.
 
-import Reports
-import StorePort
-import Protection
 import Envelope
 import IRCCodec
 import NIOCore
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 
 extension IRCSession {
     /// Whether nothing of this connection is on its way that a moment's patience would bring there.

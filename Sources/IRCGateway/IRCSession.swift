@@ -4,16 +4,16 @@
 // Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
 // what comes behind it, and nothing else.
 
-import Devices
-import Outbox
-package import Vault
-import Reports
-package import Protection
 import DequeModule
+import Devices
 package import Envelope
 package import IRCCodec
 package import NIOCore
+import Outbox
+package import Protection
+import Reports
 package import RequestQueue
+package import Vault
 
 /// The machine of one IRC connection. Confined to one event loop.
 package final class IRCSession {

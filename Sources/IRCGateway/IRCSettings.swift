@@ -1,16 +1,16 @@
 // What the operator configures for IRC, and what all connections share.
 
-package import Vault
 package import DeviceDirectory
-package import Outbox
-package import Reports
 package import Devices
-package import Protection
 package import Envelope
-import IRCCodec
+package import IRCCodec
 package import NIOCore
-package import RequestQueue
+package import Outbox
+package import Protection
+package import Reports
+import RequestQueue
 import Synchronization
+package import Vault
 
 /// A service or a bot that messages may go to in the clear. It is recognised by its server or host, never by its nick
 /// alone: anybody can take a nick.

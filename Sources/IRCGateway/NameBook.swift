@@ -1,7 +1,7 @@
 // Which nick is logged in as which account, as far as the backend says so on this connection.
 
-import Protection
 import IRCCodec
+import Protection
 import RequestQueue
 
 /// Accounts by folded nick.

@@ -1,9 +1,9 @@
 // Who would be affected by a stricter policy: kept per connection, written down now and then.
 
-package import StorePort
-package import Protection
 import Envelope
 package import NIOCore
+package import Protection
+package import StorePort
 
 /// The observations of one connection since they were last written down.
 package struct ObservationBook: Sendable {
@@ -21,7 +21,7 @@ package struct ObservationBook: Sendable {
     /// The last target as written, and what it was counted as: people write many lines to one target.
     private var last: (written: ByteBuffer, key: Key, repeats: Int, until: Int64)?
     private var latest: Key?
-    private(set) var deadline: Int64?
+    package private(set) var deadline: Int64?
 
     package var isFull: Bool { counts.count >= Self.limit }
 

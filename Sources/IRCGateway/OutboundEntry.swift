@@ -1,12 +1,12 @@
 // What waits for the backend and for the client, in order.
 
-import Vault
-package import StorePort
-package import Protection
 package import Envelope
 package import IRCCodec
 package import NIOCore
+package import Protection
 import RequestQueue
+package import StorePort
+import Vault
 
 /// One entry of the outbound lane.
 package enum OutboundEntry: Sendable {
@@ -96,7 +96,7 @@ struct OutstandingRequests: Sendable {
         var repliesShown: Set<Int> = []
     }
 
-    private(set) var entries: [UInt64: Entry] = [:]
+    package private(set) var entries: [UInt64: Entry] = [:]
     private var unlabelledTargets: [ExactText: UInt64] = [:]
     /// Batches of the backend that answer one of our labels.
     package var batches: [String: UInt64] = [:]

@@ -3,7 +3,7 @@
 
 package import IRCCodec
 package import NIOCore
-import RequestQueue
+package import RequestQueue
 
 /// The registration of one connection. It holds passwords; it is never stored and never printed.
 package struct Registration {
@@ -22,14 +22,14 @@ package struct Registration {
     private static let keyLimit = 256
 
     /// PASS as the client wrote it.
-    private(set) var password: ByteBuffer?
+    package private(set) var password: ByteBuffer?
     /// USER as the client wrote it.
-    private(set) var user: ByteBuffer?
+    package private(set) var user: ByteBuffer?
     private(set) var login = Login.none
     /// Keys of rooms, by folded name.
-    private(set) var keys: [ExactText: String] = [:]
+    package private(set) var keys: [ExactText: String] = [:]
     /// AWAY as the client wrote it, while it is away.
-    private(set) var away: ByteBuffer?
+    package private(set) var away: ByteBuffer?
     /// The modes of its own that the client has asked for, and whether they are to be set.
     private var modes: [Character: Bool] = [:]
     private(set) var isQuitting = false

@@ -1,7 +1,7 @@
 // Who is behind this gateway right now, by nick. Shared by all connections.
 
-package import Protection
 package import Envelope
+package import Protection
 import RequestQueue
 import Synchronization
 

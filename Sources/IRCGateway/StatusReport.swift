@@ -1,14 +1,14 @@
 // What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
 // appear here, for the operator, and nowhere else.
 
-import Vault
 import DeviceDirectory
-import Outbox
-import Reports
-package import StorePort
-package import Protection
 import Envelope
+import Outbox
+package import Protection
+import Reports
 import RequestQueue
+package import StorePort
+import Vault
 
 /// The state of the migration at a glance.
 package struct StatusReport: Codable, Sendable, Equatable {

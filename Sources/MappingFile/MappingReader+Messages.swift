@@ -1,5 +1,5 @@
-import JSONGateway
 import JSONCodec
+import JSONGateway
 import PawlConfiguration
 
 /// What the parts of a message are called that is sealed.

@@ -1,5 +1,5 @@
-import JSONGateway
 import JSONCodec
+import JSONGateway
 import PawlConfiguration
 
 /// Where something stands in a document, or in a request.

@@ -1,5 +1,5 @@
-import JSONGateway
 import JSONCodec
+import JSONGateway
 import NIOCore
 import PawlConfiguration
 

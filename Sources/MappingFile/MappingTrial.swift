@@ -1,10 +1,10 @@
 // What a mapping makes of a sample, for the operator who writes it.
 
-package import JSONGateway
 package import HTTPCodec
-import Protection
 import JSONCodec
+package import JSONGateway
 package import NIOCore
+import Protection
 
 /// What a mapping says about one request, answer or frame.
 package struct MappingTrial: Encodable, Sendable {

@@ -1,6 +1,5 @@
 import JSONGateway
 
-
 /// What stands on the left of a route: `GET|POST /v(1|2)/sync?since&!full&order=asc`.
 ///
 ///     key    = methods SP path [ "?" test *( "&" test ) ]

@@ -1,6 +1,5 @@
 package import JSONGateway
 
-
 extension Mapping {
     /// What is in a mapping, in words.
     package var summary: String {

@@ -1,8 +1,8 @@
 // What stands between a committed request and the backend: operators' holds and drops. One table for all connections and
 // the vault, so that there is one moment at which a request is either being sent or has been stopped.
 
-package import StorePort
 package import Protection
+package import StorePort
 import Synchronization
 
 /// What an operator's hold covers.

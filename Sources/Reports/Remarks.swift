@@ -254,7 +254,8 @@ package enum Remarks {
 
     // MARK: People's own devices
 
-    package static let otherDevice = "Not sent: the message was sealed by another device than the one of this connection."
+    package static let otherDevice =
+        "Not sent: the message was sealed by another device than the one of this connection."
 
     package static let notOwnDevice =
         "Not sent: the message was sealed by a device that is not one of yours, or has been removed. Prove your device again."
@@ -271,7 +272,9 @@ package enum Remarks {
     package static let frontFound =
         "The gateway of this network has your keys: people with a device of their own are found by it."
 
-    package static func frontRefused(_ reason: String) -> String { "The gateway of this network has not taken it: \(reason)." }
+    package static func frontRefused(_ reason: String) -> String {
+        "The gateway of this network has not taken it: \(reason)."
+    }
 
     // MARK: Sidecars
 

@@ -1,8 +1,8 @@
 // Counting. Every message is counted exactly once by what became of it; labels never name a person or a room.
 
 package import Devices
-package import StorePort
 package import Protection
+package import StorePort
 import Synchronization
 
 /// What is counted.

@@ -1,10 +1,10 @@
 // Store and key together in one file, while the store goes on working.
 
-package import StorePort
 import Crypto
 import Foundation
 import GRDB
 import SQLiteKit
+package import StorePort
 
 /// Makes backup files. What is in one: see BackupFile.swift.
 package enum Backup {

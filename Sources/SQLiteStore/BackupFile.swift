@@ -12,10 +12,10 @@
 //
 // Numbers are big-endian. The checksum tells damage from a good file; it is no signature.
 
-import StorePort
 import Crypto
 import Foundation
 import SQLiteKit
+import StorePort
 
 /// How far a backup or a restore has come.
 package struct BackupProgress: Equatable, Sendable {

@@ -1,10 +1,10 @@
 // The changes that do not come with every message.
 
-import StorePort
-import Protection
 import Envelope
 import GRDB
+import Protection
 import SQLiteKit
+import StorePort
 
 extension ChangeWriter {
     private mutating func run(_ name: ChangeStatement, _ texts: String...) throws {

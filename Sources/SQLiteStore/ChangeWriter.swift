@@ -1,13 +1,13 @@
 // One transaction's changes, as statements. It knows rows and their order, neither files nor transactions.
 
-import Protection
-import StorePort
 import Envelope
 import GRDB
 import GRDBSQLite
+import Protection
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+import StorePort
 
 /// Writes changes through one connection while a transaction is open.
 struct ChangeWriter {

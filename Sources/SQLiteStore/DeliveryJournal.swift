@@ -3,9 +3,9 @@
 //
 //     slot n (8 bytes, little-endian): the last sequence s with s % 65,536 = n; 0 while there was none
 
-package import StorePort
 import Foundation
 import SQLiteKit
+package import StorePort
 import Synchronization
 
 /// A memory-mapped file of marks. Marking is one store to memory.

@@ -1,10 +1,10 @@
 // Making a store where there was none. A crash at any point leaves either nothing that counts or the whole of it:
 // `pawl.sqlite.new` stands from before the key is made until it becomes `pawl.sqlite`.
 
-import StorePort
 import Foundation
 import GRDB
 import SQLiteKit
+import StorePort
 
 enum FirstStart {
     /// Refuses where something is missing; says whether the store has to be made.

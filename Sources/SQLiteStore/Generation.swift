@@ -1,9 +1,9 @@
 // How often a store was opened is written in it and beside it. A store that knows of fewer openings than the file beside
 // it is an older copy: its ratchets would go back and use keys twice, so it is not opened without an operator's act.
 
-import StorePort
 import Foundation
 import SQLiteKit
+import StorePort
 
 enum Generation {
     /// The number beside the store; nothing where there is no file.

@@ -1,9 +1,9 @@
 // What is looked at before a store is opened for writing. Until all of it is right, nothing is changed.
 
-import StorePort
 import Foundation
 import GRDB
 import SQLiteKit
+import StorePort
 
 /// A store that has been examined: locked, with its key, readable.
 struct Opening {

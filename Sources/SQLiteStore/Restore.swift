@@ -1,10 +1,10 @@
 // Bringing a backup back. The ratchets in it are older than what has been sent since, so it counts as a rollback that the
 // operator has asked for: sessions are set up anew, waiting requests are given up with a reason.
 
-package import StorePort
 import Foundation
 import GRDB
 import SQLiteKit
+package import StorePort
 
 /// Restores backup files.
 package enum Restore {

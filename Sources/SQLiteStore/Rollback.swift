@@ -2,10 +2,10 @@
 // further than it knows: going on from here would use keys twice. So sessions go and are set up anew inside the vault.
 
 import DeviceDirectory
-package import StorePort
 import Foundation
 import GRDB
 import SQLiteKit
+package import StorePort
 
 /// The operator's act of going on with an older state.
 package enum Rollback {

@@ -1,9 +1,9 @@
 // The hot path: batches of changes, one transaction each.
 
-package import StorePort
 import GRDB
 import SQLiteKit
 import SQLiteQueue
+package import StorePort
 
 extension SQLiteStore {
     /// A group failed after it had written something, and no savepoint was there to go back to.

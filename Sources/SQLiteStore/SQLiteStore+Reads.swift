@@ -1,13 +1,13 @@
 // What a process needs to start and the vault needs on its way. Read through the writer's connection: the vault is the
 // only one that writes all the time, and its cache holds the sessions.
 
-package import StorePort
-package import Protection
 package import Envelope
 import GRDB
+package import Protection
 package import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+package import StorePort
 
 extension SQLiteStore {
     package func load() throws(StoreError) -> StoreContents {

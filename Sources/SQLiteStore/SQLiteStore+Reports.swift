@@ -1,12 +1,12 @@
 // What people ask. Read through connections of their own, from one snapshot: a report never stalls the writer.
 
-package import StorePort
-import Protection
 import Envelope
 import GRDB
+import Protection
 package import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+package import StorePort
 
 extension SQLiteStore {
     package func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request] {

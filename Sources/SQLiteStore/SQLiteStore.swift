@@ -7,10 +7,10 @@
 //     DIR/deliveries.journal         see DeliveryJournal.swift
 //     DIR/pawl.lock                  held while a process has the store open
 
-package import StorePort
 import GRDB
 package import SQLiteKit
 import SQLiteQueue
+package import StorePort
 import Synchronization
 
 /// A store in a directory. It is closed when the last reference goes.

@@ -1,11 +1,11 @@
 // The tables, and how older ones become them. The number of applied migrations is SQLite's user_version.
 
-import StorePort
 import Foundation
 import GRDB
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
+import StorePort
 
 enum Schema {
     /// SQLite's application_id of our stores: `PAWL`.

@@ -2,7 +2,6 @@
 
 import StorePort
 
-
 /// Holds back the sessions that a batch writes more than once, so that each is written once. What a group has staged
 /// counts only when the group has succeeded, and fences are judged as if each row had been written at once.
 struct SessionCoalescer {

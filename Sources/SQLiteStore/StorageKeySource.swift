@@ -1,8 +1,8 @@
 // Where the storage key comes from, and why one is not taken.
 
-package import StorePort
 import Foundation
 import SQLiteKit
+package import StorePort
 
 extension StorageKey {
     /// Where the key is.

@@ -1,7 +1,7 @@
 // Which files a store has, and the lock that keeps a second process out.
 
-import StorePort
 import SQLiteKit
+import StorePort
 
 /// The files of one store, by its directory.
 struct StoreFiles: Sendable {

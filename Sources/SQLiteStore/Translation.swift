@@ -1,7 +1,7 @@
 // The port's errors in the words of this store.
 
-import StorePort
 import SQLiteKit
+import StorePort
 
 typealias FileSystem = Disk<StoreError>
 typealias OpenFile = DiskFile<StoreError>

@@ -1,7 +1,7 @@
 // What tells one envelope from another.
 
-import Envelope
 import Crypto
+import Envelope
 
 /// Tells one envelope from another: the first half of its SHA-256.
 ///

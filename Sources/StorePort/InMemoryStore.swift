@@ -1,7 +1,7 @@
 // The twin of the drivers, for tests: the same semantics, nothing on disk.
 
-package import Protection
 package import Envelope
+package import Protection
 package import RequestQueue
 import Synchronization
 

@@ -1,7 +1,7 @@
 // The port to the database: batches of changes as values on the hot path, a synchronous closure for everything else.
 
-package import Protection
 package import Envelope
+package import Protection
 package import RequestQueue
 
 /// One change of the store.

@@ -1,7 +1,7 @@
 // The rows of the store, as values. Whatever is secret in them is sealed before it gets here.
 
-package import Protection
 package import Envelope
+package import Protection
 
 /// A hosted device: the vault holds its private key.
 package struct DeviceRow: Equatable, Sendable {

@@ -1,9 +1,9 @@
 // Keys of single messages: what names them, what holds them, and those that memory has at hand.
 
-package import StorePort
 import Crypto
 import DoubleRatchet
 package import Envelope
+package import StorePort
 
 /// The content key of one message. Wiped when nobody holds it any more.
 package final class ContentKey: Sendable {

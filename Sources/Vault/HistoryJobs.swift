@@ -1,8 +1,8 @@
 // What is asked of the vault where the backend keeps what was said and hands it out again and again, in any order.
 
 package import Devices
-package import Protection
 package import Envelope
+package import Protection
 
 /// A text to be sealed for a conversation of such a backend.
 package struct WriteJob: Sendable {

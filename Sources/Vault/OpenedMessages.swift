@@ -1,9 +1,9 @@
 // Messages to rooms that the vault has opened, for the connections of all members. The first connection that has the
 // line asks the vault; the others wait for that answer, or find it here, and cost the vault nothing.
 
-package import Protection
 import DequeModule
 package import NIOCore
+package import Protection
 import Synchronization
 
 /// An opened message, shared by all who may have a copy of it.

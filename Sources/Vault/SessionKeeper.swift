@@ -2,10 +2,10 @@
 // only place that knows what a ratchet session is.
 
 package import Devices
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 /// One side of the sessions between two devices, in memory.
 package final class SessionBox {

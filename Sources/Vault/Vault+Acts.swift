@@ -1,13 +1,13 @@
 // Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
 
 import Devices
-package import Outbox
-import Reports
-package import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+package import Outbox
+package import Protection
+import Reports
 import RequestQueue
+package import StorePort
 
 extension Vault {
     /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.

@@ -1,10 +1,10 @@
 // A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
 
 package import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     /// Bytes that a message is longer while its session has not been answered: the prekey part.

@@ -1,10 +1,10 @@
 // The directory's side of the vault: what capable clients prove, publish and ask.
 
 import DeviceDirectory
-package import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them goes, and

@@ -2,10 +2,10 @@
 // and after are counted by `RoomTable`, in the order in which connections came to rooms.
 
 import Devices
-package import StorePort
-package import Protection
 package import Envelope
+package import Protection
 import RequestQueue
+package import StorePort
 
 /// By when messages to rooms had been said that are not in flight any more.
 package struct SaidTimes: Sendable {

@@ -1,10 +1,10 @@
 // Letters and blobs of people's own devices, committed before they are acknowledged.
 
 package import DeviceDirectory
-package import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     package mutating func mail(

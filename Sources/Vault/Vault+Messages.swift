@@ -1,14 +1,14 @@
 // Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
 
 import DeviceDirectory
-import Outbox
-import Reports
 package import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 package import Envelope
+import Outbox
+package import Protection
+import Reports
 import RequestQueue
+package import StorePort
 
 /// Why a message is not sealed although nothing has failed.
 enum SealRefusal: Error { case tooLong, keysMissing }
@@ -19,7 +19,9 @@ package struct OpenError: Error { var reason: OpenFailure }
 extension Vault {
     // MARK: Seal
 
-    package mutating func seal(_ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+    package mutating func seal(
+        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
         let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
         step.failure = (job.connection, failure)
         guard queue.depth(of: job.sender.text) < pendingLimit else {
@@ -206,7 +208,9 @@ extension Vault {
 
     // MARK: Open
 
-    package mutating func open(_ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+    package mutating func open(
+        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
         step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
         step.line = job.line
         let outcome =

@@ -1,10 +1,10 @@
 // A vault that holds a person's own device: opening what the devices of others have sealed, and meeting them.
 
 import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     /// Opens an envelope for the own device.

@@ -2,10 +2,10 @@
 
 import DeviceDirectory
 import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     package mutating func publish(

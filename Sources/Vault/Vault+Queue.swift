@@ -2,12 +2,12 @@
 // sealed them or opened them. What the queue begins it hands to a connection of its sender, which paces itself, keeps back what an
 // operator holds, and says what has become of it.
 
-import Outbox
-import Reports
-import StorePort
-package import Protection
 import Envelope
+import Outbox
+package import Protection
+import Reports
 package import RequestQueue
+import StorePort
 
 extension Vault {
     /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for what the backend calls

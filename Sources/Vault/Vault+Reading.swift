@@ -1,13 +1,13 @@
 // Opening what a backend hands out, again and again and in any order, with the keys that were kept. No ratchet takes part,
 // and nothing is written.
 
-import Outbox
 import Devices
-import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+import Outbox
+package import Protection
 import RequestQueue
+import StorePort
 
 extension Vault {
     package mutating func read(_ job: ReadJob, _ now: Moment, _ step: inout VaultBatch.Step) {

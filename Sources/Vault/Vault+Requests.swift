@@ -1,12 +1,12 @@
 // What becomes of accounts and of requests in flight: acknowledged, lost, overdue, recovered.
 
-import Outbox
 import DeviceDirectory
-package import StorePort
-package import Protection
 import DoubleRatchet
 import Envelope
+import Outbox
+package import Protection
 import RequestQueue
+package import StorePort
 
 extension Vault {
     package mutating func forget(

@@ -2,10 +2,10 @@
 // its own.
 
 import Devices
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     // MARK: Speaking

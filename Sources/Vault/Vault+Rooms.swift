@@ -1,8 +1,8 @@
 // Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
 
-package import StorePort
-package import Protection
 import Envelope
+package import Protection
+package import StorePort
 
 /// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and
 /// the members; member n of m has the delivery number (row - m + 1 + n), so that the row's own is the highest.

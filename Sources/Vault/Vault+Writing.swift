@@ -2,14 +2,16 @@
 // message's key from one to the other at once, steps at both, and the key is kept for those who read it later.
 
 import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 
 extension Vault {
     /// Seals a text for a conversation; states, key and latch are one group of changes.
-    package mutating func write(_ job: WriteJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+    package mutating func write(
+        _ job: WriteJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    ) {
         step.failure = (job.connection, .writeFailed(ticket: job.ticket, .store))
         do {
             let id = MessageID(nextRequest(now))

@@ -2,14 +2,14 @@
 // changes of the store and answers that hold after the commit. It knows no thread, no clock and no socket.
 
 package import DeviceDirectory
-package import Outbox
-import Reports
 package import Devices
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Outbox
+package import Protection
+import Reports
 package import RequestQueue
+package import StorePort
 
 /// The changes of some jobs, and what to answer when they are committed.
 package struct VaultBatch: Sendable {

@@ -1,13 +1,13 @@
 // What connections ask of the vault, and what they hear back. Values only: they cross threads.
 
 package import DeviceDirectory
-package import Outbox
-package import Reports
 package import Devices
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Outbox
+package import Protection
+package import Reports
+package import StorePort
 
 /// A text to be sealed for one account.
 package struct SealJob: Sendable {
@@ -161,7 +161,10 @@ package struct FoundJob: Sendable {
     package var chain: DeviceChain
     package var devices: [PublishedDevice]
 
-    package init(connection: ConnectionID, ticket: UInt64, names: [AccountID], nick: String, chain: DeviceChain, devices: [PublishedDevice]) {
+    package init(
+        connection: ConnectionID, ticket: UInt64, names: [AccountID], nick: String, chain: DeviceChain,
+        devices: [PublishedDevice]
+    ) {
         self.connection = connection
         self.ticket = ticket
         self.names = names

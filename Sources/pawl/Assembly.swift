@@ -1,28 +1,31 @@
 // The one file that names every concrete type and ties them together.
 
-import JSONGateway
-import IRCGateway
-import Vault
 import DeviceDirectory
-import Outbox
-import Reports
 import Devices
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayNIO
+import HTTPServer
+import IRCCodec
+import IRCGateway
+import IRCServer
+import JSONGateway
 import Logging
 import MappingFile
 import NIOCore
 import NIOPosix
 import NIOSSL
+import NIOSupport
+import Outbox
 import PawlConfiguration
+import Protection
+import Reports
 import RequestQueue
 import SQLiteKit
 import SQLiteQueue
 import SQLiteStore
+import StorePort
+import Vault
 
 /// Makes a gateway from a configuration.
 enum Assembly {

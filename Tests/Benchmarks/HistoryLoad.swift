@@ -1,13 +1,13 @@
-import Vault
-import Devices
-import StorePort
-import Protection
 import ArgumentParser
+import Devices
 import DoubleRatchet
 import Envelope
 import Glibc
 import NIOCore
+import Protection
 import SQLiteStore
+import StorePort
+import Vault
 
 /// What is measured of history.
 enum HistoryWork: String, CaseIterable, ExpressibleByArgument {

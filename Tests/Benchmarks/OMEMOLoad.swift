@@ -1,5 +1,6 @@
 import ArgumentParser
 import DoubleRatchet
+import OMEMO
 
 /// Our OMEMO profiles, which are plain Double Ratchets, in a process of their own.
 struct OMEMOLoad: ParsableCommand {

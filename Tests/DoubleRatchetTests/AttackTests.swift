@@ -320,7 +320,7 @@ struct AttackTests {
         var state: [UInt8] = []
         SenderKey(random: &random).serialize(into: &state)
         var id: [UInt8] = []
-        id.append(bigEndian: one.id)
+        id.append(networkOrder: one.id)
         state.replaceSubrange(1..<5, with: id)
         var other = try SenderKey(serialized: state.span)
         let data: [UInt8] = []

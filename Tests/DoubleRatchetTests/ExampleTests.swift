@@ -1,4 +1,5 @@
 import DoubleRatchet
+import OMEMO
 import Testing
 
 /// Stands for the database of a device: rows sealed under one key, each bound to its name.

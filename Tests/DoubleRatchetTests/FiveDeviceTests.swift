@@ -106,7 +106,7 @@ private final class FiveDevices {
 
     private func bound(_ id: Int, _ from: Int, _ to: Int) -> [UInt8] {
         var data = [UInt8(from), UInt8(to)]
-        data.append(bigEndian: UInt32(id))
+        data.append(networkOrder: UInt32(id))
         return data
     }
 

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("Memory: the caller's, and what stays in its place")
 struct MemoryTests {

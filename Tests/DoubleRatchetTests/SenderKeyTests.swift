@@ -139,7 +139,7 @@ struct SenderKeyTests {
         #expect(SenderKeyMessage.overhead == 89 && message.count == 3 + 89)
         #expect(before.count == 73 && SenderKeyDistribution.byteCount == 73 && state.count == 105)
         var id: [UInt8] = []
-        id.append(bigEndian: sender.id)
+        id.append(networkOrder: sender.id)
         for bytes in [before, state, message] { #expect(Array(bytes[..<9]) == [1] + id + [0, 0, 0, 0]) }
         #expect(before[9..<41] == state[9..<41] && before[41...] == state[73...])
         // The signature, and under it the seal, as the drawing says.

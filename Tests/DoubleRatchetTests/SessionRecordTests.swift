@@ -296,7 +296,7 @@ struct SessionRecordTests {
         let foreign = try #require(one.records[other.name])
         let length = state[4..<8].reduce(0) { $0 << 8 | Int($1) }
         state.removeSubrange((8 + length)...)
-        state.append(bigEndian: UInt32(foreign.count))
+        state.append(networkOrder: UInt32(foreign.count))
         state += foreign
         #expect(throws: RatchetError.malformed) { _ = try SessionRecord(serialized: state.span) }
     }

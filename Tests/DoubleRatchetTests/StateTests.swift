@@ -97,7 +97,7 @@ struct StateTests {
         #expect(confused.refusal(of: messages[1], data: [9]) == .differentSession)
         // One skipped key more than are allowed, with all the bytes for it.
         var counted = Array(bob.dropLast(2 + 2 * FinishedChains.keySize))
-        counted.append(bigEndian: UInt16(RatchetLimits.maximumSkippedKeys + 1))
+        counted.append(networkOrder: UInt16(RatchetLimits.maximumSkippedKeys + 1))
         counted += [UInt8](repeating: 0, count: (RatchetLimits.maximumSkippedKeys + 1) * FinishedChains.keySize)
         #expect(throws: RatchetError.malformed) { _ = try restored(counted) }
     }

@@ -1,8 +1,8 @@
-import Protection
-import IRCGateway
-import StorePort
 import Envelope
+import IRCGateway
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 /// Who somebody is, before and after logins, nick changes and restarts.

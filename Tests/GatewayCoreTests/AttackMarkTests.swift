@@ -1,7 +1,7 @@
-import IRCGateway
 import Devices
-import Reports
+import IRCGateway
 import Protection
+import Reports
 import Testing
 
 /// Attacks on what people see of a message: its mark, its name, and what is no message at all.

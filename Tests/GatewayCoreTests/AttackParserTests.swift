@@ -1,13 +1,12 @@
-import IRCGateway
-import Protection
 import DeviceDirectory
 import Devices
 import DoubleRatchet
 import Envelope
 import IRCCodec
+import IRCGateway
 import NIOCore
+import Protection
 import Testing
-
 
 /// Everything that reads bytes of strangers: whole, cut, altered, and bytes without sense.
 @Suite struct AttackParserTests {

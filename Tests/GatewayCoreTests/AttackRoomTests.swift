@@ -1,13 +1,13 @@
-import Devices
-import IRCGateway
-import StorePort
-import Reports
 import DeviceDirectory
-import Protection
+import Devices
 import DoubleRatchet
 import Envelope
 import IRCCodec
+import IRCGateway
 import NIOCore
+import Protection
+import Reports
+import StorePort
 import Testing
 
 /// Attacks on a room of three people with sidecars.

@@ -1,5 +1,5 @@
-import Protection
 import Envelope
+import Protection
 import Testing
 
 /// A backend that drops, repeats, holds back, alters and renames under a seed. Nothing is shown that was not said, nothing

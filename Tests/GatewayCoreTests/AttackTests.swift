@@ -1,13 +1,12 @@
-import IRCGateway
-import Vault
-import StorePort
-import Reports
 import Devices
-import Protection
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Protection
+import Reports
+import StorePort
 import Testing
-
+import Vault
 
 /// Attacks on two people with sidecars, on a server without a gateway.
 @Suite struct AttackTests {

@@ -1,8 +1,8 @@
-import IRCGateway
-import StorePort
-import Protection
 import IRCCodec
+import IRCGateway
 import NIOCore
+import Protection
+import StorePort
 import Testing
 
 /// Negotiation as a transcript: what each side hears.

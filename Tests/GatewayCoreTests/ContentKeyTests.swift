@@ -1,10 +1,9 @@
-import Protection
-import Vault
-import StorePort
 import Envelope
+import Protection
 import StoreConformance
+import StorePort
 import Testing
-
+import Vault
 
 @Suite struct ContentKeyTests {
     private func key(_ number: Int) -> ContentKey {

@@ -1,12 +1,12 @@
-import IRCGateway
-import StorePort
-import Reports
-import Vault
-import Protection
 import Envelope
+import IRCGateway
 import NIOCore
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
+import Vault
 
 /// Members get copies of what the vault has opened for one of them, without the vault.
 @Suite struct CopyTests {

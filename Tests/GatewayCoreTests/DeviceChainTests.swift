@@ -3,7 +3,6 @@ import DoubleRatchet
 import Envelope
 import Testing
 
-
 /// Lists of devices that somebody forges on purpose.
 @Suite struct DeviceChainTests {
     private func listed(_ number: UInt64, _ identity: borrowing IdentityKeyPair) -> ListedDevice {

@@ -1,16 +1,15 @@
-import JSONGateway
-import IRCGateway
-import Reports
-import Vault
+import CapableApp
 import DeviceDirectory
 import Devices
-import StorePort
-import Protection
-import CapableApp
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import JSONGateway
+import Protection
+import Reports
+import StorePort
 import Testing
-
+import Vault
 
 /// Random numbers of which the first device ids are chosen by a test.
 private struct ChosenIDs: RandomSource, Sendable {

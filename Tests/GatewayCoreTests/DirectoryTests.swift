@@ -1,11 +1,11 @@
-import Devices
-import IRCGateway
-import Reports
-import Vault
 import DeviceDirectory
-import Protection
+import Devices
 import Envelope
+import IRCGateway
+import Protection
+import Reports
 import Testing
+import Vault
 
 /// Sidecars behind a front gateway: its directory, and everybody else behind it.
 @Suite struct DirectoryTests {

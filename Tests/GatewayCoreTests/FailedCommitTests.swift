@@ -1,12 +1,11 @@
-import IRCGateway
-import Reports
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
-
 
 /// What memory holds after the store has refused a batch, or a part of one.
 @Suite struct FailedCommitTests {

@@ -1,10 +1,10 @@
-import IRCGateway
-import Vault
 import DeviceDirectory
 import Devices
-import Protection
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Protection
+import Vault
 
 /// Somebody with keys of their own and no rules.
 final class Forger: Sendable {

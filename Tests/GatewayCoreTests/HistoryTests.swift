@@ -1,9 +1,9 @@
-import Protection
-import IRCGateway
-import Reports
-import StorePort
 import Envelope
+import IRCGateway
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
 
 /// Rooms whose backend plays back, on joining, what was said before.

@@ -1,10 +1,10 @@
-import StorePort
-import Reports
-import Protection
-import IRCGateway
 import Envelope
 import IRCCodec
+import IRCGateway
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
 
 /// Private messages under `hosted`, in front of backends with and without IRCv3.

@@ -1,11 +1,11 @@
-import IRCGateway
-import Reports
-import Protection
-import StorePort
 import Envelope
 import IRCCodec
+import IRCGateway
 import NIOCore
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
 
 /// A backend that alters, repeats, forges and withholds.

@@ -1,5 +1,5 @@
-import Protection
 import Envelope
+import Protection
 import Testing
 
 /// What is due to one message, for every kind of audience: without a connection, a room table or a store around it.

@@ -1,13 +1,13 @@
-import JSONGateway
-import Reports
-import IRCGateway
-import Vault
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
+import StorePort
 import Testing
+import Vault
 
 /// One writes an accent into its letter, the other behind it. To a `String` they are equal; to a chat server they are two people, and
 /// two rooms.

@@ -1,8 +1,8 @@
-import IRCGateway
-import StorePort
-import Protection
 import Envelope
+import IRCGateway
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 /// The backend dies and comes back; the clients stay.

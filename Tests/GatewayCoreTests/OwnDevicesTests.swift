@@ -1,9 +1,9 @@
-import Protection
-import IRCGateway
-import Vault
 import Devices
 import Envelope
+import IRCGateway
+import Protection
 import Testing
+import Vault
 
 /// Two sidecars of one person, and somebody who writes to both.
 @Suite struct OwnDevicesTests {

@@ -1,14 +1,13 @@
-import Protection
-import IRCGateway
-import Reports
-import Vault
 import Devices
-import StorePort
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Protection
+import Reports
 import RequestQueue
+import StorePort
 import Testing
-
+import Vault
 
 /// Rooms of people behind sidecars of their own, on a server without a gateway.
 @Suite struct PeerRoomTests {

@@ -1,6 +1,5 @@
 import Protection
 
-
 extension World {
     /// Members of `#room`, called `p0`, `p1` and so on.
     ///

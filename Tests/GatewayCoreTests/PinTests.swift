@@ -1,8 +1,8 @@
-import IRCGateway
 import Devices
-import Protection
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Protection
 import Testing
 
 /// Whose keys are whose.

@@ -1,13 +1,13 @@
-import StorePort
-import Reports
+import Envelope
 import HTTPCodec
 import IRCGateway
 import JSONGateway
-import Vault
-import Protection
-import Envelope
 import NIOCore
+import Protection
+import Reports
+import StorePort
 import Testing
+import Vault
 
 /// Which policy counts in a conversation: that of its members, of the room, of everyone, and the latch.
 @Suite struct PolicyScopeTests {

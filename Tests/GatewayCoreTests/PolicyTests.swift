@@ -1,5 +1,5 @@
-import Protection
 import Envelope
+import Protection
 import Testing
 
 /// The table of design section 2, cell by cell, as far as this version has capable people: it has none.

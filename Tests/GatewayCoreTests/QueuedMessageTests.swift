@@ -1,9 +1,10 @@
-import Outbox
-import IRCGateway
-import StorePort
-import Protection
 import Envelope
+import IRCCodec
+import IRCGateway
+import Outbox
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 /// Messages to IRC in the queue: who sends them, how often it was tried, and that the queue's rows and the ratchet's are one commit.

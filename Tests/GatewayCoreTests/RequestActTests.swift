@@ -1,13 +1,14 @@
-import Vault
-import Protection
+import Envelope
+import IRCCodec
 import IRCGateway
 import Outbox
-import StorePort
-import Envelope
+import Protection
 import RequestQueue
 import StoreConformance
+import StorePort
 import Synchronization
 import Testing
+import Vault
 
 extension World {
     /// What the vault says of an operator's act.

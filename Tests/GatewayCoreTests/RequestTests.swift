@@ -1,5 +1,5 @@
-import StorePort
 import RequestQueue
+import StorePort
 import Testing
 
 @Suite struct RequestTests {

@@ -1,8 +1,8 @@
-import StorePort
-import Protection
 import IRCGateway
 import Outbox
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 /// The life of a message, from its commit until somebody is shown it.

@@ -1,10 +1,10 @@
-import Protection
-import IRCGateway
-import Vault
-import StorePort
 import Envelope
+import IRCGateway
+import Protection
 import RequestQueue
+import StorePort
 import Testing
+import Vault
 
 /// Rooms under `hosted`: one envelope for all members, and nobody reads who is not one.
 @Suite struct RoomTests {

@@ -1,5 +1,5 @@
-import IRCGateway
 import IRCCodec
+import IRCGateway
 import Testing
 
 /// The table against the lists of verbs of the specifications and of the servers, typed in from their documents.

@@ -1,10 +1,9 @@
-import Vault
-import StorePort
-import Protection
 import Envelope
+import Protection
 import RequestQueue
+import StorePort
 import Testing
-
+import Vault
 
 /// Messages of one transaction.
 @Suite struct SealBatchTests {

@@ -1,11 +1,10 @@
-import Vault
 import Devices
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
+import Protection
+import StorePort
 import Testing
-
+import Vault
 
 /// What the vault keeps of sessions and prekeys with devices elsewhere.
 @Suite struct SessionKeeperTests {

@@ -1,10 +1,10 @@
-import IRCGateway
-import Reports
-import Vault
-import Protection
 import Devices
 import Envelope
+import IRCGateway
+import Protection
+import Reports
 import Testing
+import Vault
 
 /// Two people behind sidecars of their own, on a server without a gateway.
 @Suite struct SidecarTests {

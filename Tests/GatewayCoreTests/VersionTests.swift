@@ -1,8 +1,8 @@
 import Devices
-import IRCGateway
-import Reports
 import DoubleRatchet
 import Envelope
+import IRCGateway
+import Reports
 import Testing
 
 /// Sidecars of different versions that cannot read each other: nobody is left without words.

@@ -1,15 +1,15 @@
-import IRCGateway
-import Vault
 import DeviceDirectory
 import Devices
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
 import IRCCodec
+import IRCGateway
 import NIOCore
+import Protection
 import RequestQueue
+import StorePort
+import Vault
 
 /// The numbers of a seed, as the random source of machines.
 struct SeededSource: RandomSource, Sendable {

@@ -1,13 +1,14 @@
 import IRCGateway
-import Protection
 import NIOCore
 import NIOPosix
 import PeerKit
+import Protection
 import Synchronization
 import TestThreads
 import Testing
 
-@testable import GatewayNIO
+@testable import IRCServer
+@testable import NIOSupport
 
 /// A connection between a client and a backend that are nothing but sockets.
 @Suite(.blocking) struct IRCConnectionTests {

@@ -1,5 +1,5 @@
-import GatewayNIO
 import NIOCore
+import NIOSupport
 import Testing
 
 @Suite struct ProxyProtocolTests {

@@ -1,16 +1,16 @@
-import Vault
 import DeviceDirectory
 import Devices
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
-import GatewayNIO
 import NIOCore
 import NIOPosix
+import NIOSupport
+import Protection
 import RequestQueue
+import StorePort
 import Synchronization
 import Testing
+import Vault
 
 /// The thread between the vault, its store, and the connections that wait for answers.
 @Suite struct VaultRunnerTests {

@@ -1,6 +1,6 @@
-import JSONGateway
 import Foundation
 import JSONCodec
+import JSONGateway
 import PawlConfiguration
 import Testing
 

@@ -1,5 +1,5 @@
-import JSONGateway
 import HTTPCodec
+import JSONGateway
 import Testing
 
 /// Every endpoint of the Matrix client-server API has a label in the shipped mapping.

@@ -1,5 +1,5 @@
-import JSONGateway
 import Foundation
+import JSONGateway
 import PawlConfiguration
 import Testing
 

@@ -1,5 +1,5 @@
-import JSONGateway
 import HTTPCodec
+import JSONGateway
 import NIOCore
 import Testing
 

@@ -1,13 +1,13 @@
-import IRCGateway
-import StorePort
-import Protection
 import ArgumentParser
 import Envelope
 import Foundation
+import IRCGateway
 import Logging
 import PawlConfiguration
 import PeerKit
+import Protection
 import SQLiteStore
+import StorePort
 import TestThreads
 import Testing
 

@@ -1,5 +1,5 @@
-import IRCGateway
 import Envelope
+import IRCGateway
 import PawlConfiguration
 import Testing
 

@@ -1,9 +1,9 @@
-import IRCGateway
-import StorePort
-import Protection
 import Envelope
 import Foundation
+import IRCGateway
 import PeerKit
+import Protection
+import StorePort
 import TestThreads
 import Testing
 

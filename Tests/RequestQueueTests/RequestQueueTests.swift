@@ -1,3 +1,4 @@
+import IRCCodec
 import RequestQueue
 import Testing
 

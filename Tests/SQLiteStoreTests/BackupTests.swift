@@ -1,11 +1,11 @@
-import Protection
-import StorePort
 import Crypto
 import Envelope
 import Glibc
+import Protection
 import RequestQueue
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 @Suite struct BackupTests {

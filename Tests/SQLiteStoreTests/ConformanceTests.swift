@@ -1,5 +1,5 @@
-import StorePort
 import StoreConformance
+import StorePort
 import Testing
 
 @Suite struct ConformanceTests {

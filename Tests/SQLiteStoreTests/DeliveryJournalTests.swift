@@ -1,6 +1,6 @@
-import StorePort
 import Glibc
 import SQLiteStore
+import StorePort
 import Testing
 
 @Suite struct DeliveryJournalTests {

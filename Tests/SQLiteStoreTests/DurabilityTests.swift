@@ -1,9 +1,9 @@
-import StorePort
-import Protection
 import Envelope
+import Protection
 import RequestQueue
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 @Suite struct DurabilityTests {

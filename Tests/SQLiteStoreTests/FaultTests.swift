@@ -1,9 +1,9 @@
-import StorePort
 import Protection
 import QueueConformance
 import RequestQueue
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 /// The vault's store on a disk that fails: a request and the session that sealed it stand or fall together, and so do an end and

@@ -1,11 +1,11 @@
 import Devices
-import Vault
-import StorePort
-import Protection
 import Envelope
+import Protection
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
+import Vault
 
 /// What was said to a backend that keeps it, over both stores.
 @Suite struct HistoryTests {

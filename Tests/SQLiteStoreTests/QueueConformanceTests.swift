@@ -1,8 +1,8 @@
-import StorePort
 import GRDB
 import QueueConformance
 import RequestQueue
 import SQLiteQueue
+import StorePort
 import Testing
 
 @testable import SQLiteStore

@@ -1,8 +1,8 @@
-import StorePort
 import GRDBSQLite
 import Glibc
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 /// Each refusal says what to do, and leaves everything as it was.

@@ -1,10 +1,10 @@
-import StorePort
-import Protection
 import Envelope
 import Glibc
+import Protection
 import RequestQueue
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 @Suite struct RollbackTests {

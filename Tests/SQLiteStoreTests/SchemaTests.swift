@@ -1,9 +1,9 @@
-import StorePort
-import Protection
 import Glibc
+import Protection
 import RequestQueue
 import SQLiteStore
 import StoreConformance
+import StorePort
 import Testing
 
 @Suite struct SchemaTests {

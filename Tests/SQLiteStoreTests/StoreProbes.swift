@@ -1,7 +1,7 @@
 // Ways into the store's connections that only tests have.
 
-import StorePort
 import GRDB
+import StorePort
 
 @testable import SQLiteStore
 

@@ -1,12 +1,11 @@
 import DeviceDirectory
-import StorePort
 import DoubleRatchet
 import Envelope
 import GRDBSQLite
 import Glibc
 import SQLiteStore
+import StorePort
 import Testing
-
 
 /// A directory that goes when the test ends.
 final class Scratch: Sendable {

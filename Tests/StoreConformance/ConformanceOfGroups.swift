@@ -1,9 +1,9 @@
 // Batches, groups and fences.
 
-import StorePort
-import Protection
 import Envelope
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 extension StoreConformance {

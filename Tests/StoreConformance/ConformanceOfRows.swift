@@ -1,9 +1,9 @@
 // Each kind of row.
 
-import StorePort
-import Protection
 import Envelope
+import Protection
 import RequestQueue
+import StorePort
 import Testing
 
 extension StoreConformance {

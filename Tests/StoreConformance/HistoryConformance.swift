@@ -1,11 +1,11 @@
 // What was said is read again and again, whatever the store.
 
 import Devices
-import Vault
-package import StorePort
-import Protection
 import Envelope
+import Protection
+package import StorePort
 import Testing
+import Vault
 
 /// What every vault does for a backend that keeps what was said.
 package enum HistoryConformance {

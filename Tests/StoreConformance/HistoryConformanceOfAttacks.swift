@@ -1,11 +1,11 @@
 // What a backend may try with envelopes that it keeps.
 
+import Devices
+import Envelope
 import Protection
 import StorePort
-import Devices
-import Vault
-import Envelope
 import Testing
+import Vault
 
 extension HistoryConformance {
     private static func isText(_ outcome: ReadOutcome) -> Bool { if case .text = outcome { true } else { false } }

@@ -1,12 +1,12 @@
 // How long keys are kept, and what becomes of a message that was not written.
 
 import Devices
-import Vault
-import StorePort
-import Protection
 import DoubleRatchet
 import Envelope
+import Protection
+import StorePort
 import Testing
+import Vault
 
 extension HistoryConformance {
     // MARK: Expiry

@@ -1,12 +1,12 @@
 // A vault over a store, with a clock of its own, for a backend that keeps what was said.
 
-package import Vault
 import Devices
-package import StorePort
-package import Protection
 import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 import Testing
+package import Vault
 
 /// What was written, as a backend has it.
 package struct WrittenMessage: Sendable, Equatable {

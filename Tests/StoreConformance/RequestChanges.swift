@@ -1,7 +1,7 @@
 // What the vault's queue changes, one request at a time.
 
-package import StorePort
 import RequestQueue
+package import StorePort
 
 extension StoreChange {
     /// A request as a queue accepts it, whatever its state.

@@ -1,9 +1,9 @@
 // One suite that every driver of the port passes. Each check gets a closure that makes an empty store.
 
-package import StorePort
-import Protection
 import Envelope
+import Protection
 import RequestQueue
+package import StorePort
 import Testing
 
 /// What every ``Store`` does.

@@ -1,9 +1,9 @@
 // A store that is looked at while a vault uses it, and that fails when it is told to.
 
-package import StorePort
-package import Protection
 package import Envelope
+package import Protection
 package import RequestQueue
+package import StorePort
 import Synchronization
 
 /// Any store, watched.

@@ -6,46 +6,6 @@ import Testing
     static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    /// The floors of Sources/ARCHITECTURE.md: what each target may import besides its own files. An arrow only goes
-    /// down; the compiler lets an undeclared transitive import through, this does not.
-    static let floors: [String: Set<String>] = [
-        "DoubleRatchet": ["CLibcrypto", "CSodium", "Crypto", "Synchronization", "Glibc", "Musl", "Darwin"],
-        "Envelope": ["NIOCore"],
-        "IRCCodec": ["NIOCore"],
-        "JSONCodec": ["NIOCore"],
-        "QRCode": [],
-        "RequestQueue": ["DequeModule", "HeapModule", "Synchronization"],
-        "GatewayCore": [
-            "DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "RequestQueue", "NIOCore", "DequeModule", "Crypto",
-            "CryptoExtras",
-            "Synchronization",
-        ],
-        "SQLiteKit": ["GRDB", "GRDBSQLite", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
-        "SQLiteQueue": ["RequestQueue", "SQLiteKit", "GRDB"],
-        "SQLiteStore": [
-            "GatewayCore", "Envelope", "RequestQueue", "SQLiteKit", "SQLiteQueue", "GRDB", "GRDBSQLite", "Crypto",
-            "Foundation",
-            "Synchronization",
-            "Glibc",
-            "Musl",
-            "Darwin",
-        ],
-        "GatewayNIO": [
-            "GatewayCore", "DoubleRatchet", "Envelope", "IRCCodec", "RequestQueue", "NIOCore", "NIOPosix", "NIOTLS",
-            "NIOHTTP1", "NIOHTTP2", "NIOHPACK",
-            "NIOSSL", "DequeModule", "Logging", "Synchronization",
-        ],
-        "RequestQueueClient": [
-            "RequestQueue", "AsyncHTTPClient", "NIOCore", "NIOPosix", "NIOHTTP1", "NIOSSL", "Foundation", "Dispatch",
-            "Synchronization",
-        ],
-        "MappingFile": ["GatewayCore", "JSONCodec", "PawlConfiguration", "NIOCore"],
-        "PawlConfiguration": ["Configuration", "Yams", "Foundation", "Synchronization", "Glibc", "Musl", "Darwin"],
-    ]
-
-    /// Modules that only name a library of the system.
-    static let systemLibraries: Set<String> = ["CLibcrypto", "CSodium"]
-
     static func files(_ folder: String) -> [(name: String, text: String)] {
         let base = root.appending(path: folder)
         let names = FileManager.default.enumerator(atPath: base.path)?.compactMap { $0 as? String } ?? []
@@ -65,35 +25,6 @@ import Testing
                 ["struct", "class", "enum", "func", "protocol"].contains(words[at + 1]) && at + 2 < words.count
                 ? words[at + 2] : words[at + 1]
             return String(name.prefix { $0 != "." })
-        }
-    }
-
-    @Test(arguments: floors.keys.sorted()) func arrowsOnlyGoDown(_ target: String) {
-        let files = Self.files("Sources/\(target)")
-        #expect(!files.isEmpty)
-        for file in files {
-            let foreign = Set(Self.imports(file.text)).subtracting(Self.floors[target] ?? [])
-            #expect(foreign.isEmpty, "\(file.name) imports \(foreign.sorted().joined(separator: ", "))")
-        }
-    }
-
-    @Test func everyTargetHasAFloor() throws {
-        let targets = try FileManager.default.contentsOfDirectory(atPath: Self.root.appending(path: "Sources").path)
-            .filter { !$0.hasSuffix(".md") }
-        #expect(Set(targets) == Set(Self.floors.keys).union(["pawl"]).union(Self.systemLibraries))
-    }
-
-    /// The first two floors know no time, chance, file or thread.
-    @Test(arguments: ["DoubleRatchet", "Envelope", "IRCCodec", "JSONCodec", "QRCode", "RequestQueue", "GatewayCore"])
-    func logicIsPure(_ target: String) {
-        let banned = [
-            "Date()", "clock_gettime", "ContinuousClock", "SystemClock", ".random(", "FileManager", "fopen(", "Thread(",
-            "Task {", "DispatchQueue", "print(", "Logger(",
-        ]
-        for file in Self.files("Sources/\(target)") {
-            for word in banned where file.text.contains(word) {
-                Issue.record("\(file.name) uses \(word)")
-            }
         }
     }
 

@@ -2,10 +2,10 @@
 // connections see of it is ``DirectoryTable``.
 
 package import Devices
-package import StorePort
-package import Protection
 package import DoubleRatchet
 package import Envelope
+package import Protection
+package import StorePort
 import Synchronization
 
 /// The published devices of one account.

@@ -1,8 +1,8 @@
 // Blobs that people's devices have published: opaque, found by an id that nobody can guess.
 
-package import StorePort
-package import Protection
 import Envelope
+package import Protection
+package import StorePort
 
 /// What is published.
 package struct BlobShelf {
@@ -56,7 +56,8 @@ package struct BlobShelf {
     }
 
     /// Only whoever has published it takes it away.
-    package mutating func remove(_ id: String, by owner: AccountID, _ changes: inout [StoreChange]) throws(MailRefusal) {
+    package mutating func remove(_ id: String, by owner: AccountID, _ changes: inout [StoreChange]) throws(MailRefusal)
+    {
         guard let entry = sizes[id], entry.owner == owner else { throw .notFound }
         sizes[id] = nil
         accounts[owner]?.count -= 1

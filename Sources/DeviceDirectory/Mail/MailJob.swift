@@ -1,9 +1,9 @@
 // What waits at the gateway for people's own devices, and what is asked of the vault about it. Contents are opaque: the
 // devices have sealed them.
 
-import StorePort
-package import Protection
 package import Envelope
+package import Protection
+import StorePort
 
 /// One thing for one device.
 package struct Letter: Equatable, Sendable {

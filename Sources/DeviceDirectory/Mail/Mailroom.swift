@@ -7,10 +7,10 @@
 //     parcel    NUMBER            -> what several letters have in common
 //     blob      ID                -> owner (2 + n), bytes
 
-package import StorePort
-import Protection
 import Crypto
 package import Envelope
+import Protection
+package import StorePort
 
 /// What waits.
 package struct Mailroom {
@@ -145,7 +145,9 @@ package struct Mailroom {
     }
 
     /// Whether a device has sent something under this id lately.
-    package func isRepeated(_ id: String, by device: DeviceID) -> Bool { sent[device]?.contains(Self.digest(id)) == true }
+    package func isRepeated(_ id: String, by device: DeviceID) -> Bool {
+        sent[device]?.contains(Self.digest(id)) == true
+    }
 
     /// Notes that it has, in the same transaction as what it has sent.
     package mutating func note(_ id: String, by device: DeviceID, _ changes: inout [StoreChange]) {

@@ -35,7 +35,7 @@ public struct StateSealer: Sendable {
         into output: inout [UInt8]
     ) {
         var head = [Self.version]
-        head.append(bigEndian: counter)
+        head.append(networkOrder: counter)
         var nonce = [UInt8](repeating: 0, count: KeySize.nonce)
         nonce.withUnsafeMutableBytes { random.fill($0) }
         output += head + nonce

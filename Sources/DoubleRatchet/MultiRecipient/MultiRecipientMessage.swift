@@ -65,8 +65,8 @@ public struct MultiRecipientMessage: Hashable, Sendable {
     public func serialize(into output: inout [UInt8]) {
         output.append(UInt8(keys.count))
         for key in keys {
-            output.append(bigEndian: key.recipient)
-            output.append(bigEndian: UInt16(key.message.count))
+            output.append(networkOrder: key.recipient)
+            output.append(networkOrder: UInt16(key.message.count))
             output.append(contentsOf: key.message)
         }
         output.append(contentsOf: sealedBody)
@@ -78,7 +78,7 @@ public struct MultiRecipientMessage: Hashable, Sendable {
     /// What the ratchet messages authenticate: the caller's associated data, and behind it the SHA-256 of the sealed body.
     public func authenticated(_ associatedData: [UInt8]) -> [UInt8] { Self.authenticated(associatedData, sealedBody) }
 
-    static func authenticated(_ associatedData: [UInt8], _ sealedBody: [UInt8]) -> [UInt8] {
+    package static func authenticated(_ associatedData: [UInt8], _ sealedBody: [UInt8]) -> [UInt8] {
         associatedData + sealedBody.withUnsafeBytes { Primitives.sha256($0) }.array
     }
 

@@ -86,7 +86,7 @@ struct Braid: Sendable {
 
     /// The next message, and the secret of this epoch when it comes into being here. Takes 64 bytes of `random` for a key
     /// pair or 32 for an encapsulation.
-    mutating func send(random: inout some RandomSource) -> (Message, secret: SecretBytes?) {
+    package mutating func send(random: inout some RandomSource) -> (Message, secret: SecretBytes?) {
         switch state {
         case .keysUnsampled:
             let keys = BraidKeyPair(seed: SecretBytes(count: IncrementalKEM.seedSize, random: &random))
@@ -160,7 +160,7 @@ struct Braid: Sendable {
     }
 
     /// Lets it happen, and returns the secret of an epoch that is complete by it.
-    mutating func take(_ effect: Effect) -> SecretBytes? {
+    package mutating func take(_ effect: Effect) -> SecretBytes? {
         switch effect {
         case .nothing: return nil
         case .chunk(let chunk):
@@ -202,7 +202,7 @@ struct Braid: Sendable {
     ///
     /// - Throws: ``RatchetError/authenticationFailed`` for a wrong MAC, ``RatchetError/invalidKey`` for a key that is not
     ///   its header's, ``RatchetError/malformed`` for an epoch that cannot have come.
-    mutating func receive(_ message: Message, epoch messageEpoch: UInt32) throws(RatchetError) -> SecretBytes? {
+    package mutating func receive(_ message: Message, epoch messageEpoch: UInt32) throws(RatchetError) -> SecretBytes? {
         guard messageEpoch >= epoch else { return nil }
         guard messageEpoch == epoch else {
             guard case .ciphertext2Sampled = state, messageEpoch == epoch + 1 else { throw .malformed }
@@ -286,7 +286,7 @@ struct Braid: Sendable {
     /// `KDF_OK`, and the authenticator's update with what it gives.
     private mutating func finishEpoch(_ shared: SecretBytes) -> SecretBytes {
         var info = Self.secretInfo
-        info.append(bigEndian: epoch)
+        info.append(networkOrder: epoch)
         let salt = SecretBytes(count: 32) { _ in }
         let secret = Primitives.hkdf(salt: salt, secret: shared, info: info, blocks: 1)[0]
         authenticator.update(epoch: epoch, secret: secret)

@@ -24,24 +24,24 @@ struct BraidAuthenticator: Sendable {
 
     mutating func update(epoch: UInt32, secret: SecretBytes) {
         var info = Self.updateInfo
-        info.append(bigEndian: epoch)
+        info.append(networkOrder: epoch)
         let outputs = Primitives.hkdf(salt: root, secret: secret, info: info, blocks: 2)
         (root, macKey) = (outputs[0], outputs[1])
     }
 
     /// The MAC of a header of 64 bytes.
-    func mac(epoch: UInt32, header: [UInt8]) -> [UInt8] {
+    package func mac(epoch: UInt32, header: [UInt8]) -> [UInt8] {
         mac(Self.headerLabel, epoch, header)
     }
 
     /// The MAC of a whole ciphertext of 1088 bytes, after the update with its secret.
-    func mac(epoch: UInt32, ciphertext: [UInt8]) -> [UInt8] {
+    package func mac(epoch: UInt32, ciphertext: [UInt8]) -> [UInt8] {
         mac(Self.ciphertextLabel, epoch, ciphertext)
     }
 
     private func mac(_ label: [UInt8], _ epoch: UInt32, _ data: [UInt8]) -> [UInt8] {
         var prefix = label
-        prefix.append(bigEndian: epoch)
+        prefix.append(networkOrder: epoch)
         let code = prefix.withUnsafeBytes { prefix in
             data.withUnsafeBytes { Primitives.hmac(key: macKey, prefix, $0) }
         }
@@ -59,7 +59,7 @@ struct BraidAuthenticator: Sendable {
         macKey = try reader.secret(32)
     }
 
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         root.append(to: &output)
         macKey.append(to: &output)
     }

@@ -18,7 +18,7 @@ struct BraidKeyPair: Sendable {
 
     /// The header and its MAC in `epoch`, 96 bytes. Within an epoch the authenticator stays the same until the header is
     /// through.
-    mutating func header(authenticatedBy authenticator: BraidAuthenticator, epoch: UInt32) -> [UInt8] {
+    package mutating func header(authenticatedBy authenticator: BraidAuthenticator, epoch: UInt32) -> [UInt8] {
         if let authenticated { return authenticated }
         let header = derive().header
         let data = header + authenticator.mac(epoch: epoch, header: header)
@@ -32,8 +32,8 @@ struct BraidKeyPair: Sendable {
 
 /// Our encapsulation to a header of the peer. The 32 random bytes and the header are all that is stored.
 struct BraidEncapsulation: Sendable {
-    let message: SecretBytes
-    let header: [UInt8]
+    package let message: SecretBytes
+    package let header: [UInt8]
     private var derivedFirst: [UInt8]?
 
     init(message: SecretBytes, header: [UInt8]) {
@@ -42,14 +42,14 @@ struct BraidEncapsulation: Sendable {
     }
 
     /// The shared secret. Computes the first part of the ciphertext along the way.
-    mutating func secret() -> SecretBytes {
+    package mutating func secret() -> SecretBytes {
         let (secret, first) = IncrementalKEM.encapsulate(message, header: header)
         derivedFirst = first
         return secret
     }
 
     /// 960 bytes.
-    mutating func first() -> [UInt8] {
+    package mutating func first() -> [UInt8] {
         if let derivedFirst { return derivedFirst }
         let first = IncrementalKEM.encapsulate(message, header: header).first
         derivedFirst = first
@@ -57,7 +57,7 @@ struct BraidEncapsulation: Sendable {
     }
 
     /// 128 bytes. Throws ``RatchetError/invalidKey`` where `vector` does not belong to the header.
-    func second(vector: [UInt8]) throws(RatchetError) -> [UInt8] {
+    package func second(vector: [UInt8]) throws(RatchetError) -> [UInt8] {
         try IncrementalKEM.complete(message, header: header, vector: vector)
     }
 }

@@ -18,22 +18,22 @@
 /// ```
 /// At most 1358 bytes. `sent` is the index of the next chunk; `chunks` are drawn in ``ChunkCollector``.
 extension Braid {
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         output.append(stateNumber)
-        output.append(bigEndian: epoch)
+        output.append(networkOrder: epoch)
         authenticator.serialize(into: &output)
         switch state {
         case .keysUnsampled: break
         case .keysSampled(let keys, let sent):
             keys.seed.append(to: &output)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
         case .headerSent(let keys, let sent, let collector):
             keys.seed.append(to: &output)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
             collector.serialize(into: &output)
         case .ciphertext1Received(let keys, let sent, let first):
             keys.seed.append(to: &output)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
             output.append(contentsOf: first)
         case .keySentCiphertext1Received(let keys, let first, let collector):
             keys.seed.append(to: &output)
@@ -43,18 +43,18 @@ extension Braid {
         case .headerReceived(let header): output.append(contentsOf: header)
         case .ciphertext1Sampled(let encapsulation, let sent, let collector):
             encapsulation.serialize(into: &output)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
             collector.serialize(into: &output)
         case .keyReceivedCiphertext1Sampled(let encapsulation, let sent, let vector):
             encapsulation.serialize(into: &output)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
             output.append(contentsOf: vector)
         case .ciphertext1Acknowledged(let encapsulation, let collector):
             encapsulation.serialize(into: &output)
             collector.serialize(into: &output)
         case .ciphertext2Sampled(let data, let sent):
             output.append(contentsOf: data)
-            output.append(bigEndian: sent)
+            output.append(networkOrder: sent)
         }
     }
 
@@ -133,7 +133,7 @@ extension BraidEncapsulation {
         self.init(message: message, header: Array(try reader.take(IncrementalKEM.headerSize)))
     }
 
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         message.append(to: &output)
         output.append(contentsOf: header)
     }

@@ -30,7 +30,7 @@ struct ChunkCollector: Sendable {
         guard !contains(chunk.index) else { return nil }
         // For all at once: a message that brings one more then allocates nothing.
         records.reserveCapacity(needed * Self.recordSize)
-        records.append(bigEndian: chunk.index)
+        records.append(networkOrder: chunk.index)
         chunk.bytes.append(to: &records)
         return records.count == needed * Self.recordSize ? ErasureCode.decode(records) : nil
     }
@@ -47,7 +47,7 @@ struct ChunkCollector: Sendable {
         }
     }
 
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         output.append(UInt8(records.count / Self.recordSize))
         output.append(contentsOf: records)
     }

@@ -9,8 +9,8 @@ enum ErasureCode {
 
     /// One chunk on its way.
     struct Chunk: Hashable, Sendable {
-        let index: UInt16
-        let bytes: Bytes32
+        package let index: UInt16
+        package let bytes: Bytes32
     }
 
     /// How many chunks the values of the ``Braid`` have: header, both parts of a ciphertext, key vector.
@@ -133,7 +133,7 @@ enum GF65536 {
         return doubled &<< 8 | doubled &>> 8
     }
 
-    static func inverse(_ element: UInt16) -> UInt16 {
+    package static func inverse(_ element: UInt16) -> UInt16 {
         precondition(element != 0)
         let tables = tables
         return tables.powers[(order - Int(tables.logarithms[Int(element)])) % order]

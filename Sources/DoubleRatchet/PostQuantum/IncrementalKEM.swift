@@ -16,7 +16,7 @@ enum IncrementalKEM {
     private static let rank = 3
 
     /// The first 64 bytes that a peer gets of an encapsulation key of 1184.
-    static func header(of publicKey: [UInt8]) -> [UInt8] {
+    package static func header(of publicKey: [UInt8]) -> [UInt8] {
         let seed = publicKey[vectorSize...]
         return seed + hash(vector: publicKey[..<vectorSize], seed: seed)
     }

@@ -5,7 +5,7 @@
 typealias Polynomial = UnsafeMutableBufferPointer<Int16>
 
 enum PolynomialArithmetic {
-    static let count = 256
+    package static let count = 256
     static let modulus: Int16 = 3329
 
     /// 17^bitrev(i) * 2^16 modulo 3329 for i in 0..<128 (FIPS 203, appendix A), between -1664 and 1664.

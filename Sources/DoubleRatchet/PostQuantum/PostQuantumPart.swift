@@ -11,8 +11,8 @@ struct PostQuantumPart: Hashable, Sendable {
     /// The epoch that the sender's braid is in; the message is under the chain of the one before.
     let epoch: UInt32
     /// The message's place in that chain.
-    let number: UInt32
-    let message: Braid.Message
+    package let number: UInt32
+    package let message: Braid.Message
 
     init(epoch: UInt32, number: UInt32, message: Braid.Message) {
         (self.epoch, self.number, self.message) = (epoch, number, message)
@@ -41,7 +41,7 @@ struct PostQuantumPart: Hashable, Sendable {
         guard reader.rest.isEmpty else { throw .malformed }
     }
 
-    func write(into output: inout [UInt8]) {
+    package func write(into output: inout [UInt8]) {
         output.append(SparsePostQuantumRatchet.version << 4 | message.kind.rawValue)
         output.append(varint: epoch)
         output.append(varint: number)

@@ -13,12 +13,12 @@
 /// epoch leaves nothing behind.
 struct SparsePostQuantumRatchet: Sendable {
     /// The version of the part that headers carry.
-    static let version: UInt8 = 1
+    package static let version: UInt8 = 1
 
     struct Chain: Sendable {
-        var key: ChainKey
+        package var key: ChainKey
         /// The number of the next message.
-        var next: UInt32
+        package var next: UInt32
     }
 
     private static let startInfo = Array("DoubleRatchet/2 SPQR start".utf8)
@@ -28,9 +28,9 @@ struct SparsePostQuantumRatchet: Sendable {
     /// What the session began with: a part of an older version is a downgrade.
     let minimumVersion: UInt8
     var braid: Braid
-    var root: SecretBytes
-    var sending: Chain
-    var receiving: Chain
+    package var root: SecretBytes
+    package var sending: Chain
+    package var receiving: Chain
     /// The epoch whose chain `receiving` is.
     var receivingEpoch: UInt32
     /// The chains of the newest secret, until the braid's epoch shows that they are in use.
@@ -72,7 +72,7 @@ struct SparsePostQuantumRatchet: Sendable {
 
     /// Steps to the next message: returns its part, and puts the keys of its place into `place`. The caller knows that the chain
     /// is not at its end.
-    mutating func send(random: inout some RandomSource, into place: MessageKeys.Place) -> PostQuantumPart {
+    package mutating func send(random: inout some RandomSource, into place: MessageKeys.Place) -> PostQuantumPart {
         let epoch = braid.epoch
         let (message, secret) = braid.send(random: &random)
         if let secret { add(secret) }
@@ -93,7 +93,7 @@ struct SparsePostQuantumRatchet: Sendable {
         }
 
         /// The chain goes on behind the next skipped message, whose keys are put into `place`.
-        mutating func next(into place: MessageKeys.Place) {
+        package mutating func next(into place: MessageKeys.Place) {
             if left == 0, let following { self = Passage(following, count: .max, then: nil) }
             key.derive(into: place)
             key.goOn(from: place)
@@ -106,7 +106,7 @@ struct SparsePostQuantumRatchet: Sendable {
     ///
     /// - Throws: ``RatchetError/diverged`` where its numbers do not agree with that: an end that was never rolled back does
     ///   not count so. ``RatchetError/exhausted``.
-    func derive(_ part: PostQuantumPart, gap: UInt32, into place: MessageKeys.Place) throws(RatchetError) {
+    package func derive(_ part: PostQuantumPart, gap: UInt32, into place: MessageKeys.Place) throws(RatchetError) {
         guard part.number < UInt32.max else { throw .exhausted }
         if part.epoch == receivingEpoch + 1 {
             guard part.number >= receiving.next, part.number - receiving.next == gap else { throw .diverged }
@@ -155,7 +155,7 @@ struct SparsePostQuantumRatchet: Sendable {
     }
 
     /// Lets it happen, after ``arrive(at:from:)``.
-    mutating func take(_ effect: Braid.Effect) {
+    package mutating func take(_ effect: Braid.Effect) {
         let epoch = braid.epoch
         if let secret = braid.take(effect) { add(secret) }
         if braid.epoch > epoch, let key = nextSending {

@@ -10,14 +10,14 @@
 /// ```
 /// 178 to 1531 bytes. All numbers are big-endian.
 extension SparsePostQuantumRatchet {
-    func serialize(into output: inout [UInt8]) {
+    package func serialize(into output: inout [UInt8]) {
         output.append(minimumVersion)
         root.append(to: &output)
         for chain in [sending, receiving] {
             chain.key.secret.append(to: &output)
-            output.append(bigEndian: chain.next)
+            output.append(networkOrder: chain.next)
         }
-        output.append(bigEndian: receivingEpoch)
+        output.append(networkOrder: receivingEpoch)
         braid.serialize(into: &output)
         nextSending?.secret.append(to: &output)
         nextReceiving?.secret.append(to: &output)

@@ -84,7 +84,7 @@ public struct PreKeyRecord: Sendable {
     /// 1710 for a KEM prekey, 77 for a one-time prekey and 40 for a mark. The time is big-endian; the forms of the keys are
     /// drawn where they serialize.
     public func serialize(into output: inout [UInt8]) {
-        output.append(bigEndian: UInt64(bitPattern: madeAt))
+        output.append(networkOrder: UInt64(bitPattern: madeAt))
         switch content {
         case .signed(let signed): signed.key.serialize(into: &output)
         case .kem(let kem): kem.key.serialize(into: &output)

@@ -11,7 +11,7 @@ public struct PreKeyStore: Sendable {
     // The keys cannot be copied; copies of the store share them.
 
     final class Signed: Sendable {
-        let key: SignedPreKey
+        package let key: SignedPreKey
         let madeAt: Int64
 
         init(_ key: consuming SignedPreKey, madeAt: Int64) {
@@ -21,7 +21,7 @@ public struct PreKeyStore: Sendable {
     }
 
     final class KEM: Sendable {
-        let key: KEMPreKey
+        package let key: KEMPreKey
         let madeAt: Int64
 
         init(_ key: consuming KEMPreKey, madeAt: Int64) {
@@ -32,8 +32,8 @@ public struct PreKeyStore: Sendable {
 
     final class OneTime: Sendable {
         /// Always there; a session asks for a value that may be missing.
-        let key: OneTimePreKey?
-        let publicKey: OneTimePreKey.Public
+        package let key: OneTimePreKey?
+        package let publicKey: OneTimePreKey.Public
         let madeAt: Int64
 
         init(_ key: consuming OneTimePreKey, madeAt: Int64) {
@@ -42,7 +42,7 @@ public struct PreKeyStore: Sendable {
             self.madeAt = madeAt
         }
 
-        func serialize(into output: inout [UInt8]) {
+        package func serialize(into output: inout [UInt8]) {
             switch key {
             case .some(let key): key.serialize(into: &output)
             case .none: break
@@ -52,7 +52,7 @@ public struct PreKeyStore: Sendable {
 
     /// A session that began without any one-time key.
     struct Begun: Sendable {
-        let session: Bytes32
+        package let session: Bytes32
         let madeAt: Int64
     }
 
@@ -231,7 +231,7 @@ public struct PreKeyStore: Sendable {
             PreKeyRecord(name: .init(.begun, nextID()), madeAt: now, content: .begun(session: session)), &changes)
     }
 
-    mutating func remove(_ name: PreKeyRecord.Name, _ changes: inout [PreKeyChange]) {
+    package mutating func remove(_ name: PreKeyRecord.Name, _ changes: inout [PreKeyChange]) {
         switch name.kind {
         case .signed: signed[name.id] = nil
         case .kem: kem[name.id] = nil

@@ -33,7 +33,7 @@ extension PreKeyStore {
         let oneTime: UInt32?
         /// Nil for a last-resort key, which stays.
         let kem: UInt32?
-        let session: Bytes32
+        package let session: Bytes32
 
         /// Whether a second use is impossible, because a key is gone.
         var isOnce: Bool { oneTime != nil || kem != nil }

@@ -3,12 +3,12 @@ import CLibcrypto
 /// AES-256-CBC with PKCS #7 padding (RFC 5652, section 6.3) by libcrypto, for the OMEMO profiles.
 extension Primitives {
     /// The size of a ciphertext: 1 to 16 bytes more than the plaintext.
-    static func sizeCBC(_ plaintextCount: Int) -> Int {
+    package static func sizeCBC(_ plaintextCount: Int) -> Int {
         (plaintextCount / ChainedCipher.blockSize + 1) * ChainedCipher.blockSize
     }
 
     /// Appends the ciphertext.
-    static func sealCBC(
+    package static func sealCBC(
         _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer,
         into output: inout [UInt8]
     ) {
@@ -26,7 +26,7 @@ extension Primitives {
     /// Appends the plaintext, or throws ``RatchetError/malformed`` for a length or a padding that cannot be.
     ///
     /// The caller has authenticated the ciphertext, so the answer tells a forger nothing.
-    static func openCBC(
+    package static func openCBC(
         _ ciphertext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer,
         into output: inout [UInt8]
     ) throws(RatchetError) {

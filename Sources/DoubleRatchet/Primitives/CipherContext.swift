@@ -5,7 +5,7 @@ import CLibcrypto
 /// None keeps a key: what was used for a message is overwritten with zeros before the context goes back.
 ///
 /// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
-final class CipherContext: @unchecked Sendable {
+package final class CipherContext: @unchecked Sendable {
     static let blockSize = 16
     /// What is worked on at once.
     static let chunkSize = 1024
@@ -18,9 +18,9 @@ final class CipherContext: @unchecked Sendable {
     /// Room for counter blocks or reversed blocks. Zero between two uses.
     let chunk: UnsafeMutableRawBufferPointer
     /// Room for the keys of one message. Zero between two uses.
-    let keys: MessageKeys
+    package let keys: MessageKeys
     /// Room for one opened header. Zero between two uses.
-    let header: UnsafeMutableRawBufferPointer
+    package let header: UnsafeMutableRawBufferPointer
     private let secrets: UnsafeMutableRawBufferPointer
     /// What libcrypto's GHASH asks its block cipher for: the hash key, then the mask of the tag.
     private let answer: UnsafeMutableRawBufferPointer
@@ -86,7 +86,7 @@ final class CipherContext: @unchecked Sendable {
 
     /// Encrypts whole blocks, each by itself, in place. Nothing is ever finished, so nothing is padded; to say so to
     /// libcrypto would make every change of the key slower.
-    func encrypt(_ blocks: UnsafeMutableRawBufferPointer) {
+    package func encrypt(_ blocks: UnsafeMutableRawBufferPointer) {
         precondition(blocks.count % Self.blockSize == 0 && blocks.count <= Self.chunkSize)
         let bytes = blocks.octets
         var written: Int32 = 0

@@ -4,7 +4,7 @@ import Crypto
 /// heap memory that the library frees without wiping.
 extension Primitives {
     /// Ciphertext and tag, without associated data.
-    static func sealGCM(
+    package static func sealGCM(
         _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8]
     ) -> (ciphertext: [UInt8], tag: [UInt8]) {
         do {
@@ -16,7 +16,7 @@ extension Primitives {
     }
 
     /// Appends the plaintext, or throws ``RatchetError/authenticationFailed`` and leaves `output` alone.
-    static func openGCM(
+    package static func openGCM(
         _ ciphertext: UnsafeRawBufferPointer, tag: UnsafeRawBufferPointer, key: SecretBytes,
         nonce: UnsafeRawBufferPointer, into output: inout [UInt8]
     ) throws(RatchetError) {

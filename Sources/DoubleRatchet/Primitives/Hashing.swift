@@ -4,7 +4,7 @@ import CLibcrypto
 /// and its state lives on our stack, where it is wiped.
 extension Primitives {
     /// What SHA-256 makes.
-    static let hashSize = 32
+    package static let hashSize = 32
     /// The block of SHA-256; keys of HMAC have at most this many bytes here.
     private static let blockSize = 64
 
@@ -67,7 +67,7 @@ extension Primitives {
         }
 
         /// Lends a key to `body` and wipes it.
-        static func with<Result>(_ key: UnsafeRawBufferPointer, _ body: (CodeKey) -> Result) -> Result {
+        package static func with<Result>(_ key: UnsafeRawBufferPointer, _ body: (CodeKey) -> Result) -> Result {
             guard key.isEmpty else { return with(filling: begin, key, body) }
             return with(
                 filling: { code, _ in (code.states[0], code.states[1]) = withoutKey }, key, body)
@@ -102,7 +102,7 @@ extension Primitives {
             SHA256_Update(states + 1, pad.baseAddress, blockSize)
         }
 
-        func code(
+        package func code(
             _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer, _ third: UnsafeRawBufferPointer,
             into code: UnsafeMutableRawBufferPointer
         ) {
@@ -154,7 +154,7 @@ extension Primitives {
 
     /// HMAC-SHA256 of up to three parts, one after the other, into 32 bytes, which no part may overlap. The key has at most
     /// 64 bytes.
-    static func hmac(
+    package static func hmac(
         key: UnsafeRawBufferPointer, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = nothing,
         _ third: UnsafeRawBufferPointer = nothing, into code: UnsafeMutableRawBufferPointer
     ) {
@@ -162,7 +162,7 @@ extension Primitives {
         CodeKey.with(key) { $0.code(first, second, third, into: code) }
     }
 
-    static func hmac(
+    package static func hmac(
         key: SecretBytes, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = nothing,
         _ third: UnsafeRawBufferPointer = nothing
     ) -> SecretBytes {
@@ -189,18 +189,18 @@ extension Primitives {
     }
 
     /// HMAC-SHA256 of one byte: half a step of a chain.
-    static func hmac(key: SecretBytes, byte: UInt8, into code: UnsafeMutableRawBufferPointer) {
+    package static func hmac(key: SecretBytes, byte: UInt8, into code: UnsafeMutableRawBufferPointer) {
         key.withUnsafeBytes { key in
             Swift.withUnsafeBytes(of: byte) { hmac(key: key, $0, into: code) }
         }
     }
 
-    static var nothing: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+    package static var nothing: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
 
     // MARK: HKDF
 
     /// HKDF-SHA256 that fills `output`. The salt has at most 64 bytes.
-    static func hkdf(
+    package static func hkdf(
         salt: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer, info: UnsafeRawBufferPointer,
         into output: UnsafeMutableRawBufferPointer
     ) {
@@ -227,7 +227,7 @@ extension Primitives {
     }
 
     /// HKDF-SHA256 with one or more outputs of 32 bytes each. The salt has at most 64 bytes.
-    static func hkdf(salt: SecretBytes, secret: SecretBytes, info: [UInt8], blocks: Int) -> [SecretBytes] {
+    package static func hkdf(salt: SecretBytes, secret: SecretBytes, info: [UInt8], blocks: Int) -> [SecretBytes] {
         withUnsafeTemporaryAllocation(byteCount: blocks * hashSize, alignment: 16) { output in
             defer { SecretBytes.wipe(output) }
             salt.withUnsafeBytes { salt in

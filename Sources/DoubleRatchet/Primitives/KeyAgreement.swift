@@ -1,11 +1,11 @@
-import Crypto
+package import Crypto
 
 /// X25519 (RFC 7748), by swift-crypto.
 extension Primitives {
     /// The library's key object: making one computes the public key, so it is worth keeping.
-    typealias AgreementPrivateKey = Curve25519.KeyAgreement.PrivateKey
+    package typealias AgreementPrivateKey = Curve25519.KeyAgreement.PrivateKey
 
-    static func agreementKey(_ secret: SecretBytes) -> AgreementPrivateKey {
+    package static func agreementKey(_ secret: SecretBytes) -> AgreementPrivateKey {
         secret.withUnsafeBytes { bytes in
             do {
                 return try AgreementPrivateKey(rawRepresentation: bytes)
@@ -15,12 +15,14 @@ extension Primitives {
         }
     }
 
-    static func publicKey(of key: AgreementPrivateKey) -> Bytes32 {
+    package static func publicKey(of key: AgreementPrivateKey) -> Bytes32 {
         Bytes32(Array(key.publicKey.rawRepresentation))
     }
 
     /// The shared secret. Throws ``RatchetError/invalidKey`` where it is all zero.
-    static func agree(_ key: AgreementPrivateKey, with peer: AgreementPublicKey) throws(RatchetError) -> SecretBytes {
+    package static func agree(_ key: AgreementPrivateKey, with peer: AgreementPublicKey) throws(RatchetError)
+        -> SecretBytes
+    {
         let shared: SecretBytes
         do {
             let peerKey = try peer.bytes.withUnsafeBytes {

@@ -3,9 +3,9 @@ import Crypto
 /// ML-KEM-1024 (FIPS 203), by swift-crypto.
 extension Primitives {
     /// A shared secret and the ciphertext that carries it.
-    struct Encapsulation {
-        let ciphertext: [UInt8]
-        let secret: SecretBytes
+    package struct Encapsulation {
+        package let ciphertext: [UInt8]
+        package let secret: SecretBytes
     }
 
     static func kemPublicKey(seed: SecretBytes) -> [UInt8] {

@@ -6,11 +6,11 @@ struct Pool<Element: Sendable>: ~Copyable, Sendable {
     private let idle = Mutex<[Element]>([])
 
     /// One that nobody else uses, or nil where all are in use.
-    borrowing func take() -> Element? {
+    package borrowing func take() -> Element? {
         idle.withLock { $0.popLast() }
     }
 
-    borrowing func giveBack(_ element: Element) {
+    package borrowing func giveBack(_ element: Element) {
         idle.withLock { $0.append(element) }
     }
 }

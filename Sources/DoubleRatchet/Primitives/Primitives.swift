@@ -10,4 +10,4 @@
 /// What their interfaces do not allow, honestly: ML-KEM encapsulation takes its 32 random bytes from the operating system
 /// and not from a ``RandomSource``; expanded ML-KEM private keys pass through heap memory that is freed without being wiped.
 /// X25519 accepts low-order points there, so both the keys and every result are checked here.
-enum Primitives {}
+package enum Primitives {}

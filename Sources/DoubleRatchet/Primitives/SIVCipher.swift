@@ -10,7 +10,7 @@ extension CipherContext {
 
     /// Section 4, `encrypt`, under the key that is set: puts the ciphertext in place of the text, and its tag behind it, into the
     /// last 16 of `bytes`.
-    func seal(
+    package func seal(
         _ bytes: UnsafeMutableRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: UnsafeRawBufferPointer
     ) {
@@ -25,7 +25,7 @@ extension CipherContext {
 
     /// Section 5, `decrypt`, under the key that is set: whether `sealed`, 16 bytes longer than `text`, is genuine. `text` holds what
     /// was in it then, and zeros otherwise.
-    func open(
+    package func open(
         _ sealed: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer, authenticating data: UnsafeRawBufferPointer,
         into text: UnsafeMutableRawBufferPointer
     ) -> Bool {

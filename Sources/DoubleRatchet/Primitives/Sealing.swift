@@ -2,7 +2,7 @@
 /// are equal, and no more.
 extension Primitives {
     /// Appends ciphertext and tag to `output`.
-    static func seal(
+    package static func seal(
         _ plaintext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) {
@@ -18,7 +18,7 @@ extension Primitives {
     }
 
     /// Appends the plaintext to `output`, or throws and leaves `output` alone.
-    static func open(
+    package static func open(
         _ sealed: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {
@@ -36,7 +36,7 @@ extension Primitives {
 
     // MARK: With keys and nonces that are kept
 
-    static func seal(
+    package static func seal(
         _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = CipherContext.zeroNonce,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) {
@@ -45,7 +45,7 @@ extension Primitives {
         }
     }
 
-    static func open(
+    package static func open(
         _ sealed: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = CipherContext.zeroNonce,
         authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {

@@ -1,17 +1,17 @@
 import CSodium
-import Crypto
+package import Crypto
 
 /// Ed25519 (RFC 8032): signed by swift-crypto, verified by libsodium, each the faster of the two at it.
 ///
 /// libsodium refuses more than the RFC asks for: keys and R of low order, and whatever is not in its canonical form.
 extension Primitives {
     /// The library's key object: making one computes the public key, so it is worth keeping.
-    typealias SigningPrivateKey = Curve25519.Signing.PrivateKey
+    package typealias SigningPrivateKey = Curve25519.Signing.PrivateKey
 
     /// libsodium chooses its code for this processor once.
     private static let isReady = sodium_init() >= 0
 
-    static func signingKey(seed: SecretBytes) -> SigningPrivateKey {
+    package static func signingKey(seed: SecretBytes) -> SigningPrivateKey {
         seed.withUnsafeBytes { bytes in
             do {
                 return try SigningPrivateKey(rawRepresentation: bytes)
@@ -21,12 +21,13 @@ extension Primitives {
         }
     }
 
-    static func publicKey(of key: SigningPrivateKey) -> Bytes32 {
+    package static func publicKey(of key: SigningPrivateKey) -> Bytes32 {
         Bytes32(Array(key.publicKey.rawRepresentation))
     }
 
     /// Appends the signature, 64 bytes, to `output`.
-    static func sign(_ message: UnsafeRawBufferPointer, with key: SigningPrivateKey, into output: inout [UInt8]) {
+    package static func sign(_ message: UnsafeRawBufferPointer, with key: SigningPrivateKey, into output: inout [UInt8])
+    {
         do {
             output.append(contentsOf: try key.signature(for: message))
         } catch {
@@ -34,13 +35,13 @@ extension Primitives {
         }
     }
 
-    static func sign(_ message: [UInt8], with key: SigningPrivateKey) -> [UInt8] {
+    package static func sign(_ message: [UInt8], with key: SigningPrivateKey) -> [UInt8] {
         var output: [UInt8] = []
         message.withUnsafeBytes { sign($0, with: key, into: &output) }
         return output
     }
 
-    static func verify(
+    package static func verify(
         _ signature: UnsafeRawBufferPointer, of message: UnsafeRawBufferPointer, by key: Bytes32
     ) -> Bool {
         guard isReady, signature.count == KeySize.signature else { return false }
@@ -49,7 +50,7 @@ extension Primitives {
         }
     }
 
-    static func verify(_ signature: [UInt8], of message: [UInt8], by key: Bytes32) -> Bool {
+    package static func verify(_ signature: [UInt8], of message: [UInt8], by key: Bytes32) -> Bool {
         signature.withUnsafeBytes { signature in
             message.withUnsafeBytes { verify(signature, of: $0, by: key) }
         }

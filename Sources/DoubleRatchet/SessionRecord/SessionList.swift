@@ -1,7 +1,7 @@
 /// A few sessions, newest first, in memory of their own: an array cannot hold what cannot be copied.
 struct SessionList: ~Copyable, Sendable {
     private let capacity: Int
-    private(set) var count = 0
+    package private(set) var count = 0
     /// Only reached through this value, which has one owner.
     private nonisolated(unsafe) var memory: UnsafeMutablePointer<Session>?
 
@@ -41,7 +41,7 @@ struct SessionList: ~Copyable, Sendable {
         count += 1
     }
 
-    mutating func remove(at index: Int) -> Session {
+    package mutating func remove(at index: Int) -> Session {
         precondition(index >= 0 && index < count)
         let session = (base + index).move()
         let behind = count - index - 1

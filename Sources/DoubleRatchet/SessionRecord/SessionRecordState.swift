@@ -15,7 +15,7 @@ extension SessionRecord {
     public borrowing func serialize(into output: inout [UInt8]) {
         guard earlier.count > 0 else { return current.serialize(into: &output) }
         output.append(Self.stateVersion)
-        output.append(bigEndian: heard)
+        output.append(networkOrder: heard)
         output.append(UInt8(earlier.count))
         Self.append(current, to: &output)
         for index in 0..<earlier.count { Self.append(earlier[index], to: &output) }
@@ -23,7 +23,7 @@ extension SessionRecord {
 
     private static func append(_ session: borrowing Session, to output: inout [UInt8]) {
         let start = output.count
-        output.append(bigEndian: UInt32(0))
+        output.append(networkOrder: UInt32(0))
         session.serialize(into: &output)
         let length = UInt32(output.count - start - 4)
         for place in 0..<4 { output[start + place] = UInt8(truncatingIfNeeded: length >> (24 - 8 * UInt32(place))) }

@@ -1,7 +1,7 @@
 // Answers of the control plane.
 
-package import HTTPCodec
 package import Envelope
+package import HTTPCodec
 package import JSONCodec
 package import NIOCore
 

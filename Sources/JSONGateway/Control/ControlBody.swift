@@ -1,9 +1,9 @@
 // The body of a call: an object whose members are read by name.
 
-import Protection
 import Envelope
 import JSONCodec
 import NIOCore
+import Protection
 
 /// A call's body.
 struct ControlBody {

@@ -1,14 +1,14 @@
 // Calls about letters and blobs. All but a registration need a proven device: a device that is not on its account's list says
 // nothing and hears nothing.
 
-import Vault
 import DeviceDirectory
-import StorePort
-package import HTTPCodec
-import Protection
 import Envelope
+package import HTTPCodec
 import JSONCodec
 package import NIOCore
+import Protection
+import StorePort
+import Vault
 
 extension ControlCall {
     package func mail(

@@ -1,16 +1,16 @@
 // One call of a capable client, over HTTP or in band: what it wants, whether it may, and what the vault says to it. Whose it
 // is, the backend has said.
 
-import Devices
-import Reports
-package import Vault
 import DeviceDirectory
-import StorePort
-import HTTPCodec
-package import Protection
+import Devices
 package import Envelope
+import HTTPCodec
 import JSONCodec
 package import NIOCore
+package import Protection
+import Reports
+import StorePort
+package import Vault
 
 /// The machine of one call.
 package struct ControlCall: Sendable {

@@ -5,11 +5,11 @@
 //
 // Neither ever reaches the backend, and what the backend says in this form never reaches the client.
 
-package import Vault
-package import Protection
 import DequeModule
 package import JSONCodec
 package import NIOCore
+package import Protection
+package import Vault
 
 /// One call as it came.
 package struct InBandCall: Sendable {

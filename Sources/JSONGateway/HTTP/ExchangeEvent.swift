@@ -1,11 +1,11 @@
 // What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
 
-package import Vault
-package import HTTPCodec
-package import Protection
 package import Envelope
+package import HTTPCodec
 package import JSONCodec
 package import NIOCore
+package import Protection
+package import Vault
 
 /// What happens to an exchange.
 package enum ExchangeEvent: Sendable {

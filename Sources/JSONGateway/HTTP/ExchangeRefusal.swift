@@ -1,11 +1,11 @@
 // Why a request is not done, in a form that a client of the backend understands.
 
-import Vault
-package import Reports
 package import HTTPCodec
-package import Protection
 import JSONCodec
 package import NIOCore
+package import Protection
+package import Reports
+import Vault
 
 /// Why the gateway answers in the backend's place.
 package enum ExchangeRefusal: Sendable, Equatable {

@@ -1,12 +1,12 @@
 // What comes back: passed on, or opened for a client that cannot.
 
-package import Vault
-import Reports
-package import HTTPCodec
-import Protection
 import Envelope
+package import HTTPCodec
 import JSONCodec
 package import NIOCore
+import Protection
+import Reports
+package import Vault
 
 extension HTTPExchange {
     package mutating func answered(_ head: ResponseHead, _ actions: inout [ExchangeAction]) {

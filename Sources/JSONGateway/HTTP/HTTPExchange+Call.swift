@@ -1,10 +1,10 @@
 // Clients that can encrypt: their calls of the control plane, and what shows that they can.
 
-import Vault
-import HTTPCodec
-import Protection
 import Envelope
+import HTTPCodec
 import NIOCore
+import Protection
+import Vault
 
 extension HTTPExchange {
     /// The WebSocket subprotocol by which a client says that it can encrypt. Offered beside the backend's own; the backend

@@ -1,12 +1,12 @@
 // What a client writes: judged, sealed, put into the queue, and acknowledged when it is stored or done.
 
-import Reports
-import Vault
-import HTTPCodec
-package import Protection
 package import Envelope
+import HTTPCodec
 import JSONCodec
 import NIOCore
+package import Protection
+import Reports
+import Vault
 
 extension HTTPExchange {
     /// A request with a text. Where nothing can become of it but plain text, only its conversation is of interest.

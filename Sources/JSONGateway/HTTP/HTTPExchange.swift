@@ -1,11 +1,11 @@
 // One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
 
-import Vault
-import Reports
-package import HTTPCodec
-package import Protection
 package import Envelope
+package import HTTPCodec
 package import NIOCore
+package import Protection
+import Reports
+import Vault
 
 /// The machine of one exchange. Events go in, actions come out.
 ///
@@ -340,7 +340,9 @@ extension RequestHead {
     }
 
     /// Whether it only asks for something. RFC 9110 section 9.2.1.
-    package var isRead: Bool { (method == "GET" || method == "HEAD") && !announcesBody && !Mapping.isRewritten(headers) }
+    package var isRead: Bool {
+        (method == "GET" || method == "HEAD") && !announcesBody && !Mapping.isRewritten(headers)
+    }
 
     /// Whether it only asks for a page, without a login and without a query, which could hold words or a login.
     ///

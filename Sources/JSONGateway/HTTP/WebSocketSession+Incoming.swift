@@ -1,10 +1,10 @@
 // What the backend says over a WebSocket, on its way to the client.
 
-import Reports
-package import Vault
 import Envelope
 import JSONCodec
 package import NIOCore
+import Reports
+package import Vault
 
 extension WebSocketSession {
     package mutating func heard(_ bytes: ByteBuffer, _ isText: Bool, _ actions: inout [WebSocketAction]) {

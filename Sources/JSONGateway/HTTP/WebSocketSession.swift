@@ -1,14 +1,14 @@
 // One WebSocket connection whose messages are looked at. Nothing overtakes: what has to wait for the vault holds back what
 // comes behind it, in each direction for itself.
 
-package import Vault
-import Reports
-package import HTTPCodec
-package import Protection
 package import DequeModule
 import Envelope
+package import HTTPCodec
 import JSONCodec
 package import NIOCore
+package import Protection
+import Reports
+package import Vault
 
 /// What is to be done with messages of a WebSocket, in order.
 package enum WebSocketAction: Sendable {

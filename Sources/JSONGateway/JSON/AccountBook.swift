@@ -1,7 +1,7 @@
 // Who is behind this gateway: accounts that have shown it a credential, in this process or before.
 
-package import StorePort
 package import Protection
+package import StorePort
 import Synchronization
 
 /// The accounts behind the gateway.

@@ -1,10 +1,10 @@
 // Whose a credential is. The backend says so, in answer to a question of the gateway's own; what a client claims counts
 // for nothing. Remembered by a digest, so that no credential lies in memory longer than its request.
 
-package import HTTPCodec
-package import Protection
 import Crypto
+package import HTTPCodec
 import NIOCore
+package import Protection
 import Synchronization
 
 /// The accounts of credentials that the backend has vouched for.

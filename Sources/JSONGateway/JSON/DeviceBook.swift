@@ -2,8 +2,8 @@
 // proves again.
 
 package import DeviceDirectory
-package import Protection
 package import Envelope
+package import Protection
 import Synchronization
 
 /// What clients of a JSON backend have shown of their own devices. A request has no connection that could be proven, so

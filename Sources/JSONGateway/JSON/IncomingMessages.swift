@@ -1,13 +1,13 @@
 // The messages of an answer, or of a WebSocket message, on their way to a client that cannot read envelopes.
 
-import Devices
-package import Vault
 import DeviceDirectory
-import Reports
-package import Protection
+import Devices
 import Envelope
 import JSONCodec
 package import NIOCore
+package import Protection
+import Reports
+package import Vault
 
 /// What a backend hands out, and what is to become of it.
 package struct IncomingMessages: Sendable {

@@ -1,8 +1,8 @@
 // The judgement of messages: the members of a conversation and the device of the client are known here, the rest is Judgement's.
 
 import DeviceDirectory
-package import Protection
 import Envelope
+package import Protection
 
 extension JSONEnvironment {
     /// What is done with a text.

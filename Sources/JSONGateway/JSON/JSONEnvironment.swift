@@ -1,13 +1,13 @@
 // What all exchanges and WebSocket connections of a gateway share.
 
 package import DeviceDirectory
-package import Reports
-package import StorePort
 package import HTTPCodec
-package import Protection
 import JSONCodec
 package import NIOCore
+package import Protection
+package import Reports
 import RequestQueue
+package import StorePort
 import Synchronization
 
 /// The surroundings of a JSON backend's sessions. Everything in it may be used from any thread.

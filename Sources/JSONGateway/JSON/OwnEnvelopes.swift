@@ -2,10 +2,10 @@
 
 import DeviceDirectory
 import Devices
-package import Protection
 import DoubleRatchet
 package import Envelope
 import JSONCodec
+package import Protection
 
 extension JSONEnvironment {
     /// What a client has put into the place of an envelope.

@@ -1,7 +1,7 @@
 // What tells a write that is said again from a new one.
 
-package import Protection
 import Crypto
+package import Protection
 
 /// What a write is called in the queue. It tells nobody what was written or by whom, so it may stand in the queue's file and go
 /// to the backend.

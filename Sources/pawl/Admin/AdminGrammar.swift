@@ -1,8 +1,8 @@
 // One grammar: the same definitions parse what an operator types in a shell and what the gateway is handed.
 
-import StorePort
 import ArgumentParser
 import Foundation
+import StorePort
 
 /// A command that a running gateway carries out.
 protocol AdminCommand: AsyncParsableCommand {

@@ -1,13 +1,13 @@
 // Commands that change something. Each is audited.
 
-import StorePort
-import IRCGateway
-import Protection
 import ArgumentParser
 import Envelope
 import Foundation
-import GatewayNIO
+import IRCGateway
+import NIOSupport
+import Protection
 import RequestQueueClient
+import StorePort
 
 /// `pawl policy`
 struct PolicyCommand: AsyncParsableCommand {

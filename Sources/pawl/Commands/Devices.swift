@@ -1,18 +1,18 @@
 // `pawl devices`: people's own devices, as the directory of a gateway has them.
 
-import Devices
-import IRCGateway
-import JSONGateway
-import Vault
-import DeviceDirectory
-import StorePort
-import Protection
 import ArgumentParser
+import DeviceDirectory
+import Devices
 import Envelope
 import Foundation
-import GatewayNIO
+import IRCGateway
+import JSONGateway
 import NIOCore
 import NIOPosix
+import NIOSupport
+import Protection
+import StorePort
+import Vault
 
 /// `pawl devices`
 struct DevicesCommand: AsyncParsableCommand {

@@ -1,13 +1,13 @@
 // `pawl backup` and `pawl restore`: store and key together, and what going back means.
 
-import Protection
-import StorePort
 import ArgumentParser
 import Foundation
 import PawlConfiguration
+import Protection
 import RequestQueue
 import SQLiteQueue
 import SQLiteStore
+import StorePort
 
 /// `pawl backup`
 struct BackupCommand: AdminCommand {

@@ -1,9 +1,9 @@
 // Commands that work without a gateway, or around one.
 
-import Protection
 import ArgumentParser
 import Foundation
 import PawlConfiguration
+import Protection
 
 /// `pawl version`
 struct Version: AdminCommand {

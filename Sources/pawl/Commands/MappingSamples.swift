@@ -1,8 +1,8 @@
 // `pawl config check --mapping`: what a mapping makes of a request, an answer, a frame.
 
-import JSONGateway
 import ArgumentParser
 import Foundation
+import JSONGateway
 import MappingFile
 import NIOCore
 import PawlConfiguration

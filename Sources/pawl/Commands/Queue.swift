@@ -1,12 +1,12 @@
 // Commands that look at the requests for the backend.
 
-import Outbox
-import IRCGateway
-import StorePort
-import Protection
 import ArgumentParser
 import Foundation
+import IRCGateway
+import Outbox
+import Protection
 import RequestQueue
+import StorePort
 
 /// `pawl queue`
 struct QueueCommand: AsyncParsableCommand {

@@ -1,12 +1,12 @@
 // Commands that act on the requests for the backend. Each is audited.
 
-import StorePort
+import ArgumentParser
+import Foundation
 import IRCGateway
 import Outbox
 import Reports
-import ArgumentParser
-import Foundation
 import RequestQueue
+import StorePort
 
 /// What a hold or a release is about.
 struct ScopeOptions: ParsableArguments {

@@ -1,8 +1,8 @@
 // `pawl queue repair`: what can be read of a damaged queue goes into a new one, while no gateway runs.
 
-import Protection
 import ArgumentParser
 import Foundation
+import Protection
 import RequestQueue
 import SQLiteQueue
 

@@ -1,12 +1,12 @@
 // Commands that look.
 
-import DeviceDirectory
-import JSONGateway
-import IRCGateway
-import StorePort
-import Protection
 import ArgumentParser
+import DeviceDirectory
 import Foundation
+import IRCGateway
+import JSONGateway
+import Protection
+import StorePort
 
 /// `pawl status`
 struct Status: AdminCommand {

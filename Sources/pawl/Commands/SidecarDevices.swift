@@ -1,11 +1,11 @@
 // Several devices of one person: one takes the other into its list, and a lost one is removed.
 
-import Vault
-import Protection
-import Devices
 import ArgumentParser
+import Devices
 import Envelope
 import Foundation
+import Protection
+import Vault
 
 /// `pawl sidecar adopt`
 struct SidecarAdopt: AdminCommand {

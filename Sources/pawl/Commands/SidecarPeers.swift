@@ -1,15 +1,15 @@
 // What a running sidecar answers: whose keys it knows, and what a person decides about them.
 
-import Vault
-import Protection
-import IRCGateway
-import Reports
-import Devices
 import ArgumentParser
+import Devices
 import DoubleRatchet
 import Envelope
 import Foundation
-import GatewayNIO
+import IRCGateway
+import NIOSupport
+import Protection
+import Reports
+import Vault
 
 /// `pawl sidecar status`
 struct SidecarStatus: AdminCommand {

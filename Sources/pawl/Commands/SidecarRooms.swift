@@ -1,9 +1,9 @@
 // What a person decides about a room of theirs, and asks the others in it for.
 
-import Reports
+import ArgumentParser
 import Devices
 import Protection
-import ArgumentParser
+import Reports
 
 /// `pawl sidecar protect`
 struct SidecarProtect: AdminCommand {

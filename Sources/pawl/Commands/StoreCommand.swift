@@ -1,12 +1,12 @@
 // `pawl store`: what is said once of a whole store, while no gateway runs.
 
-import Protection
-import Devices
-import StorePort
 import ArgumentParser
+import Devices
 import Foundation
 import PawlConfiguration
+import Protection
 import SQLiteStore
+import StorePort
 
 /// `pawl store`
 struct StoreCommand: AsyncParsableCommand {

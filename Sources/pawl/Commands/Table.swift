@@ -1,8 +1,8 @@
 // Plain tables for terminals.
 
-import Protection
-import IRCGateway
 import Foundation
+import IRCGateway
+import Protection
 
 /// Columns of text.
 enum Table {

@@ -1,13 +1,13 @@
 // `pawl trace`: the life of one message.
 
+import ArgumentParser
 import Devices
+import Foundation
 import IRCGateway
 import Outbox
-import StorePort
 import Protection
-import ArgumentParser
-import Foundation
 import RequestQueue
+import StorePort
 
 /// `pawl trace`
 struct Trace: AdminCommand {

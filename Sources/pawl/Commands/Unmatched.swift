@@ -1,7 +1,7 @@
 // `pawl unmatched`: what a mapping does not say.
 
-import JSONGateway
 import ArgumentParser
+import JSONGateway
 
 /// `pawl unmatched`
 struct Unmatched: AdminCommand {

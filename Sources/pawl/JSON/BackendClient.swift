@@ -1,12 +1,12 @@
 // The backend, as the queue's attempts speak to it.
 
-import HTTPCodec
-import JSONGateway
-import Protection
 import AsyncHTTPClient
 import Foundation
+import HTTPCodec
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
 import RequestQueue
 import RequestQueueClient
 

@@ -1,24 +1,25 @@
 // What a gateway in front of a JSON backend has besides: the mapping, and the queue of writes.
 
-import Protection
-import Outbox
-import JSONGateway
-import IRCGateway
-import Vault
+import AsyncHTTPClient
 import DeviceDirectory
 import Devices
-import AsyncHTTPClient
 import DoubleRatchet
 import Foundation
-import GatewayNIO
+import HTTPServer
+import IRCGateway
+import IRCServer
+import JSONGateway
 import MappingFile
 import NIOCore
 import NIOPosix
 import NIOSSL
+import Outbox
 import PawlConfiguration
+import Protection
 import RequestQueue
 import RequestQueueClient
 import SQLiteStore
+import Vault
 
 /// The parts of a gateway that are there for HTTP only.
 struct JSONBackend: Sendable {

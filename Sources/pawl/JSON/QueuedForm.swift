@@ -1,10 +1,10 @@
 // A write of an exchange in the form that the queue stores.
 
-import Protection
 import HTTPCodec
-import JSONGateway
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
 import RequestQueue
 
 extension QueuedWrite {

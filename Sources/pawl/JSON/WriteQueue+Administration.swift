@@ -1,8 +1,8 @@
 // What an operator sees of single writes, and does to them.
 
-import Protection
-import Outbox
 import Foundation
+import Outbox
+import Protection
 import RequestQueue
 import RequestQueueClient
 

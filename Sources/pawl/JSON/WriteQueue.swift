@@ -1,10 +1,10 @@
 // Writes to a JSON backend, in the persistent queue.
 
+import AsyncHTTPClient
+import Foundation
 import JSONGateway
 import Outbox
 import Protection
-import AsyncHTTPClient
-import Foundation
 import RequestQueue
 import RequestQueueClient
 import SQLiteQueue

@@ -1,8 +1,8 @@
 // The lives of the last writes, in memory.
 
-import Protection
-import Outbox
 import Envelope
+import Outbox
+import Protection
 import RequestQueue
 
 /// What is known of writes beside what their store has: attempts by their tokens, and by the message who has opened it, which the

@@ -1,7 +1,7 @@
 // Clients that wait for the end of a write, and how it is told to them.
 
-import JSONGateway
 import HTTPCodec
+import JSONGateway
 import NIOCore
 import RequestQueue
 import RequestQueueClient

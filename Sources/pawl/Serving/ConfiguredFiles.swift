@@ -1,9 +1,9 @@
 // The files that a configuration names. A reload reads them again, and says which of them hold something else.
 
-import StorePort
 import Foundation
 import NIOSSL
 import PawlConfiguration
+import StorePort
 
 /// What those files held when they were read.
 struct ConfiguredFiles: Sendable {

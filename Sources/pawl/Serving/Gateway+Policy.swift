@@ -1,12 +1,11 @@
 // What a policy would do to the conversations that are known.
 
-import JSONGateway
-import Vault
 import IRCGateway
-import StorePort
+import JSONGateway
 import Protection
-import GatewayNIO
 import RequestQueue
+import StorePort
+import Vault
 
 extension Gateway {
     /// Ours: rows of observations that are looked at.

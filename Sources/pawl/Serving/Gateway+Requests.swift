@@ -1,13 +1,13 @@
 // Single requests as the admin commands see them.
 
 import IRCGateway
-import Vault
+import NIOSupport
 import Outbox
-import Reports
-import StorePort
 import Protection
-import GatewayNIO
+import Reports
 import RequestQueue
+import StorePort
+import Vault
 
 extension Gateway {
     /// - Throws: ``AdminFailure`` where this data directory has no such request.

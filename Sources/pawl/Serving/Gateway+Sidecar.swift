@@ -1,17 +1,17 @@
 // A running sidecar as its commands see it.
 
-import StorePort
-import IRCGateway
-import Vault
-import Reports
 import Devices
-import Protection
 import DoubleRatchet
 import Envelope
-import GatewayNIO
+import IRCGateway
 import NIOCore
 import NIOPosix
+import NIOSupport
+import Protection
+import Reports
 import RequestQueue
+import StorePort
+import Vault
 
 extension Gateway {
     /// - Throws: ``AdminFailure`` where this is no sidecar.

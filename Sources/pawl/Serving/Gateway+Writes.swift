@@ -1,13 +1,12 @@
 // What a gateway in front of a backend that speaks HTTP says of its writes, and does to them.
 
-import StorePort
-import JSONGateway
 import IRCGateway
+import JSONGateway
 import Outbox
 import Protection
-import GatewayNIO
 import RequestQueue
 import RequestQueueClient
+import StorePort
 
 extension Gateway {
     /// Whether an operator holds all that an account sends.

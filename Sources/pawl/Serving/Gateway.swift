@@ -1,20 +1,20 @@
 // A running gateway as the admin commands see it.
 
-import Reports
-import JSONGateway
-import IRCGateway
-import Vault
-import StorePort
-import Protection
 import DoubleRatchet
 import Foundation
-import GatewayNIO
+import IRCGateway
+import JSONGateway
 import Logging
 import NIOCore
+import NIOSupport
 import PawlConfiguration
+import Protection
+import Reports
 import RequestQueue
 import SQLiteKit
+import StorePort
 import Synchronization
+import Vault
 
 /// Everything that a command may ask of, or do to, a running gateway.
 final class Gateway: Sendable {

@@ -1,17 +1,17 @@
 // The life of a gateway as one service: start, say that it is ready, tick, stop.
 
-import IRCGateway
-import Reports
-import Vault
-import Protection
-import JSONGateway
 import Foundation
-import GatewayNIO
+import IRCGateway
+import JSONGateway
 import Logging
 import NIOCore
 import NIOPosix
+import NIOSupport
 import PawlConfiguration
+import Protection
+import Reports
 import ServiceLifecycle
+import Vault
 
 /// Runs an assembled gateway until it is told to stop.
 struct GatewayService: Service {

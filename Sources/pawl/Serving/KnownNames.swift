@@ -1,15 +1,15 @@
 // The accounts and conversations that a gateway knows, so that a policy for a mistyped name is not taken for protection.
 
-import IRCGateway
-import Vault
-import JSONGateway
 import DeviceDirectory
-import StorePort
-import Protection
 import Foundation
-import GatewayNIO
+import IRCGateway
+import JSONGateway
+import NIOSupport
 import PawlConfiguration
+import Protection
 import RequestQueue
+import StorePort
+import Vault
 
 /// What a gateway knows of people and conversations now, from its connections and its store.
 struct KnownNames {

@@ -1,14 +1,15 @@
 // Counters in the text format that Prometheus reads. No label ever names a person or a room.
 
-import Reports
-import StorePort
+import HTTPServer
 import IRCGateway
 import JSONGateway
+import NIOSupport
 import Protection
-import GatewayNIO
+import Reports
 import RequestQueue
 import RequestQueueClient
 import SQLiteKit
+import StorePort
 
 /// Writes the page of `/metrics`.
 enum MetricsPage {

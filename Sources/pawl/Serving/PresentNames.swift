@@ -1,9 +1,9 @@
 // The people and rooms that are here now, by the names that operators and reports use.
 
 import IRCGateway
-import Vault
 import Protection
 import RequestQueue
+import Vault
 
 /// Looks up names. Made once for many of them: making it looks at every connection.
 struct PresentNames {

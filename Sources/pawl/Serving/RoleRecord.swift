@@ -3,8 +3,8 @@
 // start and never derived from an address again.
 
 import Devices
-import StorePort
 import PawlConfiguration
+import StorePort
 
 /// The role and the network that a store was first opened with.
 enum RoleRecord {

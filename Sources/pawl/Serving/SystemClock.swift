@@ -1,7 +1,7 @@
 // The clock that machines are told the time by.
 
-import Protection
 import Glibc
+import Protection
 
 /// Reads the system's clocks.
 enum SystemClock {

@@ -1,5 +1,9 @@
 @testable import DoubleRatchet
 
+#if !ONE_MODULE
+    @testable import OMEMO
+#endif
+
 /// Bytes for everything that reads bytes from outside.
 ///
 /// ```

@@ -1,5 +1,9 @@
 @testable import DoubleRatchet
 
+#if !ONE_MODULE
+    @testable import OMEMO
+#endif
+
 /// A whole conversation that bytes direct: who says what, and what the network and the two machines make of it.
 ///
 /// The oracle is a plain list of what was sent. Every message that comes opens exactly once and to its own text; a

@@ -1,5 +1,9 @@
 @testable import DoubleRatchet
 
+#if !ONE_MODULE
+    @testable import OMEMO
+#endif
+
 /// One end of a conversation as a programme sees it, whatever protocol it speaks.
 class End {
     /// Bytes on the wire and what goes beside them.

@@ -1,5 +1,9 @@
 @testable import DoubleRatchet
 
+#if !ONE_MODULE
+    @testable import OMEMO
+#endif
+
 /// The keys of one device in every protocol, made once: a key generation for each input would take most of a fuzzer's time.
 final class FuzzDevice: Sendable {
     let identity: IdentityKeyPair

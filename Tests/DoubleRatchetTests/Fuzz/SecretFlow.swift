@@ -1,5 +1,10 @@
 // What `Tests/sanitize` runs under Valgrind: the code that is ours, with secrets marked as undefined, so that a branch or an
 // address that depends on one is an error. In the tests nothing is here.
+
+#if !ONE_MODULE
+    @testable import OMEMO
+#endif
+
 #if SECRET_FLOW
     import Glibc
 

@@ -2,6 +2,7 @@ import PeerKit
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 /// Our session and a peer's, with a channel between them that a seed drives.
 struct OMEMOConversation: ~Copyable {

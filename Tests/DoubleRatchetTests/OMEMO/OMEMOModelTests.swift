@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 /// Two ends of ours, a network that loses, delays, reorders and copies, and a restart at every step.
 ///

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("OMEMO payloads and identities")
 struct OMEMOPayloadTests {

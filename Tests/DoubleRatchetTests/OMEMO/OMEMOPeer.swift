@@ -3,6 +3,7 @@ import PeerKit
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 /// A device of an independent implementation, in a process of its own. Its commands are in `Peers/omemo_python.py`.
 final class OMEMOPeer {

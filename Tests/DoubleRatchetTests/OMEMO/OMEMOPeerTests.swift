@@ -2,6 +2,7 @@ import PeerKit
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 /// Conversations with implementations that we did not write, over a channel that loses, delays, duplicates and forges.
 @Suite("OMEMO against independent implementations", .serialized)

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("What OMEMO sessions refuse")
 struct OMEMORefusalTests {

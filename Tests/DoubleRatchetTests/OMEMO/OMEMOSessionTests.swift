@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("OMEMO sessions between two ends of ours")
 struct OMEMOSessionTests {

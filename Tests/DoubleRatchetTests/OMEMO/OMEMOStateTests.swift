@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("The state of an OMEMO session at rest")
 struct OMEMOStateTests {
@@ -105,7 +106,7 @@ struct OMEMOStateTests {
         func state(chains: Int, keys: Int, records: Int) -> [UInt8] {
             var state = start + [UInt8(chains)] + [UInt8](repeating: 0, count: 68 * chains)
             state += [UInt8(keys)] + [UInt8](repeating: 0, count: 8 * keys)
-            state.append(bigEndian: UInt16(records))
+            state.append(networkOrder: UInt16(records))
             return state + [UInt8](repeating: 0, count: records * SkippedKeys.recordSize)
         }
         _ = try restoredOMEMO(state(chains: chains, keys: keys, records: records))

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 /// A device of ours in one profile, with some one-time prekeys that stay until the test drops them.
 struct OMEMODevice: ~Copyable {

@@ -1,6 +1,7 @@
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("Protocol Buffers, as far as OMEMO uses them")
 struct ProtobufTests {

@@ -2,6 +2,7 @@ import PeerKit
 import Testing
 
 @testable import DoubleRatchet
+@testable import OMEMO
 
 @Suite("XEdDSA and the map between the curves")
 struct XEdDSATests {

@@ -1,8 +1,8 @@
-import Protection
-import JSONGateway
-import HTTPCodec
 import Envelope
+import HTTPCodec
+import JSONGateway
 import NIOCore
+import Protection
 import Testing
 
 /// Requests in somebody else's name, as application services make them, and requests with several logins.

@@ -1,15 +1,15 @@
-import Devices
-import DeviceDirectory
-import Reports
-import JSONGateway
-import Vault
-import Protection
 import CapableApp
+import DeviceDirectory
+import Devices
 import Envelope
 import Foundation
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
 import Testing
+import Vault
 
 extension JSONWorld {
     /// A call of the control plane.

@@ -1,8 +1,8 @@
-import HTTPCodec
-import Protection
-import JSONGateway
 import Envelope
+import HTTPCodec
+import JSONGateway
 import NIOCore
+import Protection
 import Testing
 
 /// What pages in browsers can read of the gateway's own answers.

@@ -1,8 +1,8 @@
-import JSONGateway
-import HTTPCodec
-import Protection
 import Envelope
+import HTTPCodec
+import JSONGateway
 import NIOCore
+import Protection
 
 /// One exchange of Alice's, step by step.
 struct ExchangeSteps {

@@ -1,11 +1,11 @@
-import Reports
-import Protection
-import JSONGateway
-import StorePort
 import DoubleRatchet
 import Envelope
 import Foundation
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
+import StorePort
 import Testing
 
 /// One request through the gateway, before a backend in memory.

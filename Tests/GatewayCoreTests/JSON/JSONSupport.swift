@@ -1,8 +1,8 @@
-import JSONGateway
-import IRCGateway
-import HTTPCodec
 import Envelope
+import HTTPCodec
+import IRCGateway
 import JSONCodec
+import JSONGateway
 import NIOCore
 
 func document(_ text: String) throws -> JSONDocument { try JSONDocument(ByteBuffer(string: text)) }

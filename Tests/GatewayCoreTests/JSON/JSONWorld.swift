@@ -1,17 +1,17 @@
-import JSONGateway
-import IRCGateway
-import Vault
 import DeviceDirectory
 import Devices
-import StorePort
-import HTTPCodec
-import Protection
 import DoubleRatchet
 import Envelope
 import Foundation
+import HTTPCodec
+import IRCGateway
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
 import RequestQueue
+import StorePort
+import Vault
 
 /// A gateway in memory before a simulated JSON backend: exchanges, vault and store, with a clock of its own.
 final class JSONWorld {

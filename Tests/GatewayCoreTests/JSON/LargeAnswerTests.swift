@@ -1,9 +1,9 @@
-import JSONGateway
-import Reports
-import HTTPCodec
-import Protection
 import Envelope
+import HTTPCodec
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
 import Testing
 
 /// Answers that are longer than what the gateway opens.

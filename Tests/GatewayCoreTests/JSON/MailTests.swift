@@ -1,10 +1,10 @@
-import StorePort
-import Vault
-import Protection
 import CapableApp
 import Envelope
 import Foundation
+import Protection
+import StorePort
 import Testing
+import Vault
 
 /// Letters, receipts, multi-recipient messages and blobs of capable clients.
 @Suite struct MailTests {

@@ -1,6 +1,6 @@
-import JSONGateway
 import HTTPCodec
 import JSONCodec
+import JSONGateway
 import NIOCore
 import Testing
 

@@ -1,12 +1,12 @@
-import Reports
-import JSONGateway
-import IRCGateway
-import HTTPCodec
-import Protection
 import Envelope
 import Foundation
+import HTTPCodec
+import IRCGateway
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
 import Testing
 
 /// Messages that cannot be read: they show nothing unmarked, and take nothing else with them.

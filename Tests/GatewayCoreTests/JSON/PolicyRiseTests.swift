@@ -1,12 +1,12 @@
-import Vault
-import JSONGateway
-import IRCGateway
-import HTTPCodec
-import Protection
 import Envelope
 import Foundation
+import HTTPCodec
+import IRCGateway
+import JSONGateway
 import NIOCore
+import Protection
 import Testing
+import Vault
 
 /// What has begun when the policy rises, or before somebody else's conversation was protected.
 @Suite struct PolicyRiseTests {

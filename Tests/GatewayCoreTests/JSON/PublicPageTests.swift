@@ -1,9 +1,9 @@
-import Protection
-import JSONGateway
-import IRCGateway
-import HTTPCodec
 import Envelope
+import HTTPCodec
+import IRCGateway
+import JSONGateway
 import NIOCore
+import Protection
 import Testing
 
 /// What one protected account means for people without a login, and what can be read under `hosted`.

@@ -1,8 +1,8 @@
-import Protection
-import JSONGateway
-import HTTPCodec
 import Foundation
+import HTTPCodec
+import JSONGateway
 import NIOCore
+import Protection
 import Testing
 
 /// What is the same write said again, what is another one, and what goes behind what waits.

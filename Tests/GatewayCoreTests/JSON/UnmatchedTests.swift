@@ -1,7 +1,6 @@
 import JSONGateway
 import Testing
 
-
 /// What the mapping says nothing of is listed by its shape, and never grows.
 @Suite struct UnmatchedTests {
     @Test func oneRowForOneShape() {

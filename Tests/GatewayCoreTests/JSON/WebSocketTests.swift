@@ -1,14 +1,14 @@
-import Reports
-import JSONGateway
-import Vault
-import HTTPCodec
-import Protection
 import CapableApp
 import Envelope
 import Foundation
+import HTTPCodec
 import JSONCodec
+import JSONGateway
 import NIOCore
+import Protection
+import Reports
 import Testing
+import Vault
 
 /// Messages of a WebSocket connection through the gateway, before a backend in memory.
 @Suite struct WebSocketTests {

@@ -1,5 +1,5 @@
 import HTTPCodec
-import GatewayNIO
+import HTTPServer
 import NIOCore
 import Testing
 

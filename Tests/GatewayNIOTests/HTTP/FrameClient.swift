@@ -1,5 +1,5 @@
 import Foundation
-import GatewayNIO
+import HTTPServer
 import NIOCore
 import NIOHPACK
 import NIOPosix

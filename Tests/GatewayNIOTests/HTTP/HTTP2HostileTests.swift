@@ -1,6 +1,6 @@
-import HTTPCodec
 import Foundation
-import GatewayNIO
+import HTTPCodec
+import HTTPServer
 import NIOCore
 import NIOSSL
 import PeerKit

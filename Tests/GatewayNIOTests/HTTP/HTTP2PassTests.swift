@@ -1,9 +1,10 @@
-import Reports
-import JSONGateway
 import Foundation
-import GatewayNIO
+import HTTPServer
+import JSONGateway
 import NIOCore
+import NIOSupport
 import PeerKit
+import Reports
 import Synchronization
 import TestThreads
 import Testing

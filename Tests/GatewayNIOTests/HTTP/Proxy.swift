@@ -1,10 +1,11 @@
-import JSONGateway
-import Protection
-import GatewayNIO
+import HTTPServer
 import JSONCodec
+import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSSL
+import NIOSupport
+import Protection
 import Synchronization
 
 /// A machine that does what a test says.

@@ -1,14 +1,15 @@
-import Vault
-import JSONGateway
-import HTTPCodec
-import Protection
 import Foundation
-import GatewayNIO
+import HTTPCodec
+import HTTPServer
+import JSONGateway
 import NIOCore
+import NIOSupport
 import PeerKit
+import Protection
 import Synchronization
 import TestThreads
 import Testing
+import Vault
 
 /// What a machine may want.
 @Suite struct ProxyActionTests {

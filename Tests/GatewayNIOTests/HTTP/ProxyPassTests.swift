@@ -1,7 +1,8 @@
+import HTTPServer
 import JSONGateway
-import Reports
-import GatewayNIO
 import NIOCore
+import NIOSupport
+import Reports
 import Synchronization
 import TestThreads
 import Testing

@@ -1,8 +1,8 @@
-import Reports
+import HTTPServer
 import JSONGateway
-import GatewayNIO
 import NIOCore
 import PeerKit
+import Reports
 import Synchronization
 import TestThreads
 import Testing

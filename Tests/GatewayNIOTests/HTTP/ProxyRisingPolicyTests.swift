@@ -1,9 +1,9 @@
-import JSONGateway
-import Protection
 import Envelope
-import GatewayNIO
+import HTTPServer
+import JSONGateway
 import NIOCore
 import PeerKit
+import Protection
 import Synchronization
 import TestThreads
 import Testing

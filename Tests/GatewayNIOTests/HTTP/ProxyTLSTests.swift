@@ -1,9 +1,10 @@
-import Reports
+import HTTPServer
 import JSONGateway
-import GatewayNIO
 import NIOCore
 import NIOSSL
+import NIOSupport
 import PeerKit
+import Reports
 import Synchronization
 import TestThreads
 import Testing

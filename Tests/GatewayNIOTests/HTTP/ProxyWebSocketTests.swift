@@ -1,6 +1,6 @@
-import JSONGateway
 import HTTPCodec
-import GatewayNIO
+import HTTPServer
+import JSONGateway
 import NIOCore
 import NIOSSL
 import PeerKit

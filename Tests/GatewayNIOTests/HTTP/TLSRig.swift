@@ -1,4 +1,4 @@
-import GatewayNIO
+import HTTPServer
 import NIOSSL
 import PeerKit
 

@@ -1,0 +1,93 @@
+// Where answers from other threads reach an exchange.
+
+import JSONGateway
+import NIOCore
+import NIOSupport
+import Protection
+import Vault
+
+/// Who waits for answers. Called on its event loop.
+protocol ReplyTarget: AnyObject {
+    func answered(_ replies: [VaultReply])
+    func heard(_ event: ExchangeEvent)
+    func heard(_ news: MessageNews)
+    /// Something may be protected now that was not before.
+    func protectionRose()
+}
+
+extension ReplyTarget {
+    /// Only WebSocket clients are told.
+    package func heard(_: MessageNews) {}
+    /// Only who cannot be looked into has to know.
+    func protectionRose() {}
+}
+
+/// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
+/// Confined to its event loop, which is why it may be called `Sendable`.
+final class ExchangeInbox: VaultClient, @unchecked Sendable {
+    package let id: ConnectionID
+    package let eventLoop: any EventLoop
+    private let services: HTTPServices
+    package weak var target: (any ReplyTarget)?
+    private var isRegistered = false
+    /// Whose messages are told of when the backend has named them.
+    private var account: AccountID?
+    private var watchesProtection = false
+
+    init(id: ConnectionID, eventLoop: any EventLoop, services: HTTPServices) {
+        (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
+    }
+
+    package func answered(_ replies: [VaultReply]) { target?.answered(replies) }
+
+    package func submit(_ job: VaultJob) {
+        if !isRegistered {
+            isRegistered = true
+            services.register(self, id)
+        }
+        services.submit([job])
+    }
+
+    package func recall(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
+        services.recall(account, key, credential) { recall in
+            self.eventLoop.execute { self.target?.heard(.recalled(recall)) }
+        }
+    }
+
+    package func enqueue(_ write: QueuedWrite) {
+        services.enqueue(write) { result in
+            self.eventLoop.execute { self.target?.heard(.enqueued(result)) }
+        }
+    }
+
+    package func await(_ token: WriteToken) {
+        services.await(token) { outcome in
+            self.eventLoop.execute { self.target?.heard(.written(outcome)) }
+        }
+    }
+
+    package func listen(to account: AccountID) {
+        self.account = account
+        services.environment.sockets.add(id, of: account) { news in
+            self.eventLoop.execute { self.target?.heard(news) }
+        }
+    }
+
+    package func watchProtection() {
+        watchesProtection = true
+        services.environment.watchProtection(id) {
+            self.eventLoop.execute { self.target?.protectionRose() }
+        }
+    }
+
+    package func close() {
+        target = nil
+        if watchesProtection { services.environment.unwatchProtection(id) }
+        watchesProtection = false
+        if let account { services.environment.sockets.remove(id, of: account) }
+        account = nil
+        guard isRegistered else { return }
+        isRegistered = false
+        services.unregister(id)
+    }
+}

@@ -1,0 +1,116 @@
+// An exchange's answer: from the backend or from the gateway, to the client.
+
+import HTTPCodec
+import JSONGateway
+import NIOCore
+
+extension ExchangeRunner {
+    var takesAnswer: Bool {
+        switch answer {
+        case .none, .passing, .collecting: !isCancelled
+        case .deciding, .over: false
+        }
+    }
+
+    package var readsAnswer: Bool { if case .passing = answer { connection.isWritable } else { true } }
+
+    package func answered(_ response: ReceivedResponse) {
+        let status = response.head.status
+        if status < 200, status != 101 { return inform(response.head) }
+        if status == 101, outgoing.map({ Forwarding.upgradesToWebSocket($0.head) }) != true {
+            connection.services.upstreamFailed(UpstreamError.unaskedUpgrade)
+            return broke(.upstreamUnreachable)
+        }
+        self.response = response
+        guard isHeard else {
+            if status == 101 { return upgrade(response.head, nil) }
+            return passAnswer(response.head)
+        }
+        answer = .deciding
+        take(.response(response.head))
+    }
+
+    /// 100 and 103 are the client's business where the request is its own.
+    private func inform(_ head: ResponseHead) {
+        guard case .forwarding = request, received.minorVersion > 0 else { return }
+        guard head.status != 100 || received.expectsContinue else { return }
+        connection.send(Forwarding.response(head, isChunked: false))
+    }
+
+    package func answered(_ bytes: ByteBuffer) {
+        connection.touch()
+        switch answer {
+        case .passing(let isChunked): connection.send(bytes, isChunked: isChunked)
+        case .collecting(let limit):
+            answerBody.writeImmutableBuffer(bytes)
+            guard answerBody.readableBytes > limit else { return }
+            answer = .deciding
+            take(.responseTooLong)
+        case .none, .deciding, .over: break
+        }
+    }
+
+    func answerEnded(_ trailers: HeaderFields) {
+        isAnswerWhole = true
+        switch answer {
+        case .passing(let isChunked):
+            if isChunked { connection.sendEnd(trailers) }
+            finish()
+        case .collecting:
+            answer = .deciding
+            // The connection is not needed any more, whatever the machine does now.
+            releaseUpstream()
+            take(.responseBody(answerBody))
+        case .deciding, .none, .over:
+            releaseUpstream()
+        }
+    }
+
+    package func passAnswer(_ head: ResponseHead) {
+        guard let response, !hasBegunAnswer else { return fail(.upstreamUnreachable) }
+        var head = head
+        if case .length(let length) = response.framing {
+            if head.headers["content-length"] != ["\(length)"] { head.headers.set("Content-Length", to: "\(length)") }
+        } else if response.framing != .none {
+            head.headers.remove("content-length")
+        }
+        let isChunked = connection.begin(head, framing: response.framing)
+        answer = .passing(isChunked: isChunked)
+        if answerBody.readableBytes > 0 { connection.send(answerBody, isChunked: isChunked) }
+        if let upstream { return upstream.resume() }
+        // The answer was collected whole, and its connection given back.
+        guard isAnswerWhole else { return connection.abort() }
+        if isChunked { connection.sendEnd(HeaderFields()) }
+        finish()
+    }
+
+    func collectAnswer(_ limit: Int) {
+        guard let response else { return fail(.upstreamUnreachable) }
+        if case .length(let length) = response.framing, length > limit { return take(.responseTooLong) }
+        answer = .collecting(limit: limit)
+        upstream?.resume()
+    }
+
+    package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
+        guard !hasBegunAnswer else { return connection.abort() }
+        connection.respond(head, body)
+        finish()
+    }
+
+    /// The gateway's own answer.
+    package func fail(_ fault: GatewayFault) {
+        guard !hasBegunAnswer else { return connection.abort() }
+        let (head, body) = fault.answer(
+            connection.services.environment.mapping, to: received.head.headers)
+        connection.respond(head, body)
+        finish()
+    }
+
+    package func upgrade(_ head: ResponseHead, _ session: WebSocketSession?) {
+        guard let upstream, !hasBegunAnswer, response?.head.status == 101 else { return fail(.upstreamUnreachable) }
+        self.upstream = nil
+        answer = .over
+        wake?.cancel()
+        connection.upgrade(head, session, upstream, self)
+    }
+}

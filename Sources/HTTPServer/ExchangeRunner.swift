@@ -1,0 +1,371 @@
+// Carries out what the machine of one exchange wants. Everything here runs on one event loop.
+
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import Protection
+import Reports
+import Vault
+
+/// One request and its answer.
+final class ExchangeRunner: UpstreamUser, ReplyTarget {
+    enum RequestMode {
+        /// Nobody has said what becomes of the body.
+        case undecided
+        case forwarding
+        case collecting(limit: Int)
+    }
+
+    enum AnswerMode {
+        /// The backend has not answered, or has not been asked.
+        case none
+        /// The machine thinks about the answer.
+        case deciding
+        case passing(isChunked: Bool)
+        case collecting(limit: Int)
+        case over
+    }
+
+    package unowned let connection: HTTPConnection
+    package let received: ReceivedRequest
+    package let inbox: ExchangeInbox
+    package var machine: any ExchangeMachine
+    package var events: [ExchangeEvent] = []
+    package var isRunning = false
+    package var request = RequestMode.undecided
+    package var answer = AnswerMode.none
+    var isRequestWhole: Bool
+    /// What was collected of the request: all of it, or its beginning.
+    package var requestBody = ByteBuffer()
+    var answerBody = ByteBuffer()
+    package var response: ReceivedResponse?
+    var isAnswerWhole = false
+    var isHeard = true
+    package var upstream: UpstreamConnection?
+    /// What goes to the backend, for a second attempt.
+    package var outgoing: (head: RequestHead, body: ByteBuffer?)?
+    var hasStreamed = false
+    var hasRetried = false
+    var hasContinued = false
+    package var wake: Scheduled<Void>?
+    package var isCancelled = false
+    /// What the client is told where the machine has nothing to say.
+    package var failure = GatewayFault.upstreamUnreachable
+
+    init(_ received: ReceivedRequest, id: ConnectionID, connection: HTTPConnection) {
+        self.received = received
+        self.connection = connection
+        machine = connection.services.makeExchange(id)
+        isRequestWhole = received.framing == .none
+        inbox = ExchangeInbox(id: id, eventLoop: connection.eventLoop, services: connection.services)
+        inbox.target = self
+    }
+
+    package func start() {
+        connection.services.meters.requested()
+        take(.request(received.head))
+    }
+
+    // MARK: The machine
+
+    /// Tells the machine what has happened, and does what it wants.
+    package func take(_ event: ExchangeEvent) {
+        events.append(event)
+        guard !isRunning else { return }
+        isRunning = true
+        var next = 0
+        while next < events.count, !isOver {
+            let event = events[next]
+            next += 1
+            var actions: [ExchangeAction] = []
+            machine.take(event, at: connection.services.clock(), &actions)
+            if actions.isEmpty, case .upstreamFailed = event, !hasBegunAnswer { fail(failure) }
+            for action in actions where !isOver { perform(action) }
+        }
+        events.removeAll(keepingCapacity: true)
+        isRunning = false
+    }
+
+    /// The same, for what comes from elsewhere and not out of what has just been read.
+    package func heard(_ event: ExchangeEvent) {
+        guard !isOver else { return }
+        take(event)
+        goOn()
+    }
+
+    package func answered(_ replies: [VaultReply]) {
+        for reply in replies where !isOver { take(.vault(reply)) }
+        goOn()
+    }
+
+    /// The machine may want the body only now, of which all may be there already.
+    private func goOn() {
+        connection.process()
+        connection.settle()
+    }
+
+    package var isOver: Bool { if case .over = answer { true } else { isCancelled } }
+
+    var hasBegunAnswer: Bool {
+        switch answer {
+        case .passing, .over: true
+        default: false
+        }
+    }
+
+    private func perform(_ action: ExchangeAction) {
+        switch action {
+        case .pass(let head): forward(head, isHeard: false)
+        case .passRequest(let head): forward(head, isHeard: true)
+        case .collectRequest(let limit): collectRequest(limit)
+        case .send(let head, let body): send(head, body)
+        case .passResponse(let head): passAnswer(head)
+        case .collectResponse(let limit): collectAnswer(limit)
+        case .respond(let head, let body): respond(head, body)
+        case .upgrade(let head, let session): upgrade(head, session)
+        case .look(let lookup): connection.look(lookup) { [unowned self] in heard($0) }
+        case .submit(let job): inbox.submit(job)
+        case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
+        case .recall(let account, let key, let credential): inbox.recall(account, key, by: credential)
+        case .enqueue(var write):
+            write.head = connection.forwarded(write.head, isChunked: false)
+            inbox.enqueue(write)
+        case .await(let token): inbox.await(token)
+        case .wake(let time):
+            wake?.cancel()
+            wake = connection.schedule(at: time) { [weak self] in self?.heard(.woken) }
+        }
+    }
+
+    // MARK: The request
+
+    /// Whether what has arrived of the request's body can be taken.
+    var takesRequest: Bool {
+        switch request {
+        case .undecided: false
+        case .forwarding: upstream != nil
+        case .collecting: true
+        }
+    }
+
+    /// Whether more of it should be read.
+    var readsRequest: Bool {
+        guard !isRequestWhole, !isOver else { return false }
+        if case .forwarding = request { return upstream?.isWritable ?? false }
+        return takesRequest
+    }
+
+    package func request(_ bytes: ByteBuffer) {
+        switch request {
+        case .forwarding:
+            hasStreamed = true
+            writeUpstream(bytes)
+        case .collecting(let limit):
+            requestBody.writeImmutableBuffer(bytes)
+            guard requestBody.readableBytes > limit else { return }
+            request = .undecided
+            take(.requestTooLong)
+        case .undecided: break
+        }
+    }
+
+    func requestEnded(_ trailers: HeaderFields) {
+        isRequestWhole = true
+        switch request {
+        case .forwarding: endUpstream(trailers)
+        case .collecting:
+            request = .undecided
+            take(.requestBody(requestBody))
+        case .undecided: break
+        }
+    }
+
+    private func collectRequest(_ limit: Int) {
+        if isRequestWhole { return take(.requestBody(requestBody)) }
+        if case .length(let length) = received.framing, length > limit { return take(.requestTooLong) }
+        request = .collecting(limit: limit)
+        connection.touch()
+        if received.expectsContinue, !hasContinued {
+            hasContinued = true
+            connection.send(ResponseHead(100, reason: "Continue"))
+        }
+    }
+
+    private func forward(_ head: RequestHead, isHeard: Bool) {
+        self.isHeard = isHeard
+        let isChunked = received.framing == .chunked
+        var head = head
+        if received.framing != .none || received.minorVersion == 0 { head.headers.remove("upgrade") }
+        if hasContinued || received.minorVersion == 0 { head.headers.remove("expect") }
+        if case .length(let length) = received.framing {
+            if head.headers["content-length"] != ["\(length)"] { head.headers.set("Content-Length", to: "\(length)") }
+        } else if isChunked {
+            head.headers.remove("content-length")
+            if head.headers.first("transfer-encoding") == nil { head.headers.add("Transfer-Encoding", "chunked") }
+        }
+        request = .forwarding
+        lease(connection.forwarded(head, isChunked: isChunked), body: nil)
+    }
+
+    private func send(_ head: RequestHead, _ body: ByteBuffer) {
+        isHeard = true
+        request = .undecided
+        var head = head
+        for name in ["expect", "trailer", "upgrade"] { head.headers.remove(name) }
+        if body.readableBytes > 0 || head.headers.first("content-length") != nil || received.framing != .none {
+            head.headers.set("Content-Length", to: "\(body.readableBytes)")
+        }
+        lease(connection.forwarded(head, isChunked: false), body: body)
+    }
+
+    private func lease(_ head: RequestHead, body: ByteBuffer?) {
+        upstream?.close()
+        upstream = nil
+        (answer, response, isAnswerWhole) = (.none, nil, false)
+        answerBody = ByteBuffer()
+        outgoing = (head, body)
+        connection.pool.lease(self, isFresh: false)
+    }
+
+    func leased(_ upstream: UpstreamConnection) {
+        guard let outgoing, self.upstream == nil else { return upstream.release() }
+        self.upstream = upstream
+        var bytes = connection.scratch()
+        bytes.write(outgoing.head)
+        let isWhole = outgoing.body != nil || received.framing == .none
+        let isToHead = outgoing.head.method == "HEAD"
+        if let body = outgoing.body, body.readableBytes > 0 {
+            bytes.writeImmutableBuffer(body)
+        }
+        upstream.begin(bytes, isToHead: isToHead, isWhole: isWhole)
+        connection.giveBack(&bytes)
+        if !isWhole {
+            if requestBody.readableBytes > 0 {
+                writeUpstream(requestBody)
+            }
+            if isRequestWhole { endUpstream(HeaderFields()) }
+        }
+        connection.process()
+        connection.touch()
+        connection.settle()
+    }
+
+    private func writeUpstream(_ bytes: ByteBuffer) {
+        guard let upstream else { return }
+        guard received.framing == .chunked else { return upstream.write(bytes) }
+        var line = ByteBuffer()
+        line.writeChunkLine(bytes.readableBytes)
+        upstream.write(line)
+        upstream.write(bytes)
+        upstream.write(Self.lineEnd)
+    }
+
+    package static let lineEnd = ByteBuffer(string: "\r\n")
+
+    private func endUpstream(_ trailers: HeaderFields) {
+        if received.framing == .chunked {
+            var end = ByteBuffer()
+            end.writeLastChunk(trailers)
+            upstream?.write(end)
+        }
+        upstream?.requestEnded()
+    }
+
+    // MARK: Ends
+
+    func releaseUpstream() {
+        let upstream = upstream
+        self.upstream = nil
+        upstream?.release()
+    }
+
+    package func finish() {
+        guard !isOver else { return }
+        answer = .over
+        isCancelled = true
+        end()
+        connection.exchangeEnded(self)
+    }
+
+    /// The client has gone.
+    package func cancel() {
+        isCancelled = true
+        end()
+    }
+
+    package func end() {
+        wake?.cancel()
+        inbox.close()
+        outgoing = nil
+        releaseUpstream()
+    }
+
+    func leaseFailed(_ error: any Error) {
+        if case ChannelError.connectTimeout = error { failure = .upstreamTimeout }
+        if case UpstreamError.timeout = error { failure = .upstreamTimeout }
+        heard(.upstreamFailed)
+    }
+
+    func upstreamBroke(_ error: any Error) {
+        let upstream = upstream
+        self.upstream = nil
+        guard !isOver else { return }
+        if isStale(upstream) {
+            hasRetried = true
+            connection.pool.lease(self, isFresh: true)
+            return connection.settle()
+        }
+        connection.services.environment.tally.add(.upstreamFailures)
+        connection.services.upstreamFailed(error)
+        broke(.upstreamUnreachable)
+        connection.settle()
+    }
+
+    /// The backend has not answered in time.
+    package func timedOut() {
+        upstream?.close()
+        upstream = nil
+        connection.services.environment.tally.add(.upstreamFailures)
+        connection.services.upstreamFailed(UpstreamError.timeout)
+        broke(.upstreamTimeout)
+        connection.settle()
+    }
+
+    func broke(_ fault: GatewayFault) {
+        failure = fault
+        upstream?.close()
+        upstream = nil
+        guard !hasBegunAnswer else { return connection.abort() }
+        answer = .none
+        take(.upstreamFailed)
+    }
+
+    /// Whether the backend has closed a connection that waited, at the moment when it was used again. The request may be
+    /// sent once more where that cannot do anything twice: RFC 9110 section 9.2.2.
+    private func isStale(_ upstream: UpstreamConnection?) -> Bool {
+        guard let upstream, let outgoing, case .none = answer, upstream.uses > 1, !upstream.hasAnswered else {
+            return false
+        }
+        return !hasRetried && !hasStreamed
+            && ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(outgoing.head.method)
+    }
+
+    /// Whether the backend's turn has come: its answer, or more of it.
+    var awaitsUpstream: Bool {
+        switch answer {
+        case .none: outgoing != nil
+        case .passing, .collecting: upstream != nil
+        case .deciding, .over: false
+        }
+    }
+
+    package func upstreamReadComplete() { connection.settle() }
+
+    func upstreamIsWritable() {
+        connection.process()
+        connection.settle()
+    }
+
+    func upstreamBytes(_: ByteBuffer) {}
+    package func upstreamInputEnded() {}
+}

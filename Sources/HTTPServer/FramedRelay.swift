@@ -1,0 +1,274 @@
+// A WebSocket whose messages are looked at. Control frames go through in the order of their side.
+
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import Vault
+
+/// Carries out one ``WebSocketSession``.
+final class FramedRelay: WebSocketRelay, ReplyTarget {
+    private let upstream: UpstreamConnection
+    private unowned let connection: HTTPConnection
+    private let inbox: ExchangeInbox
+    private var session: WebSocketSession
+    private var clientReader = FrameReader(isMasked: true, limit: WebSocketSession.messageLimit)
+    private var backendReader = FrameReader(isMasked: false, limit: WebSocketSession.messageLimit)
+    private var clientBytes = ByteBuffer()
+    private var backendBytes = ByteBuffer()
+    /// Answers that the session waits for.
+    private var pending = 0
+    /// Close frames that wait for them, so that nothing said before is lost.
+    private var heldClose: (toBackend: ByteBuffer?, toClient: ByteBuffer?)
+    private var hasClosed = (client: false, backend: false)
+    private var isOver = false
+    private var masks = SystemRandomNumberGenerator()
+    private var wake: Scheduled<Void>?
+    private var ending: Scheduled<Void>?
+
+    init(
+        _ session: WebSocketSession, upstream: UpstreamConnection, connection: HTTPConnection, ended: ExchangeRunner
+    ) {
+        self.session = session
+        self.upstream = upstream
+        self.connection = connection
+        inbox = ended.inbox
+        inbox.target = self
+        inbox.listen(to: session.account)
+    }
+
+    package func heard(_ news: MessageNews) {
+        take(.news(news))
+        goOn()
+    }
+
+    // MARK: The session
+
+    private func take(_ event: WebSocketEvent) {
+        guard !isOver else { return }
+        var actions: [WebSocketAction] = []
+        session.take(event, at: connection.services.clock(), &actions)
+        for action in actions where !isOver { perform(action) }
+    }
+
+    private func perform(_ action: WebSocketAction) {
+        switch action {
+        case .toBackend(let bytes, let isText): toBackend(.data(bytes, isText: isText))
+        case .toClient(let bytes, let isText): toClient(.data(bytes, isText: isText))
+        case .look(let lookup):
+            pending += 1
+            connection.look(lookup) { [weak self] event in
+                switch event {
+                case .found(let id, let head, let body): self?.settled(.found(id, head, body))
+                case .notFound(let id): self?.settled(.notFound(id))
+                default: break
+                }
+            }
+        case .submit(let job):
+            if job.isAnswered { pending += 1 }
+            inbox.submit(job)
+        case .wake(let time):
+            wake?.cancel()
+            wake = connection.schedule(at: time) { [weak self] in
+                self?.take(.woken)
+                self?.goOn()
+            }
+        case .close(let code, let reason): closeBoth(code, reason)
+        }
+    }
+
+    package func answered(_ replies: [VaultReply]) {
+        for reply in replies {
+            pending = max(pending - 1, 0)
+            take(.vault(reply))
+        }
+        goOn()
+    }
+
+    /// A WebSocket makes no requests.
+    package func heard(_: ExchangeEvent) {}
+
+    private func settled(_ event: WebSocketEvent) {
+        pending = max(pending - 1, 0)
+        take(event)
+        goOn()
+    }
+
+    private func goOn() {
+        if pending == 0 { sendHeldClose() }
+        pumpClient()
+        pumpBackend()
+        flushBoth()
+        readClient()
+        upstream.readMore()
+    }
+
+    // MARK: Frames
+
+    private var isCongested: Bool { pending >= connection.limits.pendingJobs }
+
+    private func pumpClient() {
+        do throws(FrameFault) {
+            while !isOver, !hasClosed.client, !isCongested, let message = try clientReader.next(&clientBytes) {
+                switch message {
+                case .data(let bytes, let isText): take(.fromClient(bytes, isText: isText))
+                case .close(let bytes):
+                    hasClosed.client = true
+                    heldClose.toBackend = bytes
+                    if pending == 0 { sendHeldClose() }
+                case .ping, .pong: toBackend(message)
+                }
+            }
+        } catch {
+            closeBoth(error.rawValue, Self.words(error))
+        }
+    }
+
+    private func pumpBackend() {
+        do throws(FrameFault) {
+            while !isOver, !hasClosed.backend, !isCongested, let message = try backendReader.next(&backendBytes) {
+                switch message {
+                case .data(let bytes, let isText): take(.fromBackend(bytes, isText: isText))
+                case .close(let bytes):
+                    hasClosed.backend = true
+                    heldClose.toClient = bytes
+                    if pending == 0 { sendHeldClose() }
+                case .ping, .pong: toClient(message)
+                }
+            }
+        } catch {
+            closeBoth(error.rawValue, Self.words(error))
+        }
+    }
+
+    private static func words(_ fault: FrameFault) -> String {
+        switch fault {
+        case .malformed: "The gateway does not understand this frame."
+        case .notText: "A text is not valid UTF-8."
+        case .tooLong: "The message is too long for the gateway."
+        }
+    }
+
+    private func toBackend(_ message: WebSocketMessage) {
+        var bytes = connection.scratch()
+        bytes.write(message, mask: masks.next())
+        upstream.write(bytes)
+        connection.giveBack(&bytes)
+    }
+
+    private func toClient(_ message: WebSocketMessage) {
+        var bytes = connection.scratch()
+        bytes.write(message, mask: nil)
+        connection.send(bytes)
+        connection.giveBack(&bytes)
+    }
+
+    private func sendHeldClose() {
+        if let bytes = heldClose.toBackend { toBackend(.close(bytes)) }
+        if let bytes = heldClose.toClient { toClient(.close(bytes)) }
+        heldClose = (nil, nil)
+        if hasClosed.client, hasClosed.backend {
+            // Section 7.1.1: the server closes first; the backend does so, or is too slow.
+            end()
+        } else if hasClosed.client || hasClosed.backend {
+            endLater()
+        }
+    }
+
+    /// Ends both sides with the same code.
+    private func closeBoth(_ code: UInt16, _ reason: String) {
+        guard !isOver else { return }
+        var bytes = ByteBuffer(integer: code)
+        // Section 5.5: a control frame has at most 125 bytes.
+        var words = Substring(reason)
+        while words.utf8.count > 123 { words.removeLast() }
+        bytes.writeSubstring(words)
+        if !hasClosed.backend || heldClose.toClient != nil { toClient(.close(bytes)) }
+        if !hasClosed.client || heldClose.toBackend != nil { toBackend(.close(bytes)) }
+        end()
+    }
+
+    private func endLater() {
+        guard ending == nil else { return }
+        ending = connection.eventLoop.assumeIsolated().scheduleTask(in: connection.limits.closeTime) { [weak self] in
+            self?.end()
+        }
+    }
+
+    private func end() {
+        guard !isOver else { return }
+        finish()
+        flushBoth()
+        upstream.closeWhenWritten()
+        connection.lingerOut()
+    }
+
+    private func finish() {
+        isOver = true
+        wake?.cancel()
+        ending?.cancel()
+        inbox.close()
+    }
+
+    // MARK: The client
+
+    package func fromClient(_ bytes: ByteBuffer) {
+        guard !isOver else { return }
+        clientBytes.append(arrived: bytes)
+        pumpClient()
+    }
+
+    func clientReadComplete() {
+        flushBoth()
+        readClient()
+    }
+
+    private func readClient() {
+        if isOver || (!hasClosed.client && !isCongested && upstream.isWritable && connection.isWritable) {
+            connection.channel.read()
+        }
+    }
+
+    func clientIsWritable() {
+        upstream.readMore()
+        readClient()
+    }
+
+    func clientInputEnded() {
+        guard !isOver else { return }
+        // Without a close frame there is nothing to wait for.
+        if hasClosed.client { endLater() } else { end() }
+    }
+
+    func clientClosed() {
+        if !isOver { finish() }
+        upstream.close()
+    }
+
+    func flushUpstream() { upstream.flush() }
+
+    private func flushBoth() {
+        upstream.flush()
+        connection.flush()
+    }
+
+    package func stop() { closeBoth(1001, "The gateway is being shut down.") }
+
+    // MARK: The backend
+
+    var takesAnswer: Bool { true }
+    package var readsAnswer: Bool { !isOver && !isCongested && connection.isWritable }
+
+    func upstreamBytes(_ bytes: ByteBuffer) {
+        guard !isOver else { return }
+        backendBytes.append(arrived: bytes)
+        pumpBackend()
+    }
+
+    package func upstreamReadComplete() { flushBoth() }
+
+    func upstreamIsWritable() { readClient() }
+
+    package func upstreamInputEnded() { if pending == 0 || !hasClosed.backend { end() } else { endLater() } }
+
+    func upstreamBroke(_: any Error) { upstreamInputEnded() }
+}

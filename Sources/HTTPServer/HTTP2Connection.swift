@@ -1,0 +1,171 @@
+// A client's connection that speaks HTTP/2: its streams, how many and how long. RFC 9113.
+
+import HTTPCodec
+import NIOCore
+import NIOHTTP2
+
+/// Takes the place of ``HTTPHandler`` when client and gateway have agreed on HTTP/2 in TLS. The frames are NIOHTTP2's
+/// business. Confined to its event loop, which is why it may be called `Sendable`.
+final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
+    package typealias InboundIn = HTTP2Frame
+
+    /// In ALPN: RFC 9113 section 3.2.
+    package static let protocolName = "h2"
+
+    /// Who the client is, and what its first request would have been read by.
+    private let connection: HTTPConnection
+    private var streams = 0
+    private var opened: UInt64 = 0
+    private var refused = 0
+    private var lastStream = HTTP2StreamID.rootStream
+    private var isDraining = false
+    private var isEnding = false
+    private var timer: Scheduled<Void>?
+
+    private var channel: any Channel { connection.channel }
+    private var limits: HTTPLimits { connection.limits }
+
+    private init(_ connection: HTTPConnection) { self.connection = connection }
+
+    package static func begin(
+        in context: ChannelHandlerContext, instead handler: HTTPHandler, of connection: HTTPConnection
+    ) {
+        connection.disarm()
+        let streams = HTTP2Connection(connection)
+        let pipeline = context.pipeline.syncOperations
+        let channel = context.channel
+        do {
+            try pipeline.addHandlers([streams.frames(channel.eventLoop), streams], position: .after(handler))
+            pipeline.removeHandler(handler, promise: nil)
+            // Frames about flow and ends are read whatever the streams do; each has a window of its own for bodies, and
+            // what is said back to a client that takes nothing is bounded by `pendingControlFrames`.
+            try channel.syncOptions?.setOption(.autoRead, value: true)
+        } catch {
+            channel.close(promise: nil)
+        }
+    }
+
+    private func frames(_ eventLoop: any EventLoop) -> NIOHTTP2Handler {
+        var whole = NIOHTTP2Handler.ConnectionConfiguration()
+        whole.initialSettings = [
+            HTTP2Setting(parameter: .maxConcurrentStreams, value: limits.streams),
+            HTTP2Setting(parameter: .maxHeaderListSize, value: limits.head.bytes),
+        ]
+        whole.targetWindowSize = limits.connectionWindow
+        whole.maximumSequentialContinuationFrames = limits.continuations
+        whole.maximumBufferedControlFrames = limits.pendingControlFrames
+        whole.controlFrameRateLimit.maximumCount = limits.controlFrames
+        whole.controlFrameRateLimit.windowLength = limits.floodTime
+        var each = NIOHTTP2Handler.StreamConfiguration()
+        each.targetWindowSize = limits.window
+        each.outboundBufferSizeHighWatermark = limits.window
+        each.outboundBufferSizeLowWatermark = limits.window / 2
+        each.streamResetFrameRateLimit.maximumCount = limits.streamResets
+        each.streamResetFrameRateLimit.windowLength = limits.floodTime
+        each.streamErrorRateLimit.maximumCount = limits.streamErrors
+        each.streamErrorRateLimit.windowLength = limits.floodTime
+        return NIOHTTP2Handler(
+            mode: .server, eventLoop: eventLoop, connectionConfiguration: whole, streamConfiguration: each
+        ) { stream in
+            stream.eventLoop.makeCompletedFuture { try self.accept(stream) }
+        }
+    }
+
+    // MARK: Streams
+
+    private func accept(_ stream: any Channel) throws {
+        try stream.syncOptions?.setOption(.autoRead, value: false)
+        if let id = try stream.syncOptions?.getOption(HTTP2StreamChannelOptions.streamID) {
+            lastStream = max(lastStream, id)
+        }
+        timer?.cancel()
+        streams += 1
+        opened += 1
+        stream.closeFuture.assumeIsolated().whenComplete { _ in self.settle() }
+        // The settings bind a client when it has acknowledged them; this does before.
+        let isRefused = streams > limits.streams
+        let pipeline = stream.pipeline.syncOperations
+        try pipeline.addHandler(HTTP2Stream(limits: limits, isRefused: isRefused) { self.streams -= 1 })
+        guard !isRefused else {
+            refused += 1
+            return refused > limits.streams ? end(.enhanceYourCalm) : ()
+        }
+        let request = HTTPConnection(
+            channel: stream, pool: connection.pool, isSecure: true, firstID: connection.firstID &+ opened,
+            known: connection.prelude)
+        try pipeline.addHandler(HTTPHandler(request))
+    }
+
+    /// When the last frame of a stream has left.
+    private func settle() {
+        guard streams == 0, !isEnding else { return }
+        if isDraining { end(.noError) } else { arm(limits.keepAlive) }
+    }
+
+    // MARK: The connection
+
+    func handlerAdded(context: ChannelHandlerContext) { arm(limits.headTime) }
+
+    package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        switch event {
+        case HTTPServerEvent.drain, HTTPServerEvent.stop: drain()
+        case ChannelEvent.inputClosed: context.close(promise: nil)
+        default: break
+        }
+    }
+
+    package func channelInactive(context: ChannelHandlerContext) {
+        isEnding = true
+        timer?.cancel()
+    }
+
+    /// What is wrong with a stream has ended that stream. Anything else ends the connection, and NIOHTTP2 has said so.
+    package func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        switch error {
+        case is NIOHTTP2Errors.StreamError, is NIOHTTP2Errors.StreamClosed,
+            is NIOHTTP2Errors.DuplicatePseudoHeader, is NIOHTTP2Errors.PseudoHeaderAfterRegularHeader,
+            is NIOHTTP2Errors.UnknownPseudoHeader, is NIOHTTP2Errors.UnsupportedPseudoHeader,
+            is NIOHTTP2Errors.InvalidPseudoHeaders, is NIOHTTP2Errors.InvalidPseudoHeaderValue,
+            is NIOHTTP2Errors.EmptyPathHeader, is NIOHTTP2Errors.ForbiddenHeaderField,
+            is NIOHTTP2Errors.InvalidHTTP2HeaderFieldName, is NIOHTTP2Errors.InvalidHTTP2HeaderFieldValue,
+            is NIOHTTP2Errors.TrailersWithoutEndStream, is NIOHTTP2Errors.ContentLengthViolated,
+            is NIOHTTP2Errors.ContentLengthHeadersMismatch, is NIOHTTP2Errors.ContentLengthHeaderNegative,
+            is NIOHTTP2Errors.ContentLengthHeaderMalformedValue:
+            break
+        // What comes behind the last frame of a connection that ends is nobody's business any more.
+        case is NIOHTTP2Errors.IOOnClosedConnection where isDraining || isEnding: break
+        default:
+            isEnding = true
+            context.close(promise: nil)
+        }
+    }
+
+    /// No more requests: RFC 9113 section 6.8. Those that are on their way are answered.
+    private func drain() {
+        guard !isDraining else { return }
+        isDraining = true
+        if streams == 0 { return end(.noError) }
+        send(.goAway(lastStreamID: .maxID, errorCode: .noError, opaqueData: nil)).whenComplete { _ in }
+    }
+
+    private func end(_ code: HTTP2ErrorCode) {
+        guard !isEnding else { return }
+        isEnding = true
+        arm(limits.stall)
+        let channel = channel
+        send(.goAway(lastStreamID: lastStream, errorCode: code, opaqueData: nil)).whenComplete { _ in
+            channel.close(promise: nil)
+        }
+    }
+
+    private func send(_ payload: HTTP2Frame.FramePayload) -> EventLoopFuture<Void> {
+        channel.writeAndFlush(HTTP2Frame(streamID: .rootStream, payload: payload))
+    }
+
+    private func arm(_ time: TimeAmount) {
+        timer?.cancel()
+        timer = channel.eventLoop.assumeIsolated().scheduleTask(in: time) {
+            if self.isEnding { self.channel.close(promise: nil) } else { self.end(.noError) }
+        }
+    }
+}

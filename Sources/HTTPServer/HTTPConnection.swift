@@ -1,0 +1,396 @@
+// One client's connection: requests are read one after the other, and each is an exchange. Everything here runs on one
+// event loop.
+
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import NIOSSL
+import NIOSupport
+import Protection
+import Reports
+
+/// Confined to its event loop, which is why it may be called `Sendable`.
+final class HTTPConnection: @unchecked Sendable {
+    package let services: HTTPServices
+    package let channel: any Channel
+    package let pool: UpstreamPool
+    private let isSecure: Bool
+    let firstID: UInt64
+    private var exchanges: UInt64 = 0
+    package private(set) var prelude: Prelude
+    private var forwarding: Forwarding?
+    private var inbound = ByteBuffer()
+    private var reader: HeadReader
+    /// The rest of the current request's body.
+    private var body: BodyReader?
+    package private(set) var exchange: ExchangeRunner?
+    private(set) var relay: (any WebSocketRelay)?
+    private var lookups: [LookupRunner] = []
+    private var isProcessing = false
+    package private(set) var isOpen = true
+    private(set) var isInputOpen = true
+    /// Whether the connection ends with the current answer.
+    package private(set) var isLast = false
+    /// What comes is thrown away: the last answer has been written before its request had been read.
+    private var isLingering = false
+    private var thrownAway = 0
+    // Output.
+    package var output = ByteBuffer()
+    var isOutputShared = false
+    var needsFlush = false
+    package var spare = ByteBuffer()
+    // Timing.
+    package var deadline = NIODeadline.distantFuture
+    package var timer: (at: NIODeadline, scheduled: Scheduled<Void>)?
+    private(set) var hasBegunRequest = false
+
+    package var eventLoop: any EventLoop { channel.eventLoop }
+    package var limits: HTTPLimits { services.limits }
+
+    /// - Parameters:
+    ///   - firstID: random; the exchanges count on from it.
+    ///   - known: what has been read before the client's own bytes, where that is done.
+    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: Prelude? = nil) {
+        self.channel = channel
+        self.pool = pool
+        self.isSecure = isSecure
+        self.firstID = firstID
+        services = pool.services
+        reader = HeadReader(limits: services.limits.head)
+        var options = services.downstream()
+        options.webIRCPassword = nil
+        prelude = known ?? Prelude(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
+    }
+
+    /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
+    package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
+
+    package func accepted() {
+        arm(limits.headTime)
+        channel.read()
+    }
+
+    // MARK: Input
+
+    package func read(_ bytes: ByteBuffer) {
+        if let relay { return relay.fromClient(bytes) }
+        inbound.append(arrived: bytes)
+        if !prelude.isDone {
+            guard takePrelude() else { return }
+        }
+        process()
+    }
+
+    /// - Returns: whether what follows is HTTP.
+    private func takePrelude() -> Bool {
+        switch prelude.take(&inbound) {
+        case .waiting: return false
+        case .secured:
+            guard let tls = services.downstream().tls else {
+                channel.close(promise: nil)
+                return false
+            }
+            let rest = inbound
+            inbound = ByteBuffer()
+            do {
+                try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+            } catch {
+                channel.close(promise: nil)
+                return false
+            }
+            // TLS takes no bytes at all for the end of the stream.
+            if rest.readableBytes > 0 {
+                channel.pipeline.fireChannelRead(rest)
+                channel.pipeline.fireChannelReadComplete()
+            }
+            return false
+        case .done: return true
+        case .refused:
+            services.environment.tally.add(.connectionsRefused)
+            refuse(.message(.malformed))
+            return false
+        }
+    }
+
+    func readComplete() {
+        if let relay { return relay.clientReadComplete() }
+        settle()
+    }
+
+    /// Takes from what has arrived as much as can be taken now.
+    package func process() {
+        guard !isProcessing, relay == nil else { return }
+        isProcessing = true
+        defer { isProcessing = false }
+        do throws(HTTPFault) {
+            while isOpen, relay == nil, try step() {}
+        } catch {
+            broken(error)
+        }
+    }
+
+    /// - Returns: whether there may be more.
+    private func step() throws(HTTPFault) -> Bool {
+        if isLingering {
+            thrownAway += inbound.readableBytes
+            inbound = ByteBuffer()
+            if thrownAway > limits.lingerBytes { channel.close(promise: nil) }
+            return false
+        }
+        if let exchange {
+            guard exchange.takesRequest, body != nil else { return false }
+            guard let piece = try body?.next(&inbound) else { return starved() }
+            touch()
+            switch piece {
+            case .bytes(let bytes): exchange.request(bytes)
+            case .end(let trailers):
+                body = nil
+                exchange.requestEnded(trailers)
+            }
+            return true
+        }
+        if body != nil {
+            // The rest of a request that has been answered.
+            guard let piece = try body?.next(&inbound) else { return starved() }
+            if case .end = piece { body = nil }
+            return true
+        }
+        guard !isLast else { return false }
+        if !hasBegunRequest, inbound.readableBytes > 0 {
+            hasBegunRequest = true
+            arm(limits.headTime)
+        }
+        guard inbound.readableBytes > 0, let request = try reader.request(&inbound) else { return starved() }
+        begin(request)
+        return true
+    }
+
+    /// More is needed than there is: a request that never becomes whole is dropped with its answer.
+    private func starved() -> Bool {
+        guard !isInputOpen else { return false }
+        if exchange == nil {
+            isLast = true
+            endConnection(lingers: false)
+        } else {
+            abort()
+        }
+        return false
+    }
+
+    private func begin(_ request: ReceivedRequest) {
+        exchanges &+= 1
+        if !request.keepsAlive || !isInputOpen && inbound.readableBytes == 0 { isLast = true }
+        body = request.framing == .none ? nil : BodyReader(request.framing, limits: limits.head)
+        let exchange = ExchangeRunner(request, id: ConnectionID(firstID &+ exchanges), connection: self)
+        self.exchange = exchange
+        touch()
+        exchange.start()
+    }
+
+    /// What came is no request, or no body.
+    private func broken(_ fault: HTTPFault) {
+        inbound = ByteBuffer()
+        isLast = true
+        if let exchange {
+            // The connection is of no use any more, and the body will never be whole.
+            guard exchange.hasBegunAnswer else { return exchange.fail(.message(fault)) }
+            return abort()
+        }
+        guard !isLingering else { return channel.close(promise: nil) }
+        refuse(.message(fault))
+    }
+
+    /// An answer to what never became an exchange.
+    package func refuse(_ fault: GatewayFault) {
+        isLast = true
+        let (head, bytes) = fault.answer(services.environment.mapping, to: nil)
+        respond(head, bytes)
+        endConnection(lingers: isInputOpen)
+        settle()
+    }
+
+    // MARK: Exchanges
+
+    /// What the rest of the request's body would take to throw it away: little enough to keep the connection for.
+    private var discardsBody: Bool {
+        guard let exchange, body != nil else { return true }
+        if case .length(let length) = exchange.received.framing, !exchange.received.expectsContinue {
+            return length <= limits.window
+        }
+        return false
+    }
+
+    /// Whether the connection goes on after this answer, as far as is known when its head is written.
+    func decidesToStay(isOwnAnswer: Bool) -> Bool {
+        if isOwnAnswer, !discardsBody { isLast = true }
+        return !isLast
+    }
+
+    func endAfterThis() { isLast = true }
+
+    func exchangeEnded(_ ended: ExchangeRunner) {
+        guard exchange === ended else { return }
+        if !discardsBody { isLast = true }
+        exchange = nil
+        hasBegunRequest = false
+        for lookup in lookups { lookup.cancel() }
+        lookups = []
+        if isLast {
+            endConnection(lingers: isInputOpen && (body != nil || inbound.readableBytes > 0))
+        } else {
+            arm(limits.keepAlive)
+            process()
+        }
+        settle()
+    }
+
+    /// Ends the connection when all has been written, and in such a way that the client gets to read it.
+    ///
+    /// - Parameter lingers: whether the client may still be sending; it would lose what it has not read yet.
+    private func endConnection(lingers: Bool) {
+        isLingering = true
+        body = nil
+        inbound = ByteBuffer()
+        arm(lingers ? limits.linger : limits.stall)
+        if lingers { closeOutput() } else { closeWhenWritten() }
+    }
+
+    /// Pending bytes would be lost if the channel were closed at once.
+    func closeWhenWritten() { close(.all) }
+
+    func closeOutput() { close(.output) }
+
+    private func close(_ mode: CloseMode) {
+        flush()
+        let channel = channel
+        channel.writeAndFlush(ByteBuffer()).whenComplete { _ in channel.close(mode: mode, promise: nil) }
+    }
+
+    /// After a WebSocket: the client reads the close frame, and ends the connection.
+    func lingerOut() {
+        arm(limits.linger)
+        isLast = true
+        closeOutput()
+        channel.read()
+    }
+
+    /// The answer cannot be ended properly; a broken connection says so.
+    func abort() {
+        flush()
+        channel.close(promise: nil)
+    }
+
+    /// Asks the backend. Always under the same `Host`: the client's could choose a tenant of the backend, and two people of two
+    /// tenants would be one account here.
+    package func look(_ lookup: Lookup, _ heard: @escaping (ExchangeEvent) -> Void) {
+        var lookup = lookup
+        if lookup.head.headers.first("host") == nil {
+            lookup.head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
+        }
+        lookup.head = forwarded(lookup.head, isChunked: false)
+        let runner = LookupRunner(lookup, pool: pool, eventLoop: eventLoop) { [unowned self] runner, event in
+            lookups.removeAll { $0 === runner }
+            heard(event)
+        }
+        lookups.append(runner)
+        runner.start()
+    }
+
+    /// The head with what the backend is told about the client.
+    package func forwarded(_ head: RequestHead, isChunked: Bool) -> RequestHead {
+        if forwarding == nil {
+            // Behind a PROXY header it is the client itself that speaks, and its word counts for what its address does.
+            let client = prelude.addresses?.source ?? channel.remoteAddress
+            forwarding = Forwarding(
+                address: client?.ipAddress, isSecure: isSecure,
+                trustsPeer: client.map(services.downstream().trusts) ?? false)
+        }
+        var head = forwarding?.request(head, isChunked: isChunked) ?? head
+        if head.headers.first("host") == nil {
+            // HTTP/1.0 knows none; HTTP/1.1 has to have one.
+            head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
+        }
+        return head
+    }
+
+    package func upgrade(
+        _ head: ResponseHead, _ session: WebSocketSession?, _ upstream: UpstreamConnection, _ ended: ExchangeRunner
+    ) {
+        exchange = nil
+        body = nil
+        var head = Forwarding.response(head, isChunked: false, upgrades: true)
+        head.headers.remove("content-length")
+        send(head)
+        disarm()
+        let relay: any WebSocketRelay
+        if let session {
+            relay = FramedRelay(session, upstream: upstream, connection: self, ended: ended)
+        } else {
+            relay = OpaqueRelay(upstream: upstream, connection: self, ended: ended)
+        }
+        self.relay = relay
+        upstream.becomeRaw()
+        upstream.user = relay
+        if inbound.readableBytes > 0 {
+            let early = inbound
+            inbound = ByteBuffer()
+            relay.fromClient(early)
+        }
+        upstream.resume()
+        relay.clientReadComplete()
+        if !isInputOpen { relay.clientInputEnded() }
+    }
+
+    // MARK: Ends
+
+    func inputEnded() {
+        isInputOpen = false
+        if let relay { return relay.clientInputEnded() }
+        process()
+        settle()
+    }
+
+    package func closed() {
+        isOpen = false
+        isInputOpen = false
+        disarm()
+        for lookup in lookups { lookup.cancel() }
+        lookups = []
+        exchange?.cancel()
+        exchange = nil
+        relay?.clientClosed()
+        relay = nil
+    }
+
+    func writabilityChanged() {
+        guard channel.isWritable else { return touch() }
+        if let relay { return relay.clientIsWritable() }
+        touch()
+        exchange?.upstream?.readMore()
+    }
+
+    /// No more requests: the gateway is being shut down.
+    package func drain() {
+        isLast = true
+        if exchange == nil, relay == nil, !hasBegunRequest, !isLingering { channel.close(promise: nil) }
+    }
+
+    package func stop() {
+        drain()
+        relay?.stop()
+    }
+
+    /// Writes what is ready, and reads what can be taken.
+    package func settle() {
+        guard !isProcessing, isOpen else { return }
+        flush()
+        if let relay { return relay.flushUpstream() }
+        exchange?.upstream?.flush()
+        guard isInputOpen else { return }
+        if let exchange {
+            if exchange.readsRequest { channel.read() }
+        } else {
+            channel.read()
+        }
+    }
+}

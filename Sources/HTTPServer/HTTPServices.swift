@@ -1,0 +1,42 @@
+// What HTTP connections need from the rest of the program.
+
+package import JSONGateway
+package import NIOSupport
+package import Protection
+package import Vault
+
+/// What all HTTP connections of a gateway use. Closures may be called from any event loop, and may answer on any thread.
+package struct HTTPServices: Sendable {
+    package var environment: JSONEnvironment
+    /// Makes the machine of an exchange. Answers of the vault to its jobs come back by this id, which no other exchange has.
+    package var makeExchange: @Sendable (ConnectionID) -> any ExchangeMachine
+    package var submit: @Sendable ([VaultJob]) -> Void = { _ in }
+    package var register: @Sendable (any VaultClient, ConnectionID) -> Void = { _, _ in }
+    package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
+    package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
+    package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
+        { $3(.new($1)) }
+    package var enqueue:
+        @Sendable (QueuedWrite, @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) -> Void =
+            { $1(.failure(.unavailable)) }
+    package var await: @Sendable (WriteToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
+    package var clock: @Sendable () -> Moment
+    /// Hears why the backend could not be reached, for the log.
+    package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
+    /// Asked for each new connection, so that a reload holds from the next one on.
+    package var downstream: @Sendable () -> DownstreamOptions
+    package var upstream: @Sendable () -> UpstreamOptions
+    package var limits = HTTPLimits()
+    package var meters = HTTPMeters()
+
+    package init(
+        environment: JSONEnvironment, clock: @escaping @Sendable () -> Moment,
+        downstream: @escaping @Sendable () -> DownstreamOptions, upstream: @escaping @Sendable () -> UpstreamOptions
+    ) {
+        self.environment = environment
+        self.clock = clock
+        self.downstream = downstream
+        self.upstream = upstream
+        makeExchange = { HTTPExchange(environment: environment, connection: $0) }
+    }
+}

@@ -1,0 +1,168 @@
+// The connections to the backend that one event loop has.
+
+import DequeModule
+import JSONGateway
+import NIOCore
+import NIOPosix
+import NIOSSL
+import NIOSupport
+import Reports
+
+/// Confined to its event loop, which is why it may be called `Sendable`.
+final class UpstreamPool: @unchecked Sendable {
+    package let services: HTTPServices
+    private let eventLoop: any EventLoop
+    /// The one used last is used next, so that those too many age.
+    private var idle: [UpstreamConnection] = []
+    private var waiting: Deque<any UpstreamUser> = []
+    private var open = 0 {
+        didSet { services.meters.upstreamChanged(by: open - oldValue) }
+    }
+    package private(set) var generation = 0
+    private var isStopped = false
+    private var sweep: Scheduled<Void>?
+
+    init(services: HTTPServices, eventLoop: any EventLoop) {
+        (self.services, self.eventLoop) = (services, eventLoop)
+    }
+
+    /// Finds a connection for a user, at once where one waits.
+    ///
+    /// - Parameters:
+    ///   - isFresh: whether it has to be a new one.
+    ///   - waits: whether the user waits its turn where there are too many. Who holds a connection already does not, or all
+    ///     could wait for each other.
+    package func lease(_ user: any UpstreamUser, isFresh: Bool, waits: Bool = true) {
+        while !isFresh, let upstream = idle.popLast() {
+            guard upstream.isUsable else {
+                upstream.close()
+                continue
+            }
+            upstream.user = user
+            return user.leased(upstream)
+        }
+        guard !waits || open < services.limits.upstreamConnections else { return waiting.append(user) }
+        connect(user)
+    }
+
+    private func connect(_ user: any UpstreamUser) {
+        open += 1
+        let options = services.upstream()
+        let upstream = UpstreamConnection(pool: self)
+        let limits = services.limits
+        let bound = NIOLoopBound((upstream, user), eventLoop: eventLoop)
+        ClientBootstrap(group: eventLoop)
+            .connectTimeout(options.connectTimeout)
+            .channelOption(.allowRemoteHalfClosure, value: true)
+            .channelOption(.autoRead, value: false)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelOption(
+                .writeBufferWaterMark, value: .init(low: limits.window / 2, high: limits.window)
+            )
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if let tls = options.tls {
+                        try channel.pipeline.syncOperations.addHandler(
+                            try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
+                    }
+                    try channel.pipeline.syncOperations.addHandler(bound.value.0)
+                }
+            }
+            .connect(host: options.host, port: options.port)
+            .whenComplete { result in
+                let (upstream, user) = bound.value
+                switch result {
+                case .success(let channel):
+                    guard options.tls != nil else { return self.connected(upstream, user) }
+                    self.secure(upstream, user, channel, limit: options.connectTimeout)
+                case .failure(let error):
+                    // What never became active never becomes inactive either.
+                    self.open -= 1
+                    self.failed(user, error)
+                    self.serveNext()
+                }
+            }
+    }
+
+    /// Waits for TLS: a backend that accepts the connection and never speaks it does not keep a client waiting for ever.
+    private func secure(
+        _ upstream: UpstreamConnection, _ user: any UpstreamUser, _ channel: any Channel, limit: TimeAmount
+    ) {
+        let bound = NIOLoopBound((upstream, user), eventLoop: eventLoop)
+        let timer = eventLoop.scheduleTask(in: limit) {
+            bound.value.0.secured(UpstreamError.timeout)
+            channel.close(promise: nil)
+        }
+        upstream.onSecured = { [unowned upstream] failure in
+            timer.cancel()
+            if let failure { self.failed(user, failure) } else { self.connected(upstream, user) }
+        }
+        channel.read()
+    }
+
+    private func connected(_ upstream: UpstreamConnection, _ user: any UpstreamUser) {
+        if upstream.channel?.isActive != true { return failed(user, UpstreamError.closed) }
+        guard !user.isCancelled else { return takeBack(upstream) }
+        upstream.user = user
+        user.leased(upstream)
+    }
+
+    private func failed(_ user: any UpstreamUser, _ error: any Error) {
+        services.environment.tally.add(.upstreamFailures)
+        services.upstreamFailed(error)
+        if !user.isCancelled { user.leaseFailed(error) }
+    }
+
+    /// A connection whose user has finished with it.
+    package func takeBack(_ upstream: UpstreamConnection) {
+        while let user = waiting.popFirst() {
+            guard !user.isCancelled else { continue }
+            upstream.user = user
+            return user.leased(upstream)
+        }
+        guard !isStopped, upstream.generation == generation, idle.count < services.limits.idleUpstream else {
+            return upstream.close()
+        }
+        upstream.idleSince = .now()
+        idle.append(upstream)
+        if sweep == nil { scheduleSweep() }
+        upstream.channel?.read()
+    }
+
+    package func closed(_ upstream: UpstreamConnection) {
+        open -= 1
+        if let index = idle.firstIndex(where: { $0 === upstream }) { idle.remove(at: index) }
+        serveNext()
+    }
+
+    private func serveNext() {
+        while open < services.limits.upstreamConnections, let user = waiting.popFirst() {
+            if !user.isCancelled { return connect(user) }
+        }
+    }
+
+    private func scheduleSweep() {
+        sweep = eventLoop.assumeIsolated().scheduleTask(in: services.limits.idleUpstreamTime) {
+            self.sweep = nil
+            let oldest = NIODeadline.now() - self.services.limits.idleUpstreamTime
+            let old = self.idle.filter { $0.idleSince <= oldest }
+            self.idle.removeAll { $0.idleSince <= oldest }
+            for upstream in old { upstream.close() }
+            if !self.idle.isEmpty { self.scheduleSweep() }
+        }
+    }
+
+    /// Connections of now are not used again, because the backend is reached another way.
+    package func renew() {
+        generation += 1
+        let old = idle
+        idle = []
+        for upstream in old { upstream.close() }
+    }
+
+    package func stop() {
+        isStopped = true
+        sweep?.cancel()
+        renew()
+    }
+}

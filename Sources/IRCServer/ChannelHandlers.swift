@@ -1,0 +1,65 @@
+// The two ends of a connection in their pipelines: dispatchers only.
+
+import NIOCore
+import NIOTLS
+
+/// The client's end.
+final class DownstreamHandler: ChannelInboundHandler {
+    package typealias InboundIn = ByteBuffer
+
+    private let connection: IRCConnection
+
+    init(_ connection: IRCConnection) { self.connection = connection }
+
+    /// Not before: a read that is asked for earlier is never answered.
+    package func channelActive(context: ChannelHandlerContext) { connection.accepted() }
+
+    package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        connection.downstreamRead(unwrapInboundIn(data))
+    }
+
+    package func channelReadComplete(context: ChannelHandlerContext) { connection.downstreamReadComplete() }
+
+    package func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { connection.readUpstream() }
+    }
+
+    package func channelInactive(context: ChannelHandlerContext) { connection.downstreamClosed() }
+
+    package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .some(.inputClosed) = event as? ChannelEvent { connection.downstreamInputEnded() }
+    }
+
+    package func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+}
+
+/// The backend's end.
+final class UpstreamHandler: ChannelInboundHandler {
+    package typealias InboundIn = ByteBuffer
+
+    private let connection: IRCConnection
+
+    init(_ connection: IRCConnection) { self.connection = connection }
+
+    package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        connection.upstreamRead(unwrapInboundIn(data))
+    }
+
+    package func channelReadComplete(context: ChannelHandlerContext) { connection.upstreamReadComplete() }
+
+    package func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { connection.readDownstream() }
+    }
+
+    package func channelInactive(context: ChannelHandlerContext) { connection.upstreamClosed(context.channel) }
+
+    package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .some(.inputClosed) = event as? ChannelEvent { connection.upstreamInputEnded(context.channel) }
+        if case .some(.handshakeCompleted) = event as? TLSUserEvent { connection.upstreamSecured() }
+    }
+
+    package func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        connection.upstreamFaulted(error, context.channel)
+        context.close(promise: nil)
+    }
+}

@@ -1,0 +1,441 @@
+// One client's socket and its socket to the backend, tied to one session machine. This is the one place where the
+// machine's output becomes writes, reads and timers. Everything here runs on one event loop.
+
+import IRCCodec
+import IRCGateway
+import NIOCore
+import NIOPosix
+import NIOSSL
+import NIOSupport
+import Protection
+import Reports
+import Vault
+
+/// The runner of one session machine. Confined to its event loop, which is why it may be called `Sendable`.
+final class IRCConnection: VaultClient, @unchecked Sendable {
+    package let id: ConnectionID
+    package let eventLoop: any EventLoop
+    package let services: ConnectionServices
+    package let session: IRCSession
+    package let output: SessionOutput
+    package let downstream: any Channel
+    package var upstream: (any Channel)?
+    private var handshake: Scheduled<Void>?
+    private var timer: (at: Int64, scheduled: Scheduled<Void>)?
+    /// Who the client is, where a trusted peer has told us.
+    var proxied: ProxiedAddresses?
+    var reconnection = Reconnection()
+    private var prelude: Prelude
+    private var early = ByteBuffer()
+    var isDownstreamOpen = true
+    var isDownstreamInputOpen = true
+    var isUpstreamInputOpen = true
+    private var sentUpstreamEnd = false
+    private var sentDownstreamEnd = false
+    var isFinished = false
+    var hasHeardUpstream = false
+    /// The gateway is being stopped: the client is not read any more.
+    private var isStopping = false
+    private var downstreamNeedsFlush = false
+    private var upstreamNeedsFlush = false
+
+    /// - Parameter usesTLS: whether the listener is one for TLS.
+    init(
+        id: ConnectionID, downstream: any Channel, output: SessionOutput, usesTLS: Bool, services: ConnectionServices
+    ) {
+        self.id = id
+        self.downstream = downstream
+        self.output = output
+        self.services = services
+        eventLoop = downstream.eventLoop
+        session = IRCSession(id: id, environment: services.environment)
+        prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
+    }
+
+    /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
+    package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
+
+    // MARK: Start
+
+    package func accepted() {
+        services.environment.tally.add(.connectionsAccepted)
+        services.register(self, id)
+        if prelude.isDone { connectUpstream() }
+        downstream.read()
+    }
+
+    func connectUpstream() {
+        let options = services.upstream()
+        let connection = self
+        ClientBootstrap(group: eventLoop)
+            .connectTimeout(options.connectTimeout)
+            .channelOption(.allowRemoteHalfClosure, value: true)
+            .channelOption(.autoRead, value: false)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if let tls = options.tls {
+                        try channel.pipeline.syncOperations.addHandler(
+                            try NIOSSLClientHandler(context: tls, serverHostname: options.serverName))
+                    }
+                    try channel.pipeline.syncOperations.addHandler(UpstreamHandler(connection))
+                }
+            }
+            .connect(host: options.host, port: options.port)
+            .whenComplete { result in
+                switch result {
+                case .success(let channel): connection.connected(channel)
+                case .failure(let error): connection.upstreamFailed(error)
+                }
+            }
+    }
+
+    private func connected(_ channel: any Channel) {
+        guard isDownstreamOpen else { return channel.close(promise: nil) }
+        guard channel.isActive else { return upstreamFailed(ChannelError.eof) }
+        upstream = channel
+        hasHeardUpstream = false
+        if services.upstream().tls != nil { boundHandshake() }
+        let addresses = clientAddresses
+        if let version = services.upstream().proxyProtocol {
+            channel.write(ProxyProtocol.header(version, addresses), promise: nil)
+        }
+        if let password = services.upstream().webIRCPassword {
+            let address = addresses?.source.ipAddress ?? "127.0.0.1"
+            // A colon at the front would end the parameters.
+            let shown = address.hasPrefix(":") ? "0" + address : address
+            channel.write(ByteBuffer(string: "WEBIRC \(password) pawl \(shown) \(shown)\r\n"), promise: nil)
+        }
+        session.begin(at: services.clock(), output)
+        run()
+        if early.readableBytes > 0 {
+            let bytes = early
+            early = ByteBuffer()
+            session.fromDownstream(bytes, at: services.clock(), output)
+            run()
+        }
+        flush()
+        if !isDownstreamInputOpen { downstreamInputEnded() }
+        channel.read()
+        readDownstream()
+    }
+
+    /// A backend that accepts the connection and never speaks TLS does not keep the client waiting for ever.
+    private func boundHandshake() {
+        let limit = services.upstream().connectTimeout
+        handshake = eventLoop.assumeIsolated().scheduleTask(in: limit) {
+            self.upstreamFailed(ChannelError.connectTimeout(limit))
+            self.upstream?.close(promise: nil)
+        }
+    }
+
+    /// TLS with the backend is established.
+    func upstreamSecured() {
+        handshake?.cancel()
+        handshake = nil
+    }
+
+    private var clientAddresses: ProxiedAddresses? {
+        if let proxied { return proxied }
+        guard let source = downstream.remoteAddress, let destination = downstream.localAddress else { return nil }
+        return ProxiedAddresses(source: source, destination: destination)
+    }
+
+    /// The connection to the backend has broken; before its first byte that means that it was never usable, as when
+    /// its certificate is not trusted.
+    func upstreamFaulted(_ error: any Error, _ channel: any Channel) {
+        if !hasHeardUpstream, channel === upstream { upstreamFailed(error) }
+    }
+
+    private func upstreamFailed(_ error: any Error) {
+        services.environment.tally.add(.upstreamFailures)
+        let options = services.upstream()
+        let fault = upstream.flatMap {
+            CertificateFault(error, host: options.serverName ?? options.host, $0, now: services.clock().wall)
+        }
+        services.upstreamFailed(fault ?? error)
+        guard !staysWithout() else { return }
+        let isSidecar = services.environment.peers != nil
+        let reason =
+            fault?.line(inSidecar: isSidecar)
+            ?? "the chat server cannot be reached\(isSidecar ? "" : " through the gateway"). Try again later."
+        let line = "ERROR :Closing link: \(reason)\r\n"
+        downstream.writeAndFlush(ByteBuffer(string: line)).whenComplete { _ in self.downstream.close(promise: nil) }
+    }
+
+    // MARK: Bytes
+
+    func downstreamRead(_ bytes: ByteBuffer) {
+        guard !prelude.isDone || upstream == nil && !session.isSuspended else {
+            session.fromDownstream(bytes, at: services.clock(), output)
+            return run()
+        }
+        early.writeImmutableBuffer(bytes)
+        guard !prelude.isDone else { return }
+        switch prelude.take(&early) {
+        case .waiting: downstream.read()
+        case .secured:
+            let rest = early
+            early = ByteBuffer()
+            startTLS()
+            if prelude.isDone {
+                proxied = prelude.addresses
+                connectUpstream()
+            }
+            // TLS takes no bytes at all for the end of the stream.
+            if rest.readableBytes > 0 {
+                downstream.pipeline.fireChannelRead(rest)
+                downstream.pipeline.fireChannelReadComplete()
+            }
+            downstream.read()
+        case .done(let addresses):
+            proxied = addresses
+            connectUpstream()
+        case .refused(let reason):
+            services.environment.tally.add(.connectionsRefused)
+            downstream.writeAndFlush(ByteBuffer(string: "ERROR :\(reason)\r\n")).whenComplete { _ in
+                self.downstream.close(promise: nil)
+            }
+        }
+    }
+
+    func upstreamRead(_ bytes: ByteBuffer) {
+        hasHeardUpstream = true
+        session.fromUpstream(bytes, at: services.clock(), output)
+        run()
+    }
+
+    package func answered(_ replies: [VaultReply]) {
+        guard !isFinished else { return }
+        let now = services.clock()
+        for reply in replies { session.answered(reply, at: now, output) }
+        run()
+        flush()
+        readDownstream()
+        readUpstream()
+        endIfDone()
+    }
+
+    func downstreamReadComplete() {
+        flush()
+        readDownstream()
+    }
+
+    package func upstreamReadComplete() {
+        flush()
+        readUpstream()
+        endIfDone()
+    }
+
+    // MARK: Output
+
+    package func run() {
+        if output.upstream.readableBytes > 0, let upstream {
+            upstream.write(output.upstream, promise: nil)
+            upstreamNeedsFlush = true
+        }
+        if output.downstream.readableBytes > 0 { writeDownstream() }
+        if !output.jobs.isEmpty { services.submit(output.jobs) }
+        if let wakeAt = output.wakeAt { schedule(wakeAt) }
+        let (starts, closesDownstream, closesUpstream) = (
+            output.startsTLS, output.closesDownstream, output.closesUpstream
+        )
+        output.reset()
+        if starts { startTLS() }
+        if closesDownstream || closesUpstream {
+            flush()
+            if closesUpstream { upstream?.close(promise: nil) }
+            if closesDownstream { downstream.close(promise: nil) }
+        }
+    }
+
+    private func writeDownstream() {
+        downstreamNeedsFlush = true
+        guard !output.delivered.isEmpty else {
+            downstream.write(output.downstream, promise: nil)
+            return
+        }
+        let delivered = output.delivered
+        let services = services
+        downstream.write(output.downstream).whenSuccess {
+            for sequence in delivered { services.markDelivered(sequence) }
+            services.submit([.delivered(sequences: delivered)])
+        }
+    }
+
+    package func flush() {
+        if upstreamNeedsFlush {
+            upstreamNeedsFlush = false
+            upstream?.flush()
+        }
+        if downstreamNeedsFlush {
+            downstreamNeedsFlush = false
+            downstream.flush()
+        }
+    }
+
+    /// The client is read when the backend can take more, and the other way round.
+    func readDownstream() {
+        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !session.isCongested else { return }
+        guard upstream?.isWritable ?? session.isSuspended else { return }
+        downstream.read()
+    }
+
+    func readUpstream() {
+        guard isUpstreamInputOpen, downstream.isWritable, !session.isDeliveryCongested else { return }
+        upstream?.read()
+    }
+
+    private func schedule(_ wakeAt: Int64) {
+        if let timer {
+            guard wakeAt < timer.at else { return }
+            timer.scheduled.cancel()
+        }
+        let delay = max(wakeAt - services.clock().monotonic, 1_000_000)
+        let scheduled = eventLoop.assumeIsolated().scheduleTask(in: .nanoseconds(delay)) { self.woken() }
+        timer = (wakeAt, scheduled)
+    }
+
+    private func woken() {
+        timer = nil
+        guard !isFinished else { return }
+        session.woken(at: services.clock(), output)
+        run()
+        flush()
+        readDownstream()
+        endIfDone()
+    }
+
+    private func startTLS() {
+        guard let tls = services.downstream().tls else { return }
+        flush()
+        try? downstream.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls), position: .first)
+    }
+
+    // MARK: Stopping
+
+    /// A step in the order in which a server stops its connections.
+    package enum Stop {
+        /// Read nothing more from the client.
+        case quiet
+        /// Notify the client that what it writes now is not sent.
+        case announce
+        /// Ask the backend whether something is on its way to the client.
+        case probe
+        /// Only look.
+        case look
+    }
+
+    /// Takes a step towards the end. May be called on any thread.
+    ///
+    /// - Returns: whether nothing of this connection is on its way any more.
+    func takeStep(_ step: Stop) -> EventLoopFuture<Bool> {
+        eventLoop.submit {
+            guard !self.isFinished, self.isDownstreamOpen else { return true }
+            switch step {
+            case .quiet: self.isStopping = true
+            case .announce: self.session.announceStop(self.output)
+            case .probe: self.session.askForLastPong(self.output)
+            case .look: break
+            }
+            self.run()
+            self.flush()
+            return self.session.isSettled
+        }
+    }
+
+    /// Names to the client what was not sent, and closes. May be called on any thread.
+    package func end() {
+        eventLoop.execute {
+            guard !self.isFinished, self.isDownstreamOpen else { return }
+            self.session.stop(self.output)
+            self.run()
+            self.flush()
+            let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
+            self.downstream.writeAndFlush(line).whenComplete { _ in self.downstream.close(promise: nil) }
+            // A client that does not read ends all the same.
+            self.eventLoop.assumeIsolated().scheduleTask(in: .seconds(2)) { self.downstream.close(promise: nil) }
+        }
+    }
+
+    // MARK: Ends
+
+    func downstreamInputEnded() {
+        isDownstreamInputOpen = false
+        if session.isSuspended { return downstream.close(promise: nil) }
+        guard let upstream, !sentUpstreamEnd else { return }
+        session.downstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        guard !session.hasPendingLines else { return }
+        sentUpstreamEnd = true
+        upstream.close(mode: .output, promise: nil)
+        endIfDone()
+    }
+
+    package func upstreamInputEnded(_ channel: any Channel) {
+        guard channel === upstream, !staysWithout() else { return }
+        isUpstreamInputOpen = false
+        session.upstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        endIfDone()
+        // A client that never ends its side does not keep a dead connection; nor does the timer keep what has ended.
+        eventLoop.assumeIsolated().scheduleTask(in: .seconds(30)) { [weak self] in
+            self?.downstream.close(promise: nil)
+        }
+    }
+
+    /// Passes the ends on when nothing waits any more.
+    private func endIfDone() {
+        if !isDownstreamInputOpen, !sentUpstreamEnd, !session.hasPendingLines, let upstream {
+            sentUpstreamEnd = true
+            upstream.close(mode: .output, promise: nil)
+        }
+        guard !isUpstreamInputOpen, !session.hasPendingDeliveries else { return }
+        if !sentDownstreamEnd {
+            sentDownstreamEnd = true
+            downstream.close(mode: .output, promise: nil)
+        }
+        if !isDownstreamInputOpen { downstream.close(promise: nil) }
+    }
+
+    func downstreamClosed() {
+        isDownstreamOpen = false
+        isDownstreamInputOpen = false
+        guard let upstream else { return finish() }
+        finish()
+        upstream.close(promise: nil)
+    }
+
+    func upstreamClosed(_ channel: any Channel) {
+        guard channel === upstream else { return }
+        upstreamSecured()
+        guard !staysWithout() else { return }
+        isUpstreamInputOpen = false
+        upstream = nil
+        guard isDownstreamOpen else { return }
+        session.upstreamEnded(at: services.clock(), output)
+        run()
+        flush()
+        closeDownstreamWhenDone()
+    }
+
+    /// What the vault is still opening is shown before the connection ends, within a bound.
+    private func closeDownstreamWhenDone(_ attempts: Int = 100) {
+        guard session.hasPendingDeliveries, attempts > 0 else { return downstream.close(promise: nil) }
+        eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(50)) { self.closeDownstreamWhenDone(attempts - 1) }
+    }
+
+    private func finish() {
+        guard !isFinished else { return }
+        isFinished = true
+        timer?.scheduled.cancel()
+        timer = nil
+        reconnection.scheduled?.cancel()
+        session.finish(at: services.clock(), output)
+        if !output.jobs.isEmpty { services.submit(output.jobs) }
+        output.reset()
+        services.unregister(id)
+    }
+}

@@ -1,0 +1,172 @@
+// The listeners for IRC clients.
+
+import DequeModule
+import IRCGateway
+package import NIOCore
+package import NIOPosix
+import NIOSSL
+import NIOSupport
+import Protection
+import Reports
+import Synchronization
+
+/// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
+package final class IRCServer: ChatServer {
+    private let services: ConnectionServices
+    private let group: MultiThreadedEventLoopGroup
+    private let state = Mutex(State())
+    private let connectionIDs: @Sendable () -> UInt64
+
+    private struct State {
+        package var listeners: [any Channel] = []
+        package var connections: [ObjectIdentifier: IRCConnection] = [:]
+        /// Channels whose connection has not been made yet, for the limit.
+        var accepting = 0
+        package var outputs: [ObjectIdentifier: LoopOutput] = [:]
+        package var isDraining = false
+    }
+
+    /// One output object per event loop; only that loop touches it.
+    private struct LoopOutput: @unchecked Sendable { let output = SessionOutput() }
+
+    /// - Parameter connectionIDs: random numbers that are never used twice.
+    package init(
+        services: ConnectionServices, group: MultiThreadedEventLoopGroup,
+        connectionIDs: @escaping @Sendable () -> UInt64
+    ) {
+        self.services = services
+        self.group = group
+        self.connectionIDs = connectionIDs
+    }
+
+    /// Begins to listen everywhere, or nowhere.
+    ///
+    /// - Returns: the addresses, ports filled in.
+    package func start() async throws -> [SocketAddress] {
+        var channels: [any Channel] = []
+        do {
+            for listener in services.downstream().listeners { channels.append(try await bind(listener)) }
+        } catch {
+            for channel in channels { try? await channel.close() }
+            throw error
+        }
+        let bound = channels
+        state.withLock { $0.listeners = bound }
+        return channels.compactMap(\.localAddress)
+    }
+
+    private func bind(_ listener: ListenerOptions) async throws -> any Channel {
+        do {
+            return try await bootstrap(usesTLS: listener.usesTLS).bind(host: listener.host, port: listener.port).get()
+        } catch {
+            throw ListenFailure(host: listener.host, port: listener.port, error: error)
+        }
+    }
+
+    private func bootstrap(usesTLS: Bool) -> ServerBootstrap {
+        ServerBootstrap(group: group)
+            .serverChannelOption(.backlog, value: 4096)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelOption(.allowRemoteHalfClosure, value: true)
+            .childChannelOption(.autoRead, value: false)
+            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try self.accept(channel, usesTLS: usesTLS) }
+            }
+    }
+
+    private func accept(_ channel: any Channel, usesTLS: Bool) throws {
+        let limit = services.downstream().connectionLimit
+        let (output, refusal): (SessionOutput?, String?) = state.withLock { state in
+            guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
+            guard state.connections.count + state.accepting < limit else {
+                return (nil, "The gateway is full. Try again later.")
+            }
+            state.accepting += 1
+            let key = ObjectIdentifier(channel.eventLoop)
+            let output = state.outputs[key] ?? LoopOutput()
+            state.outputs[key] = output
+            return (output.output, nil)
+        }
+        let tls = usesTLS ? services.downstream().tls : nil
+        guard let output else {
+            if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
+            services.environment.tally.add(.connectionsRefused)
+            let line = ByteBuffer(string: "ERROR :\(refusal ?? "")\r\n")
+            channel.eventLoop.execute {
+                channel.writeAndFlush(line).whenComplete { _ in channel.close(promise: nil) }
+            }
+            return
+        }
+        let connection = IRCConnection(
+            id: ConnectionID(connectionIDs()), downstream: channel, output: output, usesTLS: usesTLS,
+            services: services)
+        state.withLock { state in
+            state.accepting -= 1
+            state.connections[ObjectIdentifier(channel)] = connection
+        }
+        channel.closeFuture.whenComplete { _ in
+            self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
+        }
+        if let tls, !connection.expectsHeaderBeforeTLS {
+            try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
+        }
+        try channel.pipeline.syncOperations.addHandler(DownstreamHandler(connection))
+    }
+
+    /// Connections that are open.
+    package var connectionCount: Int { state.withLock { $0.connections.count } }
+
+    package var isDraining: Bool { state.withLock { $0.isDraining } }
+
+    /// Takes no more clients; those that are here stay.
+    package func drain() async {
+        let listeners = state.withLock { state in
+            state.isDraining = true
+            defer { state.listeners = [] }
+            return state.listeners
+        }
+        for listener in listeners { try? await listener.close() }
+    }
+
+    /// Ours: how long messages that the pacer holds may go on going out when the gateway is stopped. The service file
+    /// allows 30 s for all.
+    private static let stopPatience: Duration = .seconds(20)
+    /// Ours: how long backends may then take to deliver what they have.
+    private static let lastPongPatience: Duration = .seconds(2)
+
+    /// Ends all connections with a word, once what they have accepted is sent or the time for that is over.
+    package func stop() async {
+        await drain()
+        let connections = state.withLock { Array($0.connections.values) }
+        let unsettled = await step(.quiet, connections)
+        if !unsettled.isEmpty {
+            _ = await step(.announce, unsettled)
+            await settle(unsettled, within: Self.stopPatience)
+        }
+        // Every message is with the backend now; its readers may be connected here as well.
+        await settle(await step(.probe, connections), within: Self.lastPongPatience)
+        for connection in connections { connection.end() }
+        for connection in connections { try? await connection.downstream.closeFuture.get() }
+    }
+
+    /// - Returns: the connections that have something on its way.
+    private func step(_ step: IRCConnection.Stop, _ connections: [IRCConnection]) async -> [IRCConnection] {
+        let answers = connections.map { $0.takeStep(step) }
+        var unsettled: [IRCConnection] = []
+        for (connection, answer) in zip(connections, answers) {
+            let isSettled = try? await answer.get()
+            if isSettled == false { unsettled.append(connection) }
+        }
+        return unsettled
+    }
+
+    private func settle(_ connections: [IRCConnection], within patience: Duration) async {
+        let end = ContinuousClock.now + patience
+        var rest = connections
+        while !rest.isEmpty, ContinuousClock.now < end {
+            try? await Task.sleep(for: .milliseconds(20))
+            rest = await step(.look, rest)
+        }
+    }
+}
