@@ -101,8 +101,13 @@ extension ConfigurationReading {
 
     /// The choice that `key` names.
     mutating func choice<Choice: RawRepresentable<String>>(_ key: ConfigurationKey) -> Choice {
+        self.choice(key, named: Choice.init(rawValue:))
+    }
+
+    /// - Parameter named: nil if no choice has the name.
+    mutating func choice<Choice>(_ key: ConfigurationKey, named: (String) -> Choice?) -> Choice {
         self.one(key) { (text) throws(Mismatch) in
-            guard let choice = Choice(rawValue: text.lowercased()) else { throw Mismatch() }
+            guard let choice = named(text.lowercased()) else { throw Mismatch() }
             return choice
         }
     }

@@ -1,3 +1,5 @@
+import Protection
+
 extension ConfigurationKey {
     /// Every key there is, in the order of `config/pawl.yaml`.
     package static let table: [ConfigurationKey] = front + back + web + people + own + records + service
@@ -199,11 +201,11 @@ extension ConfigurationKey {
 
 extension ConfigurationKey {
     static let policy = ConfigurationKey(
-        "policy", choice(PawlConfiguration.Policy.self), standard: .one("observe"),
+        "policy", .choice(Policy.allCases.map(\.name)), standard: .one("observe"),
         reason: "What is demanded of messages. `observe` changes nothing and counts what each stricter policy "
             + "would do: the safe first day. It is everyone's policy: rooms have the stricter of it and their own. What "
             + "`pawl policy set` has stored is stronger than this."
-    ) { one($0.policy.rawValue) }
+    ) { one($0.policy.name) }
 
     static let services = ConfigurationKey(
         "services", .services, standard: .many(["*Serv server=services.*", "Global server=services.*"]),

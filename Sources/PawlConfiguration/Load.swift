@@ -1,3 +1,5 @@
+import Protection
+
 extension PawlConfiguration {
     /// Reads the configuration of a gateway.
     ///
@@ -25,7 +27,7 @@ extension PawlConfiguration {
         self.mapping = reading.optional(.mapping, PlainText.path)
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
-        self.policy = reading.choice(.policy)
+        self.policy = reading.choice(.policy, named: Policy.init(name:))
         self.services = reading.many(.services, ServicePattern.init(configuration:))
         self.bots = reading.many(.bots, ServicePattern.init(configuration:))
         self.refusal = Refusal(

@@ -1,3 +1,5 @@
+package import Protection
+
 /// Everything an operator may decide about one gateway, checked and complete.
 ///
 /// A value of this type is only ever good: whatever is wrong with a file, the environment or the command line is a
@@ -52,20 +54,6 @@ package struct PawlConfiguration: Sendable, Equatable {
 }
 
 extension PawlConfiguration {
-    /// What a scope demands of its messages, from nothing to end-to-end.
-    package enum Policy: String, Sendable, CaseIterable {
-        /// Bytes pass and nothing is counted.
-        case off
-        /// Bytes pass, and what each stricter policy would do is counted.
-        case observe
-        /// Those who can encrypt do; the others are counted.
-        case opportunistic
-        /// Everybody behind the gateway is protected, with the gateway's own devices where need be.
-        case hosted
-        /// End-to-end or not at all.
-        case required
-    }
-
     /// Where the credential is kept that a waiting write is sent with.
     package enum QueueCredentials: String, Sendable, CaseIterable {
         /// Until the process ends.

@@ -227,7 +227,7 @@ enum Assembly {
     /// The policy that a configuration asks for.
     static func policy(_ configuration: PawlConfiguration, as role: Role) -> Policy {
         switch role {
-        case .front: Policy(configuration.policy)
+        case .front: configuration.policy
         case .sidecar: configuration.sidecar.require ? .required : .opportunistic
         }
     }
@@ -359,19 +359,6 @@ extension Duration {
 }
 
 // MARK: - Values of the configuration as the gateway has them
-
-extension Policy {
-    fileprivate init(_ policy: PawlConfiguration.Policy) {
-        self =
-            switch policy {
-            case .off: .off
-            case .observe: .observe
-            case .opportunistic: .opportunistic
-            case .hosted: .hosted
-            case .required: .required
-            }
-    }
-}
 
 extension ProtectionMarks {
     fileprivate init(_ marks: PawlConfiguration.Sidecar.Marks) {

@@ -1,4 +1,5 @@
 import Foundation
+import Protection
 import Testing
 import Yams
 

@@ -1,3 +1,4 @@
+import Protection
 import Testing
 
 @testable import PawlConfiguration

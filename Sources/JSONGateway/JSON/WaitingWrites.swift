@@ -1,6 +1,5 @@
 // What waits in the queue, as exchanges have to know it.
 
-import IRCCodec
 package import Protection
 import RequestQueue
 import Synchronization
