@@ -88,26 +88,44 @@ let package = Package(
             ["Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto]),
         library(
             "Vault",
-            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection", "Reports", "RequestQueue", "StorePort", crypto, deque, nioCore]),
+            [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection", "Reports",
+                "RequestQueue", "StorePort", crypto, deque, nioCore,
+            ]),
         library(
             "IRCGateway",
-            ["DeviceDirectory", "Devices", "Envelope", "IRCCodec", "Outbox", "Protection", "Reports", "RequestQueue", "StorePort", "Vault", deque, nioCore]),
+            [
+                "DeviceDirectory", "Devices", "Envelope", "IRCCodec", "Outbox", "Protection", "Reports", "RequestQueue",
+                "StorePort", "Vault", deque, nioCore,
+            ]),
         library(
             "JSONGateway",
-            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec", "Protection", "Reports", "RequestQueue", "StorePort", "Vault", crypto, deque, nioCore]),
+            [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec", "Protection",
+                "Reports", "RequestQueue", "StorePort", "Vault", crypto, deque, nioCore,
+            ]),
         // Floor 3: adapters.
         library("SQLiteKit", [grdb, grdbSQLite]),
         library("SQLiteQueue", ["RequestQueue", "SQLiteKit", grdb]),
         library(
             "SQLiteStore",
-            ["DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort", crypto, grdb, grdbSQLite]),
+            [
+                "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort",
+                crypto, grdb, grdbSQLite,
+            ]),
         library("NIOSupport", ["DoubleRatchet", "Protection", "StorePort", "Vault", nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
-            ["IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioPosix, nioSSL, nioTLS]),
+            [
+                "IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioPosix,
+                nioSSL, nioTLS,
+            ]),
         library(
             "HTTPServer",
-            ["HTTPCodec", "JSONGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS]),
+            [
+                "HTTPCodec", "JSONGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHPACK,
+                nioHTTP2, nioPosix, nioSSL, nioTLS,
+            ]),
         library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
         // Floor 4: the program.
         library("PawlConfiguration", ["Protection", configuration, yams]),
@@ -116,7 +134,13 @@ let package = Package(
             ["HTTPCodec", "JSONCodec", "JSONGateway", "PawlConfiguration", "Protection", nioCore]),
         .executableTarget(
             name: "pawl",
-            dependencies: ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec", "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox", "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals],
+            dependencies: [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
+                "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
+                "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient",
+                "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient,
+                logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
+            ],
             swiftSettings: settings),
         // What tests and benchmarks use.
         .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
@@ -140,7 +164,11 @@ let package = Package(
             path: "Tests/QueueVictim", swiftSettings: settings),
         .executableTarget(
             name: "Benchmarks",
-            dependencies: ["Devices", "DoubleRatchet", "Envelope", "OMEMO", "Protection", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite, nioCore, nioPosix, nioSSL],
+            dependencies: [
+                "Devices", "DoubleRatchet", "Envelope", "OMEMO", "Protection", "RequestQueue", "RequestQueueClient",
+                "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite,
+                nioCore, nioPosix, nioSSL,
+            ],
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
         tests(
@@ -153,10 +181,17 @@ let package = Package(
         tests("RequestQueueTests", ["IRCCodec", "QueueConformance", "RequestQueue"]),
         tests(
             "RequestQueueClientTests",
-            ["QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix]),
+            [
+                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient, crypto,
+                nioCore, nioHTTP1, nioPosix,
+            ]),
         tests(
             "GatewayCoreTests",
-            ["CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec", "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "Reports", "RequestQueue", "StoreConformance", "StorePort", "Vault", nioCore]),
+            [
+                "CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
+                "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "Reports", "RequestQueue",
+                "StoreConformance", "StorePort", "Vault", nioCore,
+            ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
             "MappingFileTests", ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", nioCore]),
@@ -167,16 +202,30 @@ let package = Package(
             exclude: ["Golden"]),
         tests(
             "PawlTests",
-            ["Envelope", "IRCGateway", "PawlConfiguration", "PeerKit", "Protection", "SQLiteStore", "StorePort", "TestThreads", "pawl", argumentParser, logging]),
+            [
+                "Envelope", "IRCGateway", "PawlConfiguration", "PeerKit", "Protection", "SQLiteStore", "StorePort",
+                "TestThreads", "pawl", argumentParser, logging,
+            ]),
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",
-            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports", "RequestQueue", "StorePort", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL]),
+            [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway",
+                "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports",
+                "RequestQueue", "StorePort", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
+            ]),
         tests(
             "SQLiteQueueTests",
-            ["QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestThreads", grdb, grdbSQLite]),
+            [
+                "QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestThreads",
+                grdb, grdbSQLite,
+            ]),
         tests(
             "SQLiteStoreTests",
-            ["DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Protection", "QueueConformance", "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb, grdbSQLite]),
+            [
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Protection", "QueueConformance",
+                "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb,
+                grdbSQLite,
+            ]),
     ]
 )

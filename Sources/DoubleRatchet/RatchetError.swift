@@ -34,6 +34,8 @@ public enum RatchetError: Error, Hashable, Sendable, CaseIterable {
     case diverged
     /// A sealed state is authentic and older than the one that was stored last. Going on with it would use keys again.
     case rolledBack
+    /// A message was to leave before the state that encrypted it was stored. Store it, and encrypt the plaintext again.
+    case notCommitted
     /// A group message names another sender key than this receiver's: try another receiver, or ask for a distribution.
     case unknownSenderKey
     /// A group message is older than the distribution that its receiver was made from. It can never be opened here.

@@ -9,7 +9,7 @@
 ///   signatures are Ed25519 only.
 ///
 /// It cannot be copied, because two copies would use the same keys. The caller stores the state after
-/// ``encrypt(_:associatedData:into:)`` before the message leaves.
+/// ``encrypt(_:associatedData:)`` before the message leaves; see ``PendingMessage``.
 public struct SenderKey: ~Copyable, Sendable {
     private static let stateVersion: UInt8 = 1
 
@@ -21,6 +21,8 @@ public struct SenderKey: ~Copyable, Sendable {
     private let seed: SecretBytes
     private let signingKey: Primitives.SigningPrivateKey
     private let signatureKey: Bytes32
+    /// How far it has come in this process.
+    private var mark: StateMark
 
     /// A new key from 68 bytes of `random`.
     public init(random: inout some RandomSource) {
@@ -36,6 +38,7 @@ public struct SenderKey: ~Copyable, Sendable {
         self.iteration = iteration
         self.chainKey = chainKey
         self.seed = seed
+        mark = StateMark()
         signingKey = Primitives.signingKey(seed: seed)
         signatureKey = Primitives.publicKey(of: signingKey)
     }
@@ -45,6 +48,26 @@ public struct SenderKey: ~Copyable, Sendable {
         SenderKeyDistribution(id: id, iteration: iteration, chainKey: chainKey, signatureKey: signatureKey)
     }
 
+    /// Encrypts and signs `plaintext`: the message is ``SenderKeyMessage/overhead`` bytes longer. It leaves after the state is stored;
+    /// see ``PendingMessage``.
+    ///
+    /// - Parameters:
+    ///   - plaintext: any length, also none.
+    ///   - associatedData: what all members know and is not sent: group, sender device, message id.
+    /// - Throws: ``RatchetError/exhausted`` after 2^32 - 1 messages.
+    public mutating func encrypt(
+        _ plaintext: Span<UInt8>, associatedData: Span<UInt8>
+    ) throws(RatchetError) -> PendingMessage {
+        var message: [UInt8] = []
+        try encrypt(plaintext, associatedData: associatedData, into: &message)
+        return PendingMessage(message, [mark])
+    }
+
+    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    public borrowing func uncommittedState() -> UncommittedState { UncommittedState([mark]) { serialize(into: &$0) } }
+
+    /// For callers that keep the order of encrypting, storing and sending themselves.
+    ///
     /// Seals and signs `plaintext` and appends the message to `output`: ``SenderKeyMessage/overhead`` bytes more than the
     /// plaintext.
     ///
@@ -53,7 +76,7 @@ public struct SenderKey: ~Copyable, Sendable {
     ///   - associatedData: what all members know and is not sent: group, sender device, message id.
     ///   - output: the message is appended.
     /// - Throws: ``RatchetError/exhausted`` after 2^32 - 1 messages.
-    public mutating func encrypt(
+    package mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
     ) throws(RatchetError) {
         guard iteration < UInt32.max else { throw .exhausted }
@@ -70,6 +93,7 @@ public struct SenderKey: ~Copyable, Sendable {
         signed.withUnsafeBytes { Primitives.sign($0, with: signingKey, into: &output) }
         chainKey.advance()
         iteration += 1
+        mark.advance()
     }
 
     // MARK: At rest

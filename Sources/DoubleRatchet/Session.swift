@@ -1,7 +1,7 @@
 /// A session between two devices: PQXDH to begin with, the Triple Ratchet with encrypted headers from then on.
 ///
 /// It knows nothing of accounts, storage or time. It cannot be copied, because two copies would use the same keys. The caller
-/// stores the state after ``encrypt(_:associatedData:random:into:)-(_,_,_,[UInt8])`` before the message leaves, and after
+/// stores the state after ``encrypt(_:associatedData:random:)`` before the message leaves, and after
 /// ``decrypt(_:associatedData:into:)-(_,_,[UInt8])`` before the plaintext is delivered. What throws changes nothing: not the session,
 /// not one byte of its state, not the output array.
 ///
@@ -29,6 +29,8 @@ public struct Session: ~Copyable, Sendable {
     /// What every message carries until the peer has answered.
     var pending: PreKeyPart?
     package var ratchet: TripleRatchet
+    /// How far it has come in this process.
+    var mark: StateMark
 
     /// The name of this session at both ends, 32 public bytes: SHA-256 of its prekey part.
     public var id: [UInt8] { sessionID.array }
@@ -47,11 +49,11 @@ public struct Session: ~Copyable, Sendable {
     /// - Parameters:
     ///   - identity: our own identity.
     ///   - bundle: the peer's keys; both signatures are verified here.
-    ///   - expected: the identity that the caller has pinned for this peer, if any.
+    ///   - expected: the identity that the caller has pinned for this peer; nil believes the bundle (trust on first use).
     ///   - random: 32 bytes are taken. The encapsulation draws its own from the operating system.
     /// - Throws: ``RatchetError/untrustedIdentity``, ``RatchetError/invalidSignature``, ``RatchetError/invalidKey``.
     public static func initiate(
-        identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, expecting expected: IdentityKey? = nil,
+        identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, expecting expected: IdentityKey?,
         random: inout some RandomSource
     ) throws(RatchetError) -> Session {
         guard bundle.identity == expected ?? bundle.identity, bundle.identity != identity.publicKey else {
@@ -85,8 +87,8 @@ public struct Session: ~Copyable, Sendable {
     ///   - oneTimePreKey: the one that it names, nil where it names none.
     ///   - kemPreKey: the one that it names.
     ///   - message: the first message, or any later one before our first reply.
-    ///   - associatedData: what the sender bound; see ``encrypt(_:associatedData:random:into:)-(_,_,_,[UInt8])``.
-    ///   - expected: the identity that the caller has pinned for this peer, if any.
+    ///   - associatedData: what the sender bound; see ``encrypt(_:associatedData:random:)``.
+    ///   - expected: the identity that the caller has pinned for this peer; nil believes the message (trust on first use).
     ///   - plaintext: the opened message is appended.
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, ``RatchetError/unknownPreKey``,
     ///   ``RatchetError/untrustedIdentity``, ``RatchetError/invalidKey``, ``RatchetError/tooFarAhead``,
@@ -94,7 +96,7 @@ public struct Session: ~Copyable, Sendable {
     public static func respond(
         identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey,
         oneTimePreKey: borrowing OneTimePreKey?, kemPreKey: borrowing KEMPreKey, message: Span<UInt8>,
-        associatedData: Span<UInt8>, expecting expected: IdentityKey? = nil, plaintext: inout [UInt8]
+        associatedData: Span<UInt8>, expecting expected: IdentityKey?, plaintext: inout [UInt8]
     ) throws(RatchetError) -> Session {
         try message.withUnsafeBytes { (bytes) throws(RatchetError) in
             let message = try Message(bytes)
@@ -149,6 +151,7 @@ public struct Session: ~Copyable, Sendable {
         self.sessionID = sessionID
         self.pending = pending
         self.ratchet = ratchet
+        mark = StateMark()
     }
 
     // MARK: Messages
@@ -163,6 +166,28 @@ public struct Session: ~Copyable, Sendable {
     /// What a message is longer until the session is established, at most, in bytes.
     public static let maximumPreKeyPart = PreKeyPart.maximumSize
 
+    /// Encrypts `plaintext`: the message is 72 to ``maximumOverhead`` (120) bytes longer, and 1640 or ``maximumPreKeyPart`` (1644)
+    /// more until the session is established. It leaves after the state is stored; see ``PendingMessage``.
+    ///
+    /// - Parameters:
+    ///   - plaintext: any length, also none.
+    ///   - associatedData: what both ends know and is not sent: sender and recipient device, conversation, message id.
+    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 where an epoch of
+    ///     the post-quantum ratchet begins.
+    /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``.
+    public mutating func encrypt(
+        _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource
+    ) throws(RatchetError) -> PendingMessage {
+        var message: [UInt8] = []
+        try encrypt(plaintext, associatedData: associatedData, random: &random, into: &message)
+        return PendingMessage(message, [mark])
+    }
+
+    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    public borrowing func uncommittedState() -> UncommittedState { UncommittedState([mark]) { serialize(into: &$0) } }
+
+    /// For callers that keep the order of encrypting, storing and sending themselves.
+    ///
     /// Seals `plaintext` and appends the message to `output`: 72 to ``maximumOverhead`` (120) bytes more than the
     /// plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until the session is established.
     ///
@@ -175,7 +200,7 @@ public struct Session: ~Copyable, Sendable {
     ///     the post-quantum ratchet begins.
     ///   - output: the message is appended.
     /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``.
-    public mutating func encrypt(
+    package mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout [UInt8]
     ) throws(RatchetError) {
@@ -187,13 +212,14 @@ public struct Session: ~Copyable, Sendable {
 
     /// The same into memory of the caller's. It is the caller's bug, not an error, if `output` has less room than the plaintext and
     /// ``maximumOverhead`` take, and ``maximumPreKeyPart`` until the session is established.
-    public mutating func encrypt(
+    package mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout OutputSpan<UInt8>
     ) throws(RatchetError) {
         precondition(output.freeCapacity >= plaintext.count + overheadBound, "there is room for a message")
         try CipherContext.withOne { (context) throws(RatchetError) in
             let (header, headerKey, key) = try ratchet.send(random: &random, keys: context.keys)
+            mark.advance()
             var data = beginData()
             defer { Scratch.giveBack(&data) }
             let start = data.count

@@ -80,6 +80,7 @@ extension Session {
         sessionID = session.sessionID
         pending = session.pending
         ratchet = session.ratchet
+        mark = session.mark
     }
 
     private static func read(from reader: inout ByteReader) throws(RatchetError) -> Session {

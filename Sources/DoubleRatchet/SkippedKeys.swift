@@ -6,7 +6,7 @@
 /// 0                    32             36             68
 /// | ratchet public key | number u32   | message key  |
 /// ```
-/// An ``OMEMORatchet`` keeps them by ratchet key; a ``SenderKeyReceiver`` keeps its own, under the sender's signature key. Only
+/// An `OMEMORatchet` keeps them by ratchet key; a ``SenderKeyReceiver`` keeps its own, under the sender's signature key. Only
 /// late messages look here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records serves.
 package struct SkippedKeys: ~Copyable, Sendable {
     package static let recordSize = 68

@@ -71,7 +71,7 @@ public struct OMEMOSession: ~Copyable, Sendable {
     /// - Throws: ``RatchetError/untrustedIdentity``, ``RatchetError/invalidSignature``, ``RatchetError/invalidKey``, or
     ///   ``RatchetError/unknownPreKey`` for a bundle without one-time prekeys.
     public static func initiate(
-        identity: borrowing IdentityKeyPair, with bundle: OMEMOBundle, expecting expected: OMEMOIdentityKey? = nil,
+        identity: borrowing IdentityKeyPair, with bundle: OMEMOBundle, expecting expected: OMEMOIdentityKey?,
         random: inout some RandomSource
     ) throws(RatchetError) -> OMEMOSession {
         let own = identity.omemoKey(in: bundle.profile)
@@ -117,7 +117,7 @@ public struct OMEMOSession: ~Copyable, Sendable {
     public static func respond(
         identity: borrowing IdentityKeyPair, signedPreKey: borrowing OMEMOSignedPreKey,
         preKey: borrowing OneTimePreKey, message: Span<UInt8>, profile: OMEMOProfile,
-        expecting expected: OMEMOIdentityKey? = nil, plaintext: inout [UInt8]
+        expecting expected: OMEMOIdentityKey?, plaintext: inout [UInt8]
     ) throws(RatchetError) -> OMEMOSession {
         let own = identity.omemoKey(in: profile)
         let (exchange, ratchetKey) = try message.withUnsafeBytes { (bytes) throws(RatchetError) in

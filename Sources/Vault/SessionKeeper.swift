@@ -153,13 +153,15 @@ package struct SessionKeeper<Random: RandomSource> {
         let onceOrNone = Optional(consume once)
         let purpose = Array("pawl vault pairing".utf8)
         let nothing: [UInt8] = []
-        var initiator = try Session.initiate(identity: sender.identity, with: bundle, random: &random)
+        var initiator = try Session.initiate(
+            identity: sender.identity, with: bundle, expecting: identity.publicKey, random: &random)
         var message: [UInt8] = []
         var ignored: [UInt8] = []
         try initiator.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &message)
         var responder = try Session.respond(
             identity: identity, signedPreKey: signed, oneTimePreKey: onceOrNone, kemPreKey: kem,
-            message: message.span, associatedData: purpose.span, plaintext: &ignored)
+            message: message.span, associatedData: purpose.span, expecting: sender.identity.publicKey,
+            plaintext: &ignored)
         var answer: [UInt8] = []
         try responder.encrypt(nothing.span, associatedData: purpose.span, random: &random, into: &answer)
         _ = try initiator.decrypt(answer.span, associatedData: purpose.span, into: &ignored)

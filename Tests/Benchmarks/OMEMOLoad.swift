@@ -31,11 +31,11 @@ struct OMEMOLoad: ParsableCommand {
         func begin() throws -> OMEMOPair {
             sealed.removeAll(keepingCapacity: true)
             opened.removeAll(keepingCapacity: true)
-            var ours = try OMEMOSession.initiate(identity: alice, with: bundle, random: &random)
+            var ours = try OMEMOSession.initiate(identity: alice, with: bundle, expecting: nil, random: &random)
             _ = try ours.encrypt(text.span, random: &random, into: &sealed)
             let theirs = try OMEMOSession.respond(
                 identity: bob, signedPreKey: signed, preKey: once, message: sealed.span, profile: profile,
-                plaintext: &opened)
+                expecting: nil, plaintext: &opened)
             return OMEMOPair(ours: ours, theirs: theirs)
         }
         try Figure.measure("setup", Self.setups) {

@@ -125,13 +125,13 @@ private struct RatchetPair: ~Copyable {
         _ sealed: inout [UInt8], _ opened: inout [UInt8]
     ) throws {
         let none: [UInt8] = []
-        var ours = try Session.initiate(identity: identity, with: owner.bundle, random: &self.random)
+        var ours = try Session.initiate(identity: identity, with: owner.bundle, expecting: nil, random: &self.random)
         sealed.removeAll(keepingCapacity: true)
         opened.removeAll(keepingCapacity: true)
         try ours.seal(text, &self.random, &sealed)
         theirs = try Session.respond(
             identity: owner.identity, signedPreKey: owner.signed, oneTimePreKey: owner.once, kemPreKey: owner.kem,
-            message: sealed.span, associatedData: none.span, plaintext: &opened)
+            message: sealed.span, associatedData: none.span, expecting: nil, plaintext: &opened)
         self.ours = ours
     }
 

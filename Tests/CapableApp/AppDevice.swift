@@ -118,7 +118,7 @@ package final class AppDevice {
                 oneTimePreKey: once.isEmpty
                     ? nil
                     : try OneTimePreKey.Public(serialized: Array(once.prefix(OneTimePreKey.Public.byteCount)).span))
-            let session = try Session.initiate(identity: identity, with: whole, random: &random)
+            let session = try Session.initiate(identity: identity, with: whole, expecting: nil, random: &random)
             keep(SessionRecord(session), with: number)
             devices.append(number)
         }

@@ -167,7 +167,7 @@ struct AttackTests {
         var random = SeededRandomSource(920)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let start = 1 + 32 + 32 + 4 + 4
         let without = Array(first[..<start]) + first[(start + KeySize.kemCiphertext)...]
@@ -186,7 +186,7 @@ struct AttackTests {
         let alice = IdentityKeyPair(random: &random)
         for oneTime in [true, false] {
             let bob = Device(&random, oneTime: oneTime, lastResort: !oneTime)
-            var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+            var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
             let first = try initiator.seal([1], random: &random)
             var output: [UInt8] = []
             var responder = try bob.respond(to: first, into: &output)
@@ -201,7 +201,7 @@ struct AttackTests {
                 #expect(throws: RatchetError.unknownPreKey) {
                     _ = try Session.respond(
                         identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: none, kemPreKey: bob.kem,
-                        message: first.span, associatedData: data.span, plaintext: &output)
+                        message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
                 }
             } else {
                 // Without one the bytes open again, for which the caller looks at the name before it answers.
@@ -216,8 +216,8 @@ struct AttackTests {
         var random = SeededRandomSource(922)
         let bob = Device(&random, oneTime: false, lastResort: true)
         let alice = IdentityKeyPair(random: &random)
-        var one = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
-        var other = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var one = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
+        var other = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         var output: [UInt8] = []
         var first = try bob.respond(to: one.seal([1], random: &random), into: &output)
         var second = try bob.respond(to: other.seal([2], random: &random), into: &output)
@@ -233,8 +233,9 @@ struct AttackTests {
         var random = SeededRandomSource(923)
         let alice = Device(&random)
         let bob = Device(&random)
-        var fromAlice = try Session.initiate(identity: alice.identity, with: bob.bundle, random: &random)
-        var fromBob = try Session.initiate(identity: bob.identity, with: alice.bundle, random: &random)
+        var fromAlice = try Session.initiate(
+            identity: alice.identity, with: bob.bundle, expecting: nil, random: &random)
+        var fromBob = try Session.initiate(identity: bob.identity, with: alice.bundle, expecting: nil, random: &random)
         let (toBob, toAlice) = (try fromAlice.seal([1], random: &random), try fromBob.seal([2], random: &random))
         #expect(fromAlice.refusal(of: toAlice) == .differentSession)
         #expect(fromBob.refusal(of: toBob) == .differentSession)

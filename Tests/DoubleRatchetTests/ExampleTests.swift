@@ -39,11 +39,11 @@ struct DeviceRows {
     }
 
     mutating func put(
-        _ name: String, _ record: borrowing SessionRecord, random: inout SystemRandomSource
-    ) {
-        var state: [UInt8] = []
-        record.serialize(into: &state)
-        put(name, &state, random: &random)
+        _ name: String, _ state: consuming UncommittedState, random: inout SystemRandomSource
+    ) -> CommittedState {
+        var bytes = state.withBytes { state in state.withUnsafeBytes { Array($0) } }
+        put(name, &bytes, random: &random)
+        return state.committed()
     }
 }
 
@@ -75,29 +75,31 @@ struct ExampleTests {
         var alicesRecord = SessionRecord(session)
         let conversation = Array("alice/1 to bob/1".utf8)
         let greeting = Array("Hello".utf8)
-        var message: [UInt8] = []
-        try alicesRecord.encrypt(
-            greeting.span, associatedData: conversation.span, random: &random, into: &message)
-        alicesRows.put("bob/1", alicesRecord, random: &random)
-        // Only now may `message` leave.
+        let pending = try alicesRecord.encrypt(
+            greeting.span, associatedData: conversation.span, random: &random)
+        let stored = alicesRows.put("bob/1", alicesRecord.uncommittedState(), random: &random)
+        // The stored state lets the message out.
+        var message = try pending.bytes(after: stored)
 
         let first = message
         // Bob's device opens it with the prekeys that it names; none is used up before the commit.
         var plaintext: [UInt8] = []
         let beginning = try preKeys.begin(
-            identity: bob, message: message.span, associatedData: conversation.span, plaintext: &plaintext)
+            identity: bob, message: message.span, associatedData: conversation.span, expecting: alice.publicKey,
+            plaintext: &plaintext)
         changes.removeAll()
         let bobsRecord = SessionRecord(try beginning.commit(to: &preKeys, at: now, &changes))
         // One transaction: the prekey that is used up, and the session. Then show the plaintext.
         bobsRows.put(changes, random: &random)
-        bobsRows.put("alice/1", bobsRecord, random: &random)
+        _ = bobsRows.put("alice/1", bobsRecord.uncommittedState(), random: &random)
         #expect(plaintext == greeting)
         #expect(preKeys.oneTimeCount == 0)
 
         // A copy of the first message begins nothing, and an older state is known for what it is.
         #expect(throws: RatchetError.unknownPreKey) {
             _ = try preKeys.begin(
-                identity: bob, message: first.span, associatedData: conversation.span, plaintext: &plaintext)
+                identity: bob, message: first.span, associatedData: conversation.span, expecting: nil,
+                plaintext: &plaintext)
         }
         let older = bobsRows.rows["alice/1"]
 
@@ -106,16 +108,16 @@ struct ExampleTests {
         var restored = try SessionRecord(serialized: state.span)
         SecretBytes.wipe(&state)
         let reply = Array("Hello, Alice".utf8)
-        message.removeAll()
-        try restored.encrypt(
-            reply.span, associatedData: conversation.span, random: &random, into: &message)
-        bobsRows.put("alice/1", restored, random: &random)
+        let answer = try restored.encrypt(
+            reply.span, associatedData: conversation.span, random: &random)
+        message = try answer.bytes(
+            after: bobsRows.put("alice/1", restored.uncommittedState(), random: &random))
 
         // Alice's device opens the reply, stores, and only then shows it.
         plaintext.removeAll()
         let received = try alicesRecord.decrypt(
             message.span, associatedData: conversation.span, into: &plaintext)
-        alicesRows.put("bob/1", alicesRecord, random: &random)
+        _ = alicesRows.put("bob/1", alicesRecord.uncommittedState(), random: &random)
         #expect(plaintext == reply && received.skipped == 0)
         #expect(alicesRecord.isEstablished == true)
         bobsRows.rows["alice/1"] = older
@@ -139,12 +141,13 @@ struct ExampleTests {
         // Alice's device fetches it and begins.
         let alice = IdentityKeyPair(random: &random)
         let bundle = try PreKeyBundle(serialized: published.span)
-        var alicesSession = try Session.initiate(identity: alice, with: bundle, random: &random)
+        var alicesSession = try Session.initiate(
+            identity: alice, with: bundle, expecting: nil, random: &random)
         let conversation = Array("alice/1 to bob/1".utf8)
         let greeting = Array("Hello".utf8)
-        var message: [UInt8] = []
-        try alicesSession.encrypt(
-            greeting.span, associatedData: conversation.span, random: &random, into: &message)
+        let pending = try alicesSession.encrypt(
+            greeting.span, associatedData: conversation.span, random: &random)
+        var message = try pending.bytes(after: alicesSession.uncommittedState().committed())
 
         // Bob's device looks which keys the message needs, and answers.
         let header = try PreKeyMessage.header(of: message.span)
@@ -153,12 +156,12 @@ struct ExampleTests {
         var plaintext: [UInt8] = []
         var bobsSession = try Session.respond(
             identity: bob, signedPreKey: signedPreKey, oneTimePreKey: named, kemPreKey: kemPreKey,
-            message: message.span, associatedData: conversation.span, plaintext: &plaintext)
+            message: message.span, associatedData: conversation.span, expecting: nil, plaintext: &plaintext)
         #expect(plaintext == greeting)
 
         let reply = Array("Hello, Alice".utf8)
-        message.removeAll()
-        try bobsSession.encrypt(reply.span, associatedData: conversation.span, random: &random, into: &message)
+        let answer = try bobsSession.encrypt(reply.span, associatedData: conversation.span, random: &random)
+        message = try answer.bytes(after: bobsSession.uncommittedState().committed())
         plaintext.removeAll()
         let received = try alicesSession.decrypt(
             message.span, associatedData: conversation.span, into: &plaintext)
@@ -174,15 +177,14 @@ struct ExampleTests {
     ) throws {
         let text = Array("One more".utf8)
         // Advance first, store second, send last.
-        var message: [UInt8] = []
-        try session.encrypt(text.span, associatedData: conversation.span, random: &random, into: &message)
-        var state: [UInt8] = []
-        session.serialize(into: &state)
-        // ... seal and store `state` in one transaction with `message`, then ...
-        let restored = try Session(serialized: state.span)
-        SecretBytes.wipe(&state)
-        // ... and only now may `message` leave.
-        #expect(restored.id == session.id)
+        let pending = try session.encrypt(text.span, associatedData: conversation.span, random: &random)
+        let state = session.uncommittedState()
+        // Seal and store both in one transaction, so that the message is sent again after a restart.
+        let queued = pending.withBytesToStore { message in message.withUnsafeBytes { Array($0) } }
+        let restored = try state.withBytes { state in try Session(serialized: state) }
+        // Only the committed state lets the message out.
+        let message = try pending.bytes(after: state.committed())
+        #expect(restored.id == session.id && message == queued)
     }
 
     private func refusals(alicesSession: inout Session, message: [UInt8], conversation: [UInt8]) throws {
@@ -219,7 +221,7 @@ struct ExampleTests {
             identity: bob.omemoKey(in: profile), signedPreKey: signedPreKey.publicKey, preKeys: [preKey.publicKey])
 
         let alice = IdentityKeyPair(random: &random)
-        var session = try OMEMOSession.initiate(identity: alice, with: bundle, random: &random)
+        var session = try OMEMOSession.initiate(identity: alice, with: bundle, expecting: nil, random: &random)
         let text = Array("<content xmlns='urn:xmpp:sce:1'/>".utf8)
         let payload = OMEMOPayload.seal(text.span, profile: profile, random: &random)
         var message: [UInt8] = []
@@ -229,7 +231,7 @@ struct ExampleTests {
         var keyMaterial: [UInt8] = []
         var bobsSession = try OMEMOSession.respond(
             identity: bob, signedPreKey: signedPreKey, preKey: preKey, message: message.span, profile: profile,
-            plaintext: &keyMaterial)
+            expecting: nil, plaintext: &keyMaterial)
         var opened: [UInt8] = []
         try OMEMOPayload.open(
             payload.ciphertext.span, iv: payload.iv.span, keyMaterial: keyMaterial.span, profile: profile,
@@ -255,8 +257,8 @@ struct ExampleTests {
 
         let group = Array("group 7, alice/1".utf8)
         let text = Array("To all".utf8)
-        var message: [UInt8] = []
-        try senderKey.encrypt(text.span, associatedData: group.span, into: &message)
+        let pending = try senderKey.encrypt(text.span, associatedData: group.span)
+        let message = try pending.bytes(after: senderKey.uncommittedState().committed())
         var plaintext: [UInt8] = []
         _ = try member.decrypt(message.span, associatedData: group.span, into: &plaintext)
         #expect(plaintext == text)

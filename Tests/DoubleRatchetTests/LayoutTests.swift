@@ -12,7 +12,7 @@ struct LayoutTests {
             var random = SeededRandomSource(60)
             let identity = IdentityKeyPair(random: &random)
             let device = Device(&random, oneTime: oneTime)
-            var alice = try Session.initiate(identity: identity, with: device.bundle, random: &random)
+            var alice = try Session.initiate(identity: identity, with: device.bundle, expecting: nil, random: &random)
             shapes.append(("initiated, one-time \(oneTime)", alice.state))
             let first = try alice.seal([1], random: &random)
             shapes.append(("first sent, one-time \(oneTime)", alice.state))

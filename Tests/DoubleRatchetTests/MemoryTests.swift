@@ -46,7 +46,7 @@ struct MemoryTests {
         var random = SeededRandomSource(951)
         let device = Device(&random)
         var alice = try Session.initiate(
-            identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random)
+            identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
         let message = try sealed([1, 2, 3], &alice, &random)
         var plaintext: [UInt8] = [9]
         _ = try device.respond(to: message, data: data, into: &plaintext)

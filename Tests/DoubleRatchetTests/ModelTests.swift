@@ -21,7 +21,8 @@ struct ModelTests {
         var random = SeededRandomSource(seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = Device(&random, oneTime: seed % 2 == 0)
-        var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, random: &random).state
+        var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
+            .state
         var bob: [UInt8]?
         var texts: [[UInt8]] = []
         var opened: Set<Int> = []

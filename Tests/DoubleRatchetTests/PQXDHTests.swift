@@ -38,7 +38,7 @@ struct PQXDHTests {
         var random = SeededRandomSource(11)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let messages = try (0..<3).map { try initiator.seal([UInt8($0)], random: &random) }
         var plaintext: [UInt8] = []
         var responder = try bob.respond(to: messages[2], into: &plaintext)
@@ -90,7 +90,7 @@ struct PQXDHTests {
             oneTimePreKey: nil)
         let alice = IdentityKeyPair(random: &random)
         #expect(throws: RatchetError.invalidSignature) {
-            _ = try Session.initiate(identity: alice, with: mixed, random: &random)
+            _ = try Session.initiate(identity: alice, with: mixed, expecting: nil, random: &random)
         }
     }
 
@@ -104,9 +104,9 @@ struct PQXDHTests {
                 identity: alice, with: bob.bundle, expecting: mallory.publicKey, random: &random)
         }
         #expect(throws: RatchetError.untrustedIdentity) {
-            _ = try Session.initiate(identity: bob.identity, with: bob.bundle, random: &random)
+            _ = try Session.initiate(identity: bob.identity, with: bob.bundle, expecting: nil, random: &random)
         }
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         var plaintext: [UInt8] = []
         #expect(throws: RatchetError.untrustedIdentity) {
@@ -127,13 +127,13 @@ struct PQXDHTests {
             signedPreKey: SignedPreKey.Public(id: 1, key: low, signature: signature),
             kemPreKey: bob.kem.publicKey, oneTimePreKey: nil)
         #expect(throws: RatchetError.invalidKey) {
-            _ = try Session.initiate(identity: alice, with: lowSigned, random: &random)
+            _ = try Session.initiate(identity: alice, with: lowSigned, expecting: nil, random: &random)
         }
         let lowOnce = PreKeyBundle(
             identity: bob.identity.publicKey, signedPreKey: bob.signed.publicKey, kemPreKey: bob.kem.publicKey,
             oneTimePreKey: OneTimePreKey.Public(id: 1, key: low))
         #expect(throws: RatchetError.invalidKey) {
-            _ = try Session.initiate(identity: alice, with: lowOnce, random: &random)
+            _ = try Session.initiate(identity: alice, with: lowOnce, expecting: nil, random: &random)
         }
         // Coefficients of 4095 are over the modulus 3329.
         let over = [UInt8](repeating: 0xFF, count: KeySize.kemPublic)
@@ -145,7 +145,7 @@ struct PQXDHTests {
                 signature: bob.identity.signPreKey(part.span, context: KEMPreKey.signatureContext)),
             oneTimePreKey: nil)
         #expect(throws: RatchetError.invalidKey) {
-            _ = try Session.initiate(identity: alice, with: overModulus, random: &random)
+            _ = try Session.initiate(identity: alice, with: overModulus, expecting: nil, random: &random)
         }
         #expect(throws: RatchetError.invalidKey) { _ = try Primitives.encapsulate(to: Array(over.dropLast())) }
     }
@@ -154,7 +154,7 @@ struct PQXDHTests {
         var random = SeededRandomSource(16)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let none: OneTimePreKey? = nil
         let data: [UInt8] = []
@@ -162,7 +162,7 @@ struct PQXDHTests {
         #expect(throws: RatchetError.unknownPreKey) {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: none, kemPreKey: bob.kem,
-                message: first.span, associatedData: data.span, plaintext: &plaintext)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &plaintext)
         }
         // The right numbers with other keys: the same device set up anew.
         let anew = Device(&random)
@@ -175,7 +175,7 @@ struct PQXDHTests {
         var random = SeededRandomSource(17)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], data: [5], random: &random)
         let second = try initiator.seal([2], data: [5], random: &random)
         var plaintext: [UInt8] = []
@@ -204,8 +204,8 @@ struct PQXDHTests {
         var random = SeededRandomSource(18)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var one = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
-        var two = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var one = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
+        var two = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         var plaintext: [UInt8] = []
         var responder = try bob.respond(to: try one.seal([1], random: &random), into: &plaintext)
         let other = try two.seal([1], random: &random)

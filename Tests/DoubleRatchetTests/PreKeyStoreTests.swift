@@ -62,7 +62,7 @@ private func firstMessage(
     _ text: [UInt8] = [1], to bundle: PreKeyBundle, _ random: inout SeededRandomSource
 ) throws -> [UInt8] {
     let identity = IdentityKeyPair(random: &random)
-    var session = try Session.initiate(identity: identity, with: bundle, random: &random)
+    var session = try Session.initiate(identity: identity, with: bundle, expecting: nil, random: &random)
     return try session.seal(text, random: &random)
 }
 
@@ -102,7 +102,7 @@ struct PreKeyStoreTests {
         var random = SeededRandomSource(6)
         let identity = IdentityKeyPair(random: &random)
         var alice = try Session.initiate(
-            identity: identity, with: bob.bundle(forOne: oneTime), random: &random)
+            identity: identity, with: bob.bundle(forOne: oneTime), expecting: nil, random: &random)
         let (first, second) = (try alice.seal([1], random: &random), try alice.seal([2], random: &random))
         _ = try bob.respond(to: first)
         for message in [first, second] { #expect(bob.refusal(of: message) == .unknownPreKey) }

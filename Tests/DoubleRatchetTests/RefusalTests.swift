@@ -47,12 +47,12 @@ struct RefusalTests {
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, lastResort: lastResort)
         let other = Device(&random, lastResort: lastResort).bundle
-        _ = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        _ = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         for wrong in Wrong.allCases {
             let bundle = changed(bob.bundle, wrong, by: other)
             #expect(bundle != bob.bundle, "\(wrong)")
             #expect(throws: RatchetError.invalidSignature, "\(wrong)") {
-                _ = try Session.initiate(identity: alice, with: bundle, random: &random)
+                _ = try Session.initiate(identity: alice, with: bundle, expecting: nil, random: &random)
             }
         }
     }
@@ -61,7 +61,7 @@ struct RefusalTests {
         var random = SeededRandomSource(51)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let otherSigned = SignedPreKey(id: 70, identity: bob.identity, random: &random)
         let otherKEM = KEMPreKey(id: 90, isLastResort: false, identity: bob.identity, random: &random)
@@ -71,24 +71,24 @@ struct RefusalTests {
         #expect(throws: RatchetError.unknownPreKey, "signed") {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: otherSigned, oneTimePreKey: bob.once, kemPreKey: bob.kem,
-                message: first.span, associatedData: data.span, plaintext: &output)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
         }
         #expect(throws: RatchetError.unknownPreKey, "KEM") {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: bob.once, kemPreKey: otherKEM,
-                message: first.span, associatedData: data.span, plaintext: &output)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
         }
         #expect(throws: RatchetError.unknownPreKey, "one-time") {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: otherOnce, kemPreKey: bob.kem,
-                message: first.span, associatedData: data.span, plaintext: &output)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
         }
         // And a one-time prekey where the message names none.
         var without = bob.bundle
         without = PreKeyBundle(
             identity: without.identity, signedPreKey: without.signedPreKey, kemPreKey: without.kemPreKey,
             oneTimePreKey: nil)
-        var second = try Session.initiate(identity: alice, with: without, random: &random)
+        var second = try Session.initiate(identity: alice, with: without, expecting: nil, random: &random)
         let message = try second.seal([1], random: &random)
         #expect(throws: RatchetError.unknownPreKey, "unasked") { _ = try bob.respond(to: message, into: &output) }
         #expect(output == [5])
@@ -98,7 +98,7 @@ struct RefusalTests {
         var random = SeededRandomSource(52)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let once: OneTimePreKey? = OneTimePreKey(id: 8, random: &random)
         let kem = KEMPreKey(id: 9, isLastResort: false, identity: bob.identity, random: &random)
@@ -107,12 +107,12 @@ struct RefusalTests {
         #expect(throws: RatchetError.authenticationFailed, "one-time") {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: once, kemPreKey: bob.kem,
-                message: first.span, associatedData: data.span, plaintext: &output)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
         }
         #expect(throws: RatchetError.authenticationFailed, "KEM") {
             _ = try Session.respond(
                 identity: bob.identity, signedPreKey: bob.signed, oneTimePreKey: bob.once, kemPreKey: kem,
-                message: first.span, associatedData: data.span, plaintext: &output)
+                message: first.span, associatedData: data.span, expecting: nil, plaintext: &output)
         }
         #expect(output == [5])
     }
@@ -122,7 +122,7 @@ struct RefusalTests {
         let alice = IdentityKeyPair(random: &random)
         let mallory = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let second = try initiator.seal([2], random: &random)
         func renamed(_ message: [UInt8], _ identity: [UInt8]) -> [UInt8] { [message[0]] + identity + message[33...] }
@@ -161,7 +161,7 @@ struct RefusalTests {
         var random = SeededRandomSource(54)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random, oneTime: oneTime)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1, 2, 3], random: &random)
         let shortest = 1 + (oneTime ? 1644 : 1640) + 1 + 1 + 70 + 2 * KeySize.tag
         #expect(first.count == shortest + 3)
@@ -182,7 +182,7 @@ struct RefusalTests {
         var random = SeededRandomSource(55)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         let pending = initiator.pending
         let part = try #require(pending)

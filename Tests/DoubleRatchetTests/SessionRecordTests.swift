@@ -106,7 +106,7 @@ struct SessionRecordTests {
         try met(one, two)
         let other = Party(9, seed: 6)
         let session = try Session.initiate(
-            identity: one.identity, with: try other.bundle(), random: &one.random)
+            identity: one.identity, with: try other.bundle(), expecting: nil, random: &one.random)
         var record = try one.record(with: two)
         record.begin(session)
         #expect(record.earlierCount == 0 && record.peerIdentity == other.identity.publicKey)

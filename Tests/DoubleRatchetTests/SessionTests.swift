@@ -155,7 +155,7 @@ struct SessionTests {
         var random = SeededRandomSource(27)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let prekey = bob.signed.publicKey.key.array
         // Also for one who knows the header key of the chain that has not begun.
         #expect(initiator.refusal(of: initiator.forged(.next, prekey, 0, 0)) == .authenticationFailed)

@@ -106,7 +106,7 @@ struct Pair: ~Copyable {
         var random = SeededRandomSource(seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = Device(&random)
-        var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var alice = try Session.initiate(identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         var plaintext: [UInt8] = []
         var bob = try device.respond(to: try alice.seal([], random: &random), into: &plaintext)
         _ = try alice.open(try bob.seal([], random: &random))

@@ -54,7 +54,7 @@ struct TripleRatchetTests {
         var random = SeededRandomSource(72)
         let alice = IdentityKeyPair(random: &random)
         let bob = Device(&random)
-        var initiator = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        var initiator = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         let first = try initiator.seal([1], random: &random)
         var output: [UInt8] = []
         #expect(throws: RatchetError.downgrade) { _ = try bob.respond(to: [0x13] + first.dropFirst(), into: &output) }

@@ -28,11 +28,11 @@ import Vault
         var shelf = PreKeyStore()
         var changes: [PreKeyChange] = []
         let bundle = shelf.bundleForOne(identity: peer, at: 0, random: &random, &changes)
-        var mine = try Session.initiate(identity: own, with: bundle, random: &random)
+        var mine = try Session.initiate(identity: own, with: bundle, expecting: nil, random: &random)
         var (first, answer, ignored): ([UInt8], [UInt8], [UInt8]) = ([], [], [])
         try mine.encrypt(data.span, associatedData: data.span, random: &random, into: &first)
         var theirs = try shelf.begin(
-            identity: peer, message: first.span, associatedData: data.span, plaintext: &ignored
+            identity: peer, message: first.span, associatedData: data.span, expecting: nil, plaintext: &ignored
         ).commit(to: &shelf, at: 0, &changes)
         try theirs.encrypt(data.span, associatedData: data.span, random: &random, into: &answer)
         _ = try mine.decrypt(answer.span, associatedData: data.span, into: &ignored)
@@ -195,12 +195,12 @@ import Vault
 
         var shelf = try PreKeyShelf(sealer: sealer, rows: rows)
         var session = try Session.initiate(
-            identity: IdentityKeyPair(random: &random), with: bundle, random: &random)
+            identity: IdentityKeyPair(random: &random), with: bundle, expecting: nil, random: &random)
         var (first, text): ([UInt8], [UInt8]) = ([], [])
         try session.encrypt(data.span, associatedData: data.span, random: &random, into: &first)
         var changes: [StoreChange] = []
         let beginning = try shelf.store.begin(
-            identity: own, message: first.span, associatedData: data.span, plaintext: &text)
+            identity: own, message: first.span, associatedData: data.span, expecting: nil, plaintext: &text)
         _ = try shelf.commit(beginning, now: Moment(monotonic: 0, wall: 2000), random: &random, &changes)
         #expect(text == data && shelf.store.oneTimeCount == 0 && changes.count == 1)
         guard case .removeRecord(.preKey, name: "o 9") = changes[0] else {

@@ -1,10 +1,12 @@
 /// Seals one body for several devices: the body first, then the key for one session after the other.
 ///
-/// It cannot be copied, and is over with ``finish()``: no key of it seals a second body.
+/// It cannot be copied, and is over with ``pendingMessage()``: no key of it seals a second body.
 public struct MultiRecipientSealer: ~Copyable, Sendable {
     private let contentKey: SecretBytes
     private let sealedBody: [UInt8]
     private var keys: [MultiRecipientMessage.WrappedKey] = []
+    /// Of the sessions that have wrapped the key.
+    private var marks: [StateMark] = []
 
     /// Seals the body under a content key from 32 bytes of `random`.
     ///
@@ -41,10 +43,20 @@ public struct MultiRecipientSealer: ~Copyable, Sendable {
         // 32 bytes with a prekey part are far below the 65,535 of the form.
         try sessions.encrypt(plaintext.span, associatedData: data.span, random: &random, into: &message)
         keys.append(.init(recipient: recipient, message: message))
+        marks.append(sessions.currentMark)
     }
 
-    /// The message for all of them.
-    public consuming func finish() -> MultiRecipientMessage {
+    /// The message for all of them, in the form of ``MultiRecipientMessage``. It leaves after the states of all sessions are stored;
+    /// see ``PendingMessage``.
+    public consuming func pendingMessage() -> PendingMessage {
+        let marks = marks
+        var bytes: [UInt8] = []
+        finish().serialize(into: &bytes)
+        return PendingMessage(bytes, marks)
+    }
+
+    /// For callers that keep the order of encrypting, storing and sending themselves: the message for all recipients.
+    package consuming func finish() -> MultiRecipientMessage {
         MultiRecipientMessage(checked: keys, sealedBody: sealedBody)
     }
 }

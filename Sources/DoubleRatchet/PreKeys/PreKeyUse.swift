@@ -60,7 +60,7 @@ extension PreKeyStore {
     ///   ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)`` throws.
     public func begin(
         identity: borrowing IdentityKeyPair, message: Span<UInt8>, associatedData: Span<UInt8>,
-        expecting expected: IdentityKey? = nil, plaintext: inout [UInt8]
+        expecting expected: IdentityKey?, plaintext: inout [UInt8]
     ) throws(RatchetError) -> Beginning {
         let header = try PreKeyMessage.header(of: message)
         guard let signed = signed[header.signedPreKeyID], let kem = kem[header.kemPreKeyID] else {

@@ -111,8 +111,28 @@ public struct SessionRecord: ~Copyable, Sendable {
 
     // MARK: Messages
 
-    /// Seals a message in the current session; see ``Session/encrypt(_:associatedData:random:into:)-(_,_,_,[UInt8])``.
+    /// Encrypts a message in the current session; see ``Session/encrypt(_:associatedData:random:)``.
     public mutating func encrypt(
+        _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource
+    ) throws(RatchetError) -> PendingMessage {
+        try current.encrypt(plaintext, associatedData: associatedData, random: &random)
+    }
+
+    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    public borrowing func uncommittedState() -> UncommittedState { UncommittedState(marks) { serialize(into: &$0) } }
+
+    /// How far its sessions have come in this process.
+    private var marks: [StateMark] {
+        var marks = [current.mark]
+        for index in 0..<earlier.count { marks.append(earlier[index].mark) }
+        return marks
+    }
+
+    /// The mark of the session that speaks.
+    var currentMark: StateMark { current.mark }
+
+    /// For callers that keep the order of encrypting, storing and sending themselves.
+    package mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout [UInt8]
     ) throws(RatchetError) {

@@ -50,7 +50,7 @@ final class FuzzDevice: Sendable {
         let key: OneTimePreKey? = try OneTimePreKey(serialized: stored.span)
         return try Session.respond(
             identity: identity, signedPreKey: signed, oneTimePreKey: key, kemPreKey: kem, message: packet.bytes.span,
-            associatedData: packet.data.span, plaintext: &output)
+            associatedData: packet.data.span, expecting: nil, plaintext: &output)
     }
 
     func respond(
@@ -61,7 +61,7 @@ final class FuzzDevice: Sendable {
         guard packet.isKeyExchange else { throw .malformed }
         return try OMEMOSession.respond(
             identity: identity, signedPreKey: signed, preKey: once, message: packet.bytes.span, profile: profile,
-            plaintext: &output)
+            expecting: nil, plaintext: &output)
     }
 }
 
@@ -84,7 +84,7 @@ struct FuzzStates: Sendable {
     private init() throws {
         var random = SeededRandomSource(1)
         let alice = IdentityKeyPair(random: &random)
-        let session = try Session.initiate(identity: alice, with: bob.bundle, random: &random)
+        let session = try Session.initiate(identity: alice, with: bob.bundle, expecting: nil, random: &random)
         var state: [UInt8] = []
         session.serialize(into: &state)
         initiator = state
@@ -93,7 +93,8 @@ struct FuzzStates: Sendable {
         var first: [[UInt8]] = []
         var later: [(alice: [UInt8], bob: [UInt8])] = []
         for profile in OMEMOProfile.allCases {
-            let session = try OMEMOSession.initiate(identity: alice, with: bob.bundle(profile), random: &random)
+            let session = try OMEMOSession.initiate(
+                identity: alice, with: bob.bundle(profile), expecting: nil, random: &random)
             var state: [UInt8] = []
             session.serialize(into: &state)
             first.append(state)

@@ -45,7 +45,8 @@ struct OMEMOConversation: ~Copyable {
         if way.weInitiate {
             let bundle = try peer.bundle()
             #expect(bundle.preKeys.count >= OMEMOLimits.minimumPreKeys)
-            var begun = try OMEMOSession.initiate(identity: device.identity, with: bundle, random: &random)
+            var begun = try OMEMOSession.initiate(
+                identity: device.identity, with: bundle, expecting: nil, random: &random)
             first = try begun.seal(text, random: &random)
             session = consume begun
         } else {

@@ -39,7 +39,7 @@ struct OMEMOModelTests {
         let device = try OMEMODevice(profile, &random)
         var ends = Ends(
             alice: try OMEMOSession.initiate(
-                identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random
+                identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random
             ).state)
         var texts: [[UInt8]] = []
         var (opened, arrived): (Set<Int>, Set<Int>) = ([], [])

@@ -37,7 +37,7 @@ struct OMEMORefusalTests {
         var random = SeededRandomSource(421)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
-            identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random)
+            identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
         let message = try alice.seal([1], random: &random).bytes
         var text: [UInt8] = [9]
         for index in message.indices {
@@ -71,7 +71,7 @@ struct OMEMORefusalTests {
         var random = SeededRandomSource(423)
         let device = try OMEMODevice(profile, &random)
         var alice = try OMEMOSession.initiate(
-            identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random)
+            identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
         var message = try alice.seal([1], random: &random).bytes
         // Field 1 comes first in both: a tag and a one-byte id.
         let start = profile == .axolotl ? 1 : 0
@@ -82,7 +82,7 @@ struct OMEMORefusalTests {
             identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey, preKeys: [])
         #expect(throws: RatchetError.unknownPreKey) {
             _ = try OMEMOSession.initiate(
-                identity: IdentityKeyPair(random: &random), with: bundle, random: &random)
+                identity: IdentityKeyPair(random: &random), with: bundle, expecting: nil, random: &random)
         }
     }
 
@@ -97,9 +97,11 @@ struct OMEMORefusalTests {
                 identity: aliceIdentity, with: device.bundle, expecting: other.bundle.identity, random: &random)
         }
         #expect(throws: RatchetError.untrustedIdentity) {
-            _ = try OMEMOSession.initiate(identity: device.identity, with: device.bundle, random: &random)
+            _ = try OMEMOSession.initiate(
+                identity: device.identity, with: device.bundle, expecting: nil, random: &random)
         }
-        var alice = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var alice = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         let message = try alice.seal([1], random: &random).bytes
         var text: [UInt8] = []
         #expect(throws: RatchetError.untrustedIdentity) {
@@ -119,7 +121,7 @@ struct OMEMORefusalTests {
                 identity: device.bundle.identity, signedPreKey: signed, preKeys: device.bundle.preKeys)
             #expect(throws: RatchetError.invalidSignature) { try bundle.verify() }
             #expect(throws: RatchetError.invalidSignature) {
-                _ = try OMEMOSession.initiate(identity: aliceIdentity, with: bundle, random: &random)
+                _ = try OMEMOSession.initiate(identity: aliceIdentity, with: bundle, expecting: nil, random: &random)
             }
         }
         // The other profile does not know this first message, nor these prekeys.
@@ -129,7 +131,7 @@ struct OMEMORefusalTests {
             _ = try OMEMOSession.respond(
                 identity: device.identity, signedPreKey: stranger.signed,
                 preKey: OneTimePreKey(id: 100, random: &random), message: message.span, profile: profile,
-                plaintext: &text)
+                expecting: nil, plaintext: &text)
         }
     }
 
@@ -153,7 +155,7 @@ struct OMEMORefusalTests {
             let bundle = OMEMOBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey, preKeys: [preKey])
             #expect(throws: RatchetError.invalidKey) {
-                _ = try OMEMOSession.initiate(identity: identity, with: bundle, random: &random)
+                _ = try OMEMOSession.initiate(identity: identity, with: bundle, expecting: nil, random: &random)
             }
             // As ratchet key of a message to an established session.
             var pair = try OMEMOPair(profile, seed: 426)

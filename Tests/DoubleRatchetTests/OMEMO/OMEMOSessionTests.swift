@@ -10,7 +10,8 @@ struct OMEMOSessionTests {
         var random = SeededRandomSource(400)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
-        var alice = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var alice = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         let messages = try (0..<3).map { try alice.seal([$0], random: &random) }
         #expect(messages.map(\.isKeyExchange) == [true, true, true])
         #expect(alice.isEstablished == false)
@@ -46,8 +47,10 @@ struct OMEMOSessionTests {
         var random = SeededRandomSource(401)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
-        var first = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
-        var second = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var first = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
+        var second = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         var text: [UInt8] = []
         var bob = try device.respond(to: try first.seal([1], random: &random).bytes, into: &text)
         let other = try second.seal([2], random: &random)
@@ -70,7 +73,7 @@ struct OMEMOSessionTests {
         var random = SeededRandomSource(403)
         let device = try OMEMODevice(profile, &random)
         var fresh = try OMEMOSession.initiate(
-            identity: IdentityKeyPair(random: &random), with: device.bundle, random: &random)
+            identity: IdentityKeyPair(random: &random), with: device.bundle, expecting: nil, random: &random)
         #expect(fresh.refusal(of: message) == .authenticationFailed)
         let key = device.bundle.signedPreKey.key
         var forged: [UInt8] = []

@@ -11,7 +11,8 @@ struct OMEMOStateTests {
         var random = SeededRandomSource(440)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
-        var alice = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var alice = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         let first = try alice.seal([1], random: &random)
         let lost = try alice.seal([2], random: &random)
         let third = try alice.seal([3], random: &random)

@@ -104,7 +104,8 @@ struct OMEMOPair: ~Copyable {
         var random = SeededRandomSource(seed)
         let aliceIdentity = IdentityKeyPair(random: &random)
         let device = try OMEMODevice(profile, &random)
-        var alice = try OMEMOSession.initiate(identity: aliceIdentity, with: device.bundle, random: &random)
+        var alice = try OMEMOSession.initiate(
+            identity: aliceIdentity, with: device.bundle, expecting: nil, random: &random)
         var plaintext: [UInt8] = []
         var bob = try device.respond(to: try alice.seal([1], random: &random).bytes, into: &plaintext)
         _ = try alice.open(try bob.seal([2], random: &random))
