@@ -2,8 +2,8 @@
 package struct AgreementPublicKey: Hashable, Sendable {
     package let bytes: Bytes32
 
-    /// The canonical encodings of the points whose order divides eight (RFC 7748, section 6.1): 0, 1, two of order eight
-    /// and p - 1. They have no private key that makes a secret.
+    /// The canonical encodings of the points whose order divides eight (RFC 7748, section 6.1): 0, 1, two of order
+    /// eight and p - 1. An agreement with them yields no secret.
     private static let lowOrder: [Bytes32] = [
         Bytes32([UInt8](repeating: 0, count: 32)),
         Bytes32([1] + [UInt8](repeating: 0, count: 31)),
@@ -18,7 +18,7 @@ package struct AgreementPublicKey: Hashable, Sendable {
         Bytes32([0xEC] + [UInt8](repeating: 0xFF, count: 30) + [0x7F]),
     ]
 
-    /// Throws ``RatchetError/invalidKey`` for what is not canonical or of low order.
+    /// - Throws: ``RatchetError/invalidKey`` for a key that is not canonical or of low order.
     package init(_ bytes: Bytes32) throws(RatchetError) {
         guard FieldElement(littleEndian: bytes).littleEndian == bytes, !Self.lowOrder.contains(bytes) else {
             throw .invalidKey
@@ -26,19 +26,19 @@ package struct AgreementPublicKey: Hashable, Sendable {
         self.bytes = bytes
     }
 
-    /// A key that was checked before it was written into a state of ours.
+    /// A key that was checked before it was stored.
     package init(checked bytes: Bytes32) {
         self.bytes = bytes
     }
 }
 
-/// An X25519 key pair. The private half is wiped with its last reference.
+/// An X25519 key pair. The private key is wiped with its last reference.
 package struct AgreementKeyPair: Sendable {
     package let secret: SecretBytes
     package let publicKey: AgreementPublicKey
     private let key: Primitives.AgreementPrivateKey?
 
-    /// A pair from 32 secret bytes, which RFC 7748 clamps on use.
+    /// Makes a pair from 32 secret bytes, which are clamped on use (RFC 7748).
     package init(secret: SecretBytes) {
         let key = Primitives.agreementKey(secret)
         self.secret = secret
@@ -50,14 +50,14 @@ package struct AgreementKeyPair: Sendable {
         self.init(secret: SecretBytes(count: KeySize.curve25519, random: &random))
     }
 
-    /// A pair out of a state of ours: the public half is not computed again before it is needed.
+    /// A pair from a stored state: its library key object is made only when needed.
     package init(secret: SecretBytes, checkedPublicKey: Bytes32) {
         self.secret = secret
         publicKey = AgreementPublicKey(checked: checkedPublicKey)
         key = nil
     }
 
-    /// Throws ``RatchetError/invalidKey`` where the result is all zero.
+    /// - Throws: ``RatchetError/invalidKey`` if the result is all zero.
     package func agree(with peer: AgreementPublicKey) throws(RatchetError) -> SecretBytes {
         try Primitives.agree(key ?? Primitives.agreementKey(secret), with: peer)
     }

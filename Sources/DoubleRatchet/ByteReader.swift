@@ -6,7 +6,7 @@ package struct ByteReader {
         rest = bytes
     }
 
-    /// Reads a value that has to fill all of `bytes`.
+    /// Reads a value that must fill all of `bytes`.
     package static func readAll<Value>(
         _ bytes: Span<UInt8>, _ read: (inout ByteReader) throws(RatchetError) -> Value
     ) throws(RatchetError) -> Value {

@@ -1,6 +1,6 @@
 /// 32 public bytes, inline: a public key or a hash. Comparing it takes four word comparisons and no allocation.
 ///
-/// Never holds a secret; those are ``SecretBytes``.
+/// Never holds a secret; ``SecretBytes`` does.
 package struct Bytes32: Hashable, Sendable {
     private let words: (UInt64, UInt64, UInt64, UInt64)
 
@@ -34,7 +34,7 @@ package struct Bytes32: Hashable, Sendable {
         withUnsafeBytes { Array($0) }
     }
 
-    /// The first eight bytes, as a short name for a key.
+    /// The first eight bytes, as a short identifier of a key.
     package var prefix: UInt64 { UInt64(bigEndian: words.0) }
 
     package static func == (left: Bytes32, right: Bytes32) -> Bool {

@@ -1,7 +1,7 @@
 /// Integers modulo p = 2^255 - 19, for public keys only: the arithmetic is not constant-time in every respect.
 ///
-/// It exists for one purpose, to turn an Ed25519 identity into its X25519 key (RFC 7748, section 4.1), because the
-/// cryptographic library does not export that map. Five limbs of 51 bits, least significant first.
+/// Its one purpose is to convert an Ed25519 identity to its X25519 key (RFC 7748, section 4.1) and back, because the
+/// cryptographic library does not export these maps. Five limbs of 51 bits, least significant first.
 package struct FieldElement {
     private var limbs: (UInt64, UInt64, UInt64, UInt64, UInt64)
     private static let mask: UInt64 = (1 << 51) - 1

@@ -1,14 +1,15 @@
-/// Receiving chains that the peer has left, and the keys of messages that were skipped in them or in the current one
-/// (Double Ratchet, section 4.3: `MKSKIPPED` by header key and number).
+/// Finished receiving chains, and the keys of messages skipped in them or in the current one.
+///
+/// (Double Ratchet, section 4.3: `MKSKIPPED` by header key and number.)
 ///
 /// ```
 /// finished chains: count u8  | number u32 | header key 32    36 bytes each, oldest first
 /// skipped keys:    count u16 | chain u32 | number u32 | message key 32    40 bytes each, oldest first
 /// ```
-/// A chain is numbered in the order of the chains from 0. The message keys are the combined ones of the ``TripleRatchet``. What is
-/// kept, and what goes first: ``RatchetLimits/maximumSkippedKeys`` keys; the newest
-/// ``RatchetLimits/maximumRememberedChains`` chains, and older ones that keys wait in, up to
-/// ``RatchetLimits/maximumWaitingChains``; always the oldest goes first.
+/// Chains are numbered in their order from 0. The message keys are the combined ones of the ``TripleRatchet``. The
+/// limits are ``RatchetLimits/maximumSkippedKeys`` keys and the newest ``RatchetLimits/maximumRememberedChains``
+/// chains; older chains are kept while keys of theirs are stored, up to ``RatchetLimits/maximumWaitingChains``. The
+/// oldest are always dropped first.
 struct FinishedChains: ~Copyable, Sendable {
     static let keySize = 40
 
@@ -34,7 +35,7 @@ struct FinishedChains: ~Copyable, Sendable {
         }
     }
 
-    /// The message key; the pointer is good until the next change.
+    /// The message key; the pointer is valid until the next change.
     package func messageKey(at index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: keys[index][8...])
     }
@@ -44,7 +45,7 @@ struct FinishedChains: ~Copyable, Sendable {
         prune()
     }
 
-    /// Makes room for `added` keys and says how many of the first ones do not fit.
+    /// Makes room for `added` keys and returns how many of the first ones do not fit.
     mutating func makeRoom(for added: Int) -> Int {
         let excess = keys.count + added - RatchetLimits.maximumSkippedKeys
         if excess > 0 { keys.removeFirst(min(excess, keys.count)) }
@@ -53,7 +54,7 @@ struct FinishedChains: ~Copyable, Sendable {
         return added - fitting
     }
 
-    /// Keeps what `derive` writes, 32 bytes.
+    /// Stores the 32 bytes that `derive` writes.
     package mutating func append(chain: UInt32, number: UInt32, _ derive: (UnsafeMutableRawBufferPointer) -> Void) {
         keys.append { record in
             record.storeBytes(of: chain.bigEndian, toByteOffset: 0, as: UInt32.self)
@@ -89,7 +90,7 @@ struct FinishedChains: ~Copyable, Sendable {
 
     // MARK: At rest
 
-    /// Reads both lists. `current` is the number of the current receiving chain, nil where there is none yet.
+    /// Reads both lists. `current` is the number of the current receiving chain; nil if there is none yet.
     init(from reader: inout ByteReader, current: UInt32?) throws(RatchetError) {
         let chainCount = Int(try reader.byte())
         guard chainCount <= RatchetLimits.maximumWaitingChains else { throw .malformed }

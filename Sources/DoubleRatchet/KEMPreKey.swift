@@ -1,11 +1,11 @@
-/// A signed ML-KEM-1024 prekey (PQXDH, section 3.2: `PQOPKB`, or `PQSPKB` where it is the last resort).
+/// A signed ML-KEM-1024 prekey (PQXDH, section 3.2: `PQOPKB`, or `PQSPKB` for the last resort).
 ///
-/// A one-time key is deleted by its owner once a session was made with it. The last-resort key is handed out when no
-/// one-time key is left, is used by many sessions and is replaced every few days.
+/// The owner deletes a one-time key once a session was made with it. The last-resort key is used if no one-time key is
+/// left. It serves many sessions and is replaced every few days.
 public struct KEMPreKey: ~Copyable, Sendable {
     static let signatureContext = "prekey ML-KEM-1024"
 
-    /// What a peer gets to see: 1637 bytes.
+    /// The public part: 1637 bytes.
     ///
     /// ```
     /// 0        4               5                   1573                1637
@@ -24,9 +24,9 @@ public struct KEMPreKey: ~Copyable, Sendable {
         package let key: [UInt8]
         package let signature: [UInt8]
 
-        /// Reads the 1637 bytes above; the signature is checked by ``PreKeyBundle/verify()``.
+        /// Reads the 1637 bytes above; ``PreKeyBundle/verify()`` checks the signature.
         ///
-        /// - Throws: ``RatchetError/malformed`` for another length or an unknown mark.
+        /// - Throws: ``RatchetError/malformed`` for another length or another value of *last resort*.
         public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
             self = try ByteReader.readAll(bytes) { (reader) throws(RatchetError) in try Public(from: &reader) }
         }
@@ -68,10 +68,10 @@ public struct KEMPreKey: ~Copyable, Sendable {
     }
 
     let seed: SecretBytes
-    /// The half to publish.
+    /// The public part, to be published.
     public let publicKey: Public
 
-    /// A new prekey from 64 bytes of `random` (FIPS 203: `d || z`), signed by `identity`.
+    /// Makes a new prekey from 64 bytes of `random` (FIPS 203: `d || z`), signed by `identity`.
     public init(
         id: UInt32, isLastResort: Bool, identity: borrowing IdentityKeyPair, random: inout some RandomSource
     ) {
@@ -83,7 +83,7 @@ public struct KEMPreKey: ~Copyable, Sendable {
             signature: identity.signPreKey(signed.span, context: Self.signatureContext))
     }
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
     /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -93,7 +93,7 @@ public struct KEMPreKey: ~Copyable, Sendable {
         }
     }
 
-    /// Appends `version 1 || seed 64 || public part 1637`, to be sealed and then wiped.
+    /// Appends `version 1 || seed 64 || public part 1637`. The caller seals the bytes and wipes the array.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(1)
         seed.append(to: &output)

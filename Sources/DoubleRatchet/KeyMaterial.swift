@@ -1,11 +1,11 @@
-/// What X3DH and PQXDH have in common: the input of their key derivation (X3DH, section 2.2; PQXDH, section 2.2).
+/// The input of the key derivation of X3DH and PQXDH (section 2.2 of both).
 ///
 /// ```
 /// SK = HKDF-SHA256(salt 00 * 32, FF * 32 || secret || secret ..., info)
 /// ```
-/// The 32 bytes of FF keep this hash apart from those of XEdDSA, as the specification has it.
+/// The 32 bytes of FF separate this hash from those of XEdDSA, as specified.
 package enum KeyMaterial {
-    /// `blocks` outputs of 32 bytes from shared secrets of 32 bytes each.
+    /// Derives `blocks` outputs of 32 bytes from shared secrets of 32 bytes each.
     package static func derive(from secrets: [SecretBytes], info: [UInt8], blocks: Int) -> [SecretBytes] {
         let material = SecretBytes(count: 32 * (secrets.count + 1)) { bytes in
             bytes.initializeMemory(as: UInt8.self, repeating: 0xFF)

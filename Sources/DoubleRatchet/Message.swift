@@ -1,4 +1,4 @@
-/// The form of every message between two devices.
+/// The wire format of every message between two devices.
 ///
 /// ```
 /// 0                 1
@@ -6,10 +6,9 @@
 /// | 4 bits  | 4     | 1640 or 1644  | u8     | u8   | length + tag 16 | as long as | 16  |
 /// |         | bits  |               |        |      |                 | plaintext  |     |
 /// ```
-/// Version 2. Flag 1 says that the prekey part (``PreKeyPart``) is there, flag 2 that it names a one-time prekey; flag 2
-/// without flag 1, and flags 4 and 8, are refused. What the sealed header holds is drawn in ``MessageHeader``; its length is 37
-/// to 85 bytes. The hint is explained in ``HeaderKey``. An established session adds 72 to 120 bytes to a plaintext, 105 as a
-/// rule.
+/// Version 2. Flag 1 means that the prekey part (``PreKeyPart``) is present, flag 2 that it names a one-time prekey;
+/// flag 2 without flag 1, and flags 4 and 8, are rejected. ``MessageHeader`` draws the header; its length is 37 to 85
+/// bytes. ``HeaderKey`` explains the hint. An established session adds 72 to 120 bytes to a plaintext, usually 105.
 package struct Message {
     package static let version: UInt8 = 2
     /// The version without a post-quantum ratchet and with a clear header.
@@ -23,7 +22,7 @@ package struct Message {
     let sealedHeader: UnsafeRawBufferPointer
     let sealedBody: UnsafeRawBufferPointer
     var plaintextCount: Int { sealedBody.count - KeySize.tag }
-    /// Everything before the body: what the body authenticates.
+    /// Everything before the body; authenticated with the body.
     let head: UnsafeRawBufferPointer
 
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``, ``RatchetError/malformed``.
@@ -61,7 +60,7 @@ package struct Message {
         output.append(first)
         preKeyPart?.write(into: &output)
         let place = output.count
-        // Both become known when the header is written and sealed.
+        // Length and hint, known once the header is written and sealed.
         output.append(0)
         output.append(0)
         header.write(into: &output)

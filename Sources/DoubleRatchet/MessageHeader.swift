@@ -1,11 +1,11 @@
-/// What a header tells, once it is opened (Double Ratchet, sections 3.4, 4 and 6).
+/// The content of an opened header (Double Ratchet, sections 3.4, 4 and 6).
 ///
 /// ```
 /// | ratchet key | N        | PN       | post-quantum part |
 /// | 32          | varint   | varint   | 3 to 43           |
 /// ```
-/// N is the message's number in its chain, PN the length of the sender's previous chain, both in their shortest LEB128 form
-/// of 1 to 5 bytes. The part is drawn in ``PostQuantumPart``. 37 to 85 bytes.
+/// N is the message's number in its chain, PN the length of the sender's previous chain, both in their shortest LEB128
+/// form of 1 to 5 bytes. ``PostQuantumPart`` draws the last part. 37 to 85 bytes.
 package struct MessageHeader: Hashable {
     static let maximumSize = Bytes32.count + 5 + 5 + PostQuantumPart.maximumSize
 

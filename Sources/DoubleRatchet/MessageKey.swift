@@ -1,11 +1,12 @@
-/// The key of exactly one message of a ``SenderKey``, or one that is skipped: it cannot be copied, and using it ends it.
+/// The key of exactly one message of a ``SenderKey``. It cannot be copied, and using it consumes it.
 ///
-/// A key of a chain is not derived before it is used, and then on the stack, where it is wiped: a message costs no heap.
+/// A chain's message key is derived only when it is used, on the stack, and wiped there: a message needs no heap
+/// memory.
 package struct MessageKey: ~Copyable {
     private let source: SecretBytes
     private let isChainKey: Bool
 
-    /// A key that was derived before.
+    /// The stored key of a skipped message.
     init(secret: SecretBytes) {
         source = secret
         isChainKey = false
@@ -17,7 +18,7 @@ package struct MessageKey: ~Copyable {
         isChainKey = true
     }
 
-    /// Lends the 32 bytes to `body`, which must not keep the pointer.
+    /// Calls `body` with the 32 bytes; `body` must not keep the pointer.
     package borrowing func withUnsafeBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {

@@ -1,12 +1,12 @@
-/// Memory for the secrets of one message, which its owner wipes.
+/// Memory for the secrets of one message. Its owner wipes it.
 package struct MessageKeys {
-    /// A place in a chain: the key of the message there, and the ``ChainKey`` of the place after it.
+    /// A position in a chain: the key of its message, and the ``ChainKey`` of the next position.
     package struct Place {
         package static let size = 2 * Primitives.hashSize
 
         package let bytes: UnsafeMutableRawBufferPointer
 
-        /// Lends one to `body`, on the stack, and wipes it.
+        /// Calls `body` with a place on the stack and wipes it afterwards.
         package static func with<Result, Failure: Error>(
             _ body: (Place) throws(Failure) -> Result
         ) throws(Failure) -> Result {
@@ -39,7 +39,7 @@ package struct MessageKeys {
         both = UnsafeMutableRawBufferPointer(rebasing: memory[2 * Place.size..<Self.size])
     }
 
-    /// `KDF_HYBRID` (Double Ratchet, section 6.2) of both places: secret as long as one of the two keys is.
+    /// `KDF_HYBRID` (Double Ratchet, section 6.2) of both keys: the result is secret if at least one of them is.
     func combine() -> UnsafeRawBufferPointer {
         Self.combine(classical.messageKey, postQuantum.messageKey, into: both)
         return UnsafeRawBufferPointer(both)

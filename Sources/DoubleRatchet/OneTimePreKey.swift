@@ -1,9 +1,9 @@
-/// An X25519 prekey for one session only (PQXDH, section 3.2: `OPKB`). Its owner deletes it, in the transaction that
-/// stores the session, once a session was made with it.
+/// An X25519 prekey for one session only (PQXDH, section 3.2: `OPKB`). Its owner deletes it in the transaction that
+/// stores the session made with it.
 ///
 /// It is not signed: a directory that invents one can only make the session fail.
 public struct OneTimePreKey: ~Copyable, Sendable {
-    /// What a peer gets to see: `id u32 || X25519 key 32`, 36 bytes, big-endian.
+    /// The public part: `id u32 || X25519 key 32`, 36 bytes, big-endian.
     public struct Public: Hashable, Sendable {
         /// The encoded length in bytes.
         public static let byteCount = 36
@@ -36,16 +36,16 @@ public struct OneTimePreKey: ~Copyable, Sendable {
     }
 
     package let pair: AgreementKeyPair
-    /// The half to publish.
+    /// The public part, to be published.
     public let publicKey: Public
 
-    /// A new prekey from 32 bytes of `random`.
+    /// Makes a new prekey from 32 bytes of `random`.
     public init(id: UInt32, random: inout some RandomSource) {
         pair = AgreementKeyPair(random: &random)
         publicKey = Public(id: id, key: pair.publicKey.bytes)
     }
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
     /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -57,7 +57,7 @@ public struct OneTimePreKey: ~Copyable, Sendable {
         }
     }
 
-    /// Appends `version 1 || private key 32 || public part 36`, to be sealed and then wiped.
+    /// Appends `version 1 || private key 32 || public part 36`. The caller seals the bytes and wipes the array.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(1)
         pair.secret.append(to: &output)

@@ -7,12 +7,12 @@
 /// info = "DoubleRatchet/2 PQXDH CURVE25519 SHA-256 ML-KEM-1024" || SHA-256(transcript)
 /// transcript = flags || IKB || SPKB || last resort || PQPKB 1568 || [OPKB] || prekey part
 /// ```
-/// More than the specification asks for: the hash of every public value of the agreement is in the info, so two parties
-/// that disagree about any of them get different keys.
+/// Beyond the specification, the hash of every public value of the agreement is in the info, so two parties that
+/// disagree about any of them get different keys.
 enum PQXDH {
     private static let label = Array("DoubleRatchet/2 PQXDH CURVE25519 SHA-256 ML-KEM-1024".utf8)
 
-    /// What both ratchets and the first headers begin with (Double Ratchet, sections 4.2 and 5.3).
+    /// The initial secrets of both ratchets and the first headers (Double Ratchet, sections 4.2 and 5.3).
     struct Secrets {
         package let root: RootKey
         let postQuantum: SecretBytes
@@ -22,14 +22,14 @@ enum PQXDH {
         let responderHeader: HeaderKey
     }
 
-    /// What the agreement yields: the secrets, and the part to send along.
+    /// The result of the agreement: the secrets, and the part to send.
     struct Agreement {
         package let secrets: Secrets
         let part: PreKeyPart
     }
 
-    /// Section 3.3. The signatures of `bundle` have been checked. The encapsulation is an argument because its
-    /// randomness cannot be one.
+    /// Section 3.3. The caller has verified the signatures of `bundle`. The encapsulation is an argument because its
+    /// randomness cannot be passed in.
     package static func initiate(
         identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, encapsulation: Primitives.Encapsulation,
         random: inout some RandomSource
@@ -55,7 +55,7 @@ enum PQXDH {
         return Agreement(secrets: agreed, part: part)
     }
 
-    /// Section 3.4. The prekeys are those that `part` names.
+    /// Section 3.4. The prekeys must be those that `part` names.
     package static func respond(
         identity: borrowing IdentityKeyPair, signedPreKey: borrowing SignedPreKey, kemPreKey: borrowing KEMPreKey,
         oneTimePair: AgreementKeyPair?, part: PreKeyPart

@@ -1,10 +1,11 @@
 import Synchronization
 
-/// A message that is encrypted and must not leave yet: the state that encrypted it has to be stored first. Otherwise a restart would
-/// go back to the state before, and use the same key for another message.
+/// An encrypted message that must not be sent before the state that encrypted it is stored.
 ///
-/// It gives its bytes only against the ``CommittedState`` of the session or sender key that encrypted it, so the order is always
-/// encrypt, store, send:
+/// Otherwise a restart would go back to the earlier state and use the same key for another message.
+///
+/// It returns its bytes only for the ``CommittedState`` of the session or sender key that encrypted it, so the order is
+/// always encrypt, store, send:
 ///
 /// ```swift
 /// let message = try record.encrypt(text.span, associatedData: data.span, random: &random)
@@ -18,25 +19,25 @@ public struct PendingMessage: ~Copyable, Sendable {
 
     init(_ message: [UInt8], _ marks: [StateMark]) { (self.message, self.marks) = (message, marks) }
 
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     public var count: Int { message.count }
 
-    /// Lends the message to the transaction that stores the state, for a queue that sends it again after a restart. Nothing of it
-    /// leaves before that transaction is committed.
+    /// Calls `body` with the message, for the transaction that stores the state, so that a queue can send it again
+    /// after a restart. It must not be sent before that transaction is committed.
     public borrowing func withBytesToStore<Result: ~Copyable, Failure: Error>(
         _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result { try body(message.span) }
 
     /// The message, to be sent.
     ///
-    /// - Parameter states: of all sessions or sender keys that took part; those of others do no harm.
-    /// - Throws: ``RatchetError/notCommitted`` if the state of one of them is missing, or is of before this message. The message is
-    ///   lost then: encrypt the plaintext again.
+    /// - Parameter states: the states of all sessions or sender keys that took part; others are ignored.
+    /// - Throws: ``RatchetError/notCommitted`` if the state of one of them is missing, or older than this message. The
+    ///   message is then lost: encrypt the plaintext again.
     public consuming func bytes(after states: CommittedState...) throws(RatchetError) -> [UInt8] {
         try bytes(after: states)
     }
 
-    /// The message, to be sent; the same for a list of states.
+    /// The message, to be sent, for a list of states.
     ///
     /// - Throws: ``RatchetError/notCommitted``.
     public consuming func bytes(after states: [CommittedState]) throws(RatchetError) -> [UInt8] {
@@ -47,7 +48,7 @@ public struct PendingMessage: ~Copyable, Sendable {
     }
 }
 
-/// A state that is to be stored. Its bytes are secrets: seal them with ``StateSealer``.
+/// A state to be stored. Its bytes are secrets: seal them with ``StateSealer``.
 public struct UncommittedState: ~Copyable, Sendable {
     private var bytes: [UInt8] = []
     private let marks: [StateMark]
@@ -62,16 +63,17 @@ public struct UncommittedState: ~Copyable, Sendable {
         SecretBytes.wipe(&bytes)
     }
 
-    /// Lends the state. What `body` copies it has to wipe with ``SecretBytes/wipe(_:)``.
+    /// Calls `body` with the state. `body` must wipe its copies with ``SecretBytes/wipe(_:)``.
     public borrowing func withBytes<Result: ~Copyable, Failure: Error>(
         _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result { try body(bytes.span) }
 
-    /// Says that the transaction with this state is committed and synced. The caller answers for it.
+    /// Asserts that the transaction with this state is committed and synced. The caller is responsible for that.
     public consuming func committed() -> CommittedState { CommittedState(marks) }
 }
 
-/// A state that the caller has stored. It opens each ``PendingMessage`` that was encrypted before it was taken.
+/// A state that the caller has stored. It releases each ``PendingMessage`` that was encrypted before the state was
+/// taken.
 public struct CommittedState: Sendable {
     private let marks: [StateMark]
 
@@ -82,9 +84,9 @@ public struct CommittedState: Sendable {
     }
 }
 
-/// How far a session or sender key has come in this process.
+/// The number of steps of a session or sender key in this process.
 struct StateMark: Sendable {
-    /// The same for all states that follow from each other in memory; another one after a state was read.
+    /// Equal for all states that follow from each other in memory; a state read from storage gets a new one.
     let incarnation: UInt64
     /// Messages encrypted.
     private(set) var step: UInt64 = 0

@@ -1,23 +1,23 @@
-/// The public keys of a device that others need to start a session with it (PQXDH, section 3.2).
+/// A device's public keys, needed to start a session with it (PQXDH, section 3.2).
 ///
 /// ```
 /// 0   1       2              34            134           1771               1807
 /// | 1 | flags | identity key | signed      | KEM         | one-time prekey  |
 /// |   |       | 32           | prekey 100  | prekey 1637 | 36, if flags = 1 |
 /// ```
-/// 1771 bytes, or 1807 with a one-time prekey. The parts are drawn in ``SignedPreKey/Public``, ``KEMPreKey/Public`` and
-/// ``OneTimePreKey/Public``.
+/// 1771 bytes, or 1807 with a one-time prekey. The parts are described in ``SignedPreKey/Public``, ``KEMPreKey/Public``
+/// and ``OneTimePreKey/Public``.
 public struct PreKeyBundle: Hashable, Sendable {
-    /// Whose bundle this is.
+    /// The identity of the device.
     public let identity: IdentityKey
     /// The signed prekey.
     public let signedPreKey: SignedPreKey.Public
     /// A one-time KEM prekey, or the last-resort one.
     public let kemPreKey: KEMPreKey.Public
-    /// A one-time prekey, where the directory had one left.
+    /// A one-time prekey, if the directory had one left.
     public let oneTimePreKey: OneTimePreKey.Public?
 
-    /// Puts a bundle together; nothing is checked yet.
+    /// Makes a bundle without checking it.
     public init(
         identity: IdentityKey, signedPreKey: SignedPreKey.Public, kemPreKey: KEMPreKey.Public,
         oneTimePreKey: OneTimePreKey.Public?
@@ -28,7 +28,7 @@ public struct PreKeyBundle: Hashable, Sendable {
         self.oneTimePreKey = oneTimePreKey
     }
 
-    /// Reads the form above and checks the identity key; signatures are checked by ``verify()``.
+    /// Reads the form above and checks the identity key; ``verify()`` checks the signatures.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, ``RatchetError/invalidKey``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -54,7 +54,8 @@ public struct PreKeyBundle: Hashable, Sendable {
         oneTimePreKey?.serialize(into: &output)
     }
 
-    /// Checks both signatures under ``identity``; initiating a session does it again. Costs some 230 microseconds.
+    /// Verifies both signatures under ``identity``; initiating a session verifies them again. Takes about 230
+    /// microseconds.
     ///
     /// - Throws: ``RatchetError/invalidSignature``.
     public func verify() throws(RatchetError) {

@@ -1,4 +1,4 @@
-/// What an initiator's messages carry until it has received a first reply (PQXDH, section 3.3).
+/// The prekey part of an initiator's messages until it has received a first reply (PQXDH, section 3.3).
 ///
 /// ```
 /// 0                     32                 64               68            72                 1640        1644
@@ -46,7 +46,7 @@ package struct PreKeyPart: Hashable, Sendable {
         if let oneTimePreKeyID { output.append(networkOrder: oneTimePreKeyID) }
     }
 
-    /// SHA-256 of the part's bytes: the name of the session.
+    /// SHA-256 of the part's bytes: the id of the session.
     var sessionID: Bytes32 {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(Self.maximumSize)
@@ -55,24 +55,25 @@ package struct PreKeyPart: Hashable, Sendable {
     }
 }
 
-/// Looks into a first message before any key is touched.
+/// Reads a first message without using any key.
 public enum PreKeyMessage {
-    /// What a first message claims. Nothing of it is proven before ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)``
+    /// The claims of a first message. Not proven before
+    /// ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)``
     /// has succeeded.
     public struct Header: Hashable, Sendable {
-        /// Who says to have sent it.
+        /// The claimed sender.
         public let identity: IdentityKey
-        /// The signed prekey that it needs.
+        /// The signed prekey that the responder needs.
         public let signedPreKeyID: UInt32
-        /// The KEM prekey that it needs.
+        /// The KEM prekey that the responder needs.
         public let kemPreKeyID: UInt32
-        /// The one-time prekey that it needs, if any.
+        /// The one-time prekey that the responder needs, if any.
         public let oneTimePreKeyID: UInt32?
-        /// The session it belongs to; compare with ``Session/id``, for several first messages may come.
+        /// The session it belongs to; compare with ``Session/id``, because several first messages may come.
         public let sessionID: [UInt8]
     }
 
-    /// Whether a message has the mark of a first message. Reads one byte.
+    /// Whether a message has the flag of a first message. Reads one byte.
     public static func isPreKeyMessage(_ message: Span<UInt8>) -> Bool {
         guard let first = message.withUnsafeBytes({ $0.first }) else { return false }
         return first >> 4 == Message.version && first & Message.preKeyFlag != 0
@@ -81,7 +82,7 @@ public enum PreKeyMessage {
     /// The header of a first message.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``, ``RatchetError/invalidKey``, or
-    ///   ``RatchetError/malformed`` where it is not a first message.
+    ///   ``RatchetError/malformed`` if it is not a first message.
     public static func header(of message: Span<UInt8>) throws(RatchetError) -> Header {
         try message.withUnsafeBytes { (bytes) throws(RatchetError) in
             guard let part = try Message(bytes).preKeyPart else { throw .malformed }

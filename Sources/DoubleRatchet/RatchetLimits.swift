@@ -3,24 +3,26 @@ public enum RatchetLimits {
     /// Messages that one header may skip in one chain: the specification's `MAX_SKIP`.
     ///
     /// A forged header costs the receiver one HMAC for each skipped message before authentication can fail. 2000 keeps
-    /// that at about a millisecond and still lets a device miss 2000 messages of one chain. It holds for sender keys too,
-    /// where only the sender itself can cause that work.
+    /// that at about a millisecond and still lets a device miss 2000 messages of one chain. The limit also holds for
+    /// sender keys, where only the sender itself can cause that work.
     public static let maximumSkip: UInt32 = 2000
 
-    /// Keys of skipped messages kept in one session, over all its chains, or for one sender key. The oldest are dropped first.
+    /// Keys of skipped messages kept in one session, over all its chains, or for one sender key. The oldest are dropped
+    /// first.
     ///
-    /// One full step always fits. At 40 bytes each in a session, and 68 each for a sender key, the keys take at most 80,000
-    /// or 136,000 bytes of the state.
+    /// The keys of one full step always fit. At 40 bytes each in a session, and 68 each for a sender key, they take at
+    /// most 80,000 or 136,000 bytes of the state.
     public static let maximumSkippedKeys = 2000
 
-    /// Finished receiving chains of a session whose header keys are kept, so that a late copy of an old message is
-    /// reported as ``RatchetError/duplicate`` and not as a forgery. 36 bytes each.
+    /// Finished receiving chains of a session whose header keys are kept. 36 bytes each.
+    ///
+    /// A late copy of an old message is then reported as ``RatchetError/duplicate`` and not as a forgery.
     public static let maximumRememberedChains = 14
 
-    /// Finished receiving chains whose header keys are kept as long as keys of skipped messages wait in them. Beyond it
-    /// the oldest chain goes with its keys.
+    /// Finished receiving chains whose header keys are kept while keys of their skipped messages are stored. Beyond the
+    /// limit the oldest chain is dropped with its keys.
     ///
-    /// The hint of a forged message is compared under every header key that is there: one AES block each.
+    /// The hint of a forged message is compared under every stored header key: one AES block each.
     public static let maximumWaitingChains = 32
 }
 

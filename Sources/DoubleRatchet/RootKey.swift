@@ -1,4 +1,4 @@
-/// The key that every Diffie-Hellman step of the ratchet goes through (Double Ratchet, section 2.3).
+/// The input of every Diffie-Hellman step of the ratchet (Double Ratchet, section 2.3).
 package struct RootKey: Sendable {
     package let secret: SecretBytes
 

@@ -1,20 +1,20 @@
-/// What two people compare, aloud or by a camera, to know that nobody put keys of his own between them.
+/// A number that two people compare, aloud or by camera, to detect an attacker between them.
 ///
-/// Signal's construction over this library's keys, so the digits are not those of a Signal client: for each side
+/// Signal's construction with this library's keys, so the digits differ from those of a Signal client. For each side
 /// ```
 /// H(1) = SHA-512(version u16 || identity key 32 || account identifier || identity key 32), version 1
 /// H(n) = SHA-512(H(n-1) || identity key 32), up to n = 5200
 /// ```
-/// The first 32 bytes of `H(5200)` are its fingerprint. The iterations make the search for a key whose digits look alike
+/// The first 32 bytes of `H(5200)` are its fingerprint. The iterations make the search for a key with similar digits
 /// 5200 times as long. Nothing in it is a secret.
 public struct SafetyNumber: Hashable, Sendable, CustomStringConvertible {
-    /// One side: an account and the identity that it is believed to have.
+    /// One side: an account and its claimed identity.
     public struct Party: Hashable, Sendable {
         let identifier: [UInt8]
         package let key: IdentityKey
 
         /// - Parameters:
-        ///   - identifier: the account's name that never changes, in the same bytes on both sides.
+        ///   - identifier: the account's permanent name, in the same bytes on both sides.
         ///   - key: the account's identity key.
         public init(identifier: [UInt8], key: IdentityKey) {
             self.identifier = identifier
@@ -29,15 +29,15 @@ public struct SafetyNumber: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// What scanning the other side's code showed.
+    /// The result of scanning the other side's code.
     public enum ScanResult: Hashable, Sendable {
-        /// Both sides see the same two keys under the same two identifiers.
+        /// Both sides have the same two keys under the same two identifiers.
         case match
-        /// They do not: another account was scanned, a key has changed, or somebody is in between.
+        /// They differ: another account was scanned, a key has changed, or an attacker is between the sides.
         case mismatch
-        /// A code of another version: update one of the two.
+        /// A code of another version: update one of the two programs.
         case unsupportedVersion
-        /// Not such a code at all.
+        /// Not a code of this kind.
         case malformed
     }
 
@@ -56,10 +56,10 @@ public struct SafetyNumber: Hashable, Sendable, CustomStringConvertible {
     /// 0         1                33
     /// | version | fingerprint 32 | fingerprint 32 |
     /// ```
-    /// Version 1; the lower fingerprint first, as bytes compare.
+    /// Version 1; the lower fingerprint in byte order comes first.
     public let scannable: [UInt8]
 
-    /// The number of two parties, in either order. Costs 10,400 hashes.
+    /// Computes the number of two parties, in either order. Takes 10,400 hashes.
     public init(_ one: Party, _ other: Party) {
         let fingerprints = [one.fingerprint, other.fingerprint]
         digits = fingerprints.map(Self.digits).sorted().joined()
@@ -67,7 +67,7 @@ public struct SafetyNumber: Hashable, Sendable, CustomStringConvertible {
         scannable = [Self.version] + ordered[0] + ordered[1]
     }
 
-    /// The digits in 12 groups of five, with a space between two.
+    /// The digits in 12 groups of five, separated by spaces.
     public var description: String {
         let digits = Array(digits)
         return stride(from: 0, to: digits.count, by: 5).map { String(digits[$0..<$0 + 5]) }.joined(separator: " ")

@@ -1,15 +1,15 @@
-/// Arrays for public bytes that are put together to be authenticated, used again so that a message needs no new one.
+/// Reusable arrays for public bytes to authenticate, so that a message needs no new one.
 package enum Scratch {
-    /// A larger one is not kept.
+    /// Larger arrays are not kept.
     private static let largestKept = 4096
     private static let pool = Pool<[UInt8]>()
 
-    /// An empty array, on loan.
+    /// Takes an empty array, to be returned by ``giveBack(_:)``.
     package static func take() -> [UInt8] {
         pool.take() ?? []
     }
 
-    /// Ends the loan. An array that is not given back is lost to the next, and nothing else.
+    /// Returns an array. One that is not returned cannot be reused; nothing else is lost.
     package static func giveBack(_ array: inout [UInt8]) {
         var returned: [UInt8] = []
         swap(&returned, &array)

@@ -6,32 +6,32 @@
     import Darwin
 #endif
 
-/// Secret bytes on the heap, not changed while anybody else holds them, wiped when the last reference goes.
+/// Secret bytes on the heap, immutable while shared, wiped when the last reference is released.
 ///
-/// An inline secret in a struct leaves copies behind whenever the struct moves, so this is the only type here that holds
-/// secrets. Not changing it can be shared between a state and the candidate for its successor; whichever of the two is
-/// dropped takes its own secrets with it. Its description shows the length and nothing else.
+/// An inline secret in a struct leaves copies behind whenever the struct moves, so this is the only type here that
+/// holds secrets. Because shared bytes do not change, a state and the candidate for its successor can share them;
+/// whichever of the two is dropped wipes only its own secrets. The description shows the length only.
 public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflectable {
-    /// Unsafe only to the compiler: nobody else has the pointer, and what many may hold is not written to, for ``replace(_:by:)``
-    /// asks first whether it is held once.
+    /// Unsafe only for the compiler: the pointer is private, and shared bytes are never written, because
+    /// ``replace(_:by:)`` checks for a unique reference first.
     private nonisolated(unsafe) let buffer: UnsafeMutableRawBufferPointer
 
     /// The length in bytes.
     public var count: Int { buffer.count }
 
-    /// `count` bytes that `fill` writes; they are zero when it is called.
+    /// Makes `count` bytes that `fill` writes; they are zero when it is called.
     package init(count: Int, filledBy fill: (UnsafeMutableRawBufferPointer) -> Void) {
         buffer = .allocate(byteCount: count, alignment: 16)
         buffer.initializeMemory(as: UInt8.self, repeating: 0)
         fill(buffer)
     }
 
-    /// A copy of `bytes`.
+    /// Copies `bytes`.
     package convenience init(copying bytes: UnsafeRawBufferPointer) {
         self.init(count: bytes.count) { $0.copyMemory(from: bytes) }
     }
 
-    /// `count` fresh bytes from `random`.
+    /// Makes `count` fresh bytes from `random`.
     package convenience init(count: Int, random: inout some RandomSource) {
         self.init(count: count) { random.fill($0) }
     }
@@ -41,7 +41,7 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
         buffer.deallocate()
     }
 
-    /// Lends the bytes to `body`, which must not keep the pointer.
+    /// Calls `body` with the bytes; `body` must not keep the pointer.
     package func withUnsafeBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -53,12 +53,12 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
         output.append(contentsOf: buffer)
     }
 
-    /// Whether both hold the same bytes, in time that depends on the lengths only.
+    /// Whether both have the same bytes, in time that depends on the lengths only.
     func isEqual(to other: SecretBytes) -> Bool {
         Self.areEqual(UnsafeRawBufferPointer(buffer), UnsafeRawBufferPointer(other.buffer))
     }
 
-    /// Whether two runs of bytes are the same, in time that depends on the lengths only.
+    /// Whether two buffers have the same bytes, in time that depends on the lengths only.
     package static func areEqual(_ one: UnsafeRawBufferPointer, _ other: UnsafeRawBufferPointer) -> Bool {
         guard one.count == other.count else { return false }
         var difference: UInt8 = 0
@@ -66,7 +66,7 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
         return difference == 0
     }
 
-    /// Puts `bytes` in place of `secret`: into its memory where nobody else holds it and the length is the same.
+    /// Replaces `secret` by `bytes`: in its own memory if the reference is unique and the length is the same.
     static func replace(_ secret: inout SecretBytes, by bytes: UnsafeRawBufferPointer) {
         if secret.count == bytes.count, isKnownUniquelyReferenced(&secret) {
             secret.buffer.copyMemory(from: bytes)
@@ -82,7 +82,7 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
         return bits == 0
     }
 
-    /// Overwrites `bytes` with zeros in a way that the optimizer may not remove.
+    /// Overwrites `bytes` with zeros in a way that the optimiser may not remove.
     package static func wipe(_ bytes: UnsafeMutableRawBufferPointer) {
         guard let base = bytes.baseAddress, bytes.count > 0 else { return }
         #if canImport(Darwin)
@@ -101,6 +101,6 @@ public final class SecretBytes: Sendable, CustomStringConvertible, CustomReflect
     /// The length only.
     public var description: String { "SecretBytes(\(count) bytes)" }
 
-    /// A mirror without children: `dump` and debuggers of ours show nothing either.
+    /// A mirror without children, so that `dump` and debuggers show no bytes either.
     public var customMirror: Mirror { Mirror(self, children: EmptyCollection<Mirror.Child>()) }
 }

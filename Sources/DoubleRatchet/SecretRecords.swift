@@ -1,17 +1,17 @@
-/// Secret records of one fixed size, oldest first, in one block of memory of its own that is wiped with it.
+/// Secret records of one fixed size, oldest first, in one block of memory that is wiped when freed.
 struct SecretRecords: ~Copyable, Sendable {
     package let recordSize: Int
     package private(set) var count = 0
     private var capacity = 0
-    /// Unsafe only to the compiler, which cannot know who points there: this value alone does, it cannot be copied, and what it
-    /// lends ends with the call.
+    /// Unsafe only for the compiler: this value alone has the pointer, it cannot be copied, and no borrowed pointer
+    /// outlives its call.
     private nonisolated(unsafe) var memory = UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
     init(recordSize: Int) {
         self.recordSize = recordSize
     }
 
-    /// Takes over as many records as `bytes` holds.
+    /// Copies all records in `bytes`.
     init(recordSize: Int, records bytes: UnsafeRawBufferPointer) {
         self.init(recordSize: recordSize)
         reserve(bytes.count / recordSize)
@@ -24,7 +24,7 @@ struct SecretRecords: ~Copyable, Sendable {
         memory.deallocate()
     }
 
-    /// All records, one after the other.
+    /// All records, concatenated.
     package var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: memory[0..<count * recordSize]) }
 
     subscript(index: Int) -> UnsafeRawBufferPointer {
@@ -46,7 +46,7 @@ struct SecretRecords: ~Copyable, Sendable {
         shiftDown(from: number, to: 0)
     }
 
-    /// Moves everything from record `source` on to record `target` below it, and wipes what becomes free.
+    /// Moves the records from `source` on down to `target`, and wipes the freed bytes.
     private mutating func shiftDown(from source: Int, to target: Int) {
         let moved = UnsafeRawBufferPointer(rebasing: memory[source * recordSize..<count * recordSize])
         let end = (target + count - source) * recordSize

@@ -1,19 +1,19 @@
 /// Our own key for sending to one group: each message is sealed and signed once for all members.
 ///
-/// Signal's sender keys: a chain of message keys that every member can compute, and an Ed25519 pair of which only we have
-/// the private half, so no member can speak for another. It knows nothing of groups or members; what it promises is less
-/// than what a ``Session`` does:
-/// - There is no healing. Who steals the chain key reads all later messages, until the caller makes a new sender key and
-///   distributes it ("rotation"): when a member leaves, and now and then.
-/// - The secrecy of the distribution, also against quantum computers, is that of the sessions it goes over. The
-///   signatures are Ed25519 only.
+/// Signal's sender keys: a chain of message keys that every member can compute, and an Ed25519 pair whose private key
+/// only we have, so no member can impersonate another. It has no access to groups or members. Its guarantees are weaker
+/// than those of a ``Session``:
+/// - There is no healing. An attacker with the chain key reads all later messages until the caller makes a new sender
+///   key and distributes it ("rotation"): when a member leaves, and from time to time.
+/// - The distribution is as secret as the sessions that carry it, also against quantum computers. The signatures are
+///   Ed25519 only.
 ///
 /// It cannot be copied, because two copies would use the same keys. The caller stores the state after
-/// ``encrypt(_:associatedData:)`` before the message leaves; see ``PendingMessage``.
+/// ``encrypt(_:associatedData:)`` before the message is sent; see ``PendingMessage``.
 public struct SenderKey: ~Copyable, Sendable {
     private static let stateVersion: UInt8 = 1
 
-    /// The random number that messages name this key by. Receivers may hold two keys with the same one.
+    /// The random number by which messages name this key. Receivers may hold two keys with the same number.
     public let id: UInt32
     /// The number of the next message, from 0.
     public private(set) var iteration: UInt32
@@ -21,10 +21,10 @@ public struct SenderKey: ~Copyable, Sendable {
     private let seed: SecretBytes
     private let signingKey: Primitives.SigningPrivateKey
     private let signatureKey: Bytes32
-    /// How far it has come in this process.
+    /// The number of steps in this process.
     private var mark: StateMark
 
-    /// A new key from 68 bytes of `random`.
+    /// Makes a new key from 68 bytes of `random`.
     public init(random: inout some RandomSource) {
         let id = SecretBytes(count: 4, random: &random).withUnsafeBytes { $0.loadUnaligned(as: UInt32.self) }
         self.init(
@@ -43,17 +43,19 @@ public struct SenderKey: ~Copyable, Sendable {
         signatureKey = Primitives.publicKey(of: signingKey)
     }
 
-    /// What lets somebody read from the next message on. It holds a secret: for pairwise sessions only.
+    /// The distribution of this key: opens messages from the next one on. It holds a secret: for pairwise sessions
+    /// only.
     public var distribution: SenderKeyDistribution {
         SenderKeyDistribution(id: id, iteration: iteration, chainKey: chainKey, signatureKey: signatureKey)
     }
 
-    /// Encrypts and signs `plaintext`: the message is ``SenderKeyMessage/overhead`` bytes longer. It leaves after the state is stored;
-    /// see ``PendingMessage``.
+    /// Encrypts and signs `plaintext`. The message is ``SenderKeyMessage/overhead`` bytes longer.
+    ///
+    /// It can be sent after the state is stored; see ``PendingMessage``.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, also none.
-    ///   - associatedData: what all members know and is not sent: group, sender device, message id.
+    ///   - plaintext: any length, also zero.
+    ///   - associatedData: data that all members know and that is not sent: group, sender device, message id.
     /// - Throws: ``RatchetError/exhausted`` after 2^32 - 1 messages.
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>
@@ -63,17 +65,17 @@ public struct SenderKey: ~Copyable, Sendable {
         return PendingMessage(message, [mark])
     }
 
-    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    /// The current state, to be stored, in the form of ``serialize(into:)``.
     public borrowing func uncommittedState() -> UncommittedState { UncommittedState([mark]) { serialize(into: &$0) } }
 
-    /// For callers that keep the order of encrypting, storing and sending themselves.
+    /// Encrypts and signs `plaintext` and appends the message to `output`.
     ///
-    /// Seals and signs `plaintext` and appends the message to `output`: ``SenderKeyMessage/overhead`` bytes more than the
-    /// plaintext.
+    /// For callers that keep the order of encrypting, storing and sending themselves. The message is
+    /// ``SenderKeyMessage/overhead`` bytes longer than the plaintext.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, also none.
-    ///   - associatedData: what all members know and is not sent: group, sender device, message id.
+    ///   - plaintext: any length, also zero.
+    ///   - associatedData: data that all members know and that is not sent: group, sender device, message id.
     ///   - output: the message is appended.
     /// - Throws: ``RatchetError/exhausted`` after 2^32 - 1 messages.
     package mutating func encrypt(
@@ -98,10 +100,10 @@ public struct SenderKey: ~Copyable, Sendable {
 
     // MARK: At rest
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
-    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also where the two halves of the
-    ///   signature key do not belong together.
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also if the public and private
+    ///   signature key do not match.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
         self = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
             var reader = ByteReader(bytes)
@@ -114,13 +116,13 @@ public struct SenderKey: ~Copyable, Sendable {
         }
     }
 
-    /// Appends the state, 105 bytes, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
+    /// Appends the state, 105 bytes. The caller seals it and wipes it with ``SecretBytes/wipe(_:)``.
     ///
     /// ```
     /// 0   1            5               9              41                 73
     /// | 1 | key id u32 | iteration u32 | chain key 32 | signature seed 32 | signature key 32 |
     /// ```
-    /// All numbers are big-endian. The signature key is there so that a state is never as long as a distribution.
+    /// All numbers are big-endian. The signature key is included so that a state is never as long as a distribution.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(Self.stateVersion)
         output.append(networkOrder: id)

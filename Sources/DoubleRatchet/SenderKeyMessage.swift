@@ -1,30 +1,30 @@
-/// A message to a group: sealed once, opened by everybody who was given the sender key.
+/// A message to a group: sealed once, opened by every device that has the sender key.
 ///
 /// ```
 /// 0         1            5               9
 /// | version | key id u32 | iteration u32 | ciphertext | tag 16 | Ed25519 signature 64 |
 /// ```
-/// Version 1. All numbers are big-endian. The signature is over `associated data's length u64 || associated data ||` all of
-/// the message before it, in the context `sender key message`. The AEAD authenticates
-/// `signature key 32 || version || key id || iteration || associated data`.
+/// Version 1. All numbers are big-endian. The signature is over `associated data's length u64 || associated data ||`
+/// all bytes of the message before it, in the context `sender key message`. The AEAD authenticates `signature key 32 ||
+/// version || key id || iteration || associated data`.
 ///
-/// The signature covers the associated data by itself because every member knows the AEAD key, and under a known key a tag
-/// holds for other associated data that can be computed.
+/// The signature covers the associated data as well, because every member knows the AEAD key, and under a known key a
+/// tag can be made valid for other associated data.
 public struct SenderKeyMessage: Sendable {
     package static let version: UInt8 = 1
     static let headerSize = 9
     static let signatureContext = "sender key message"
 
-    /// What a group message has more than its plaintext, in bytes, always.
+    /// The exact value of `message.count - plaintext.count`, in bytes.
     public static let overhead = headerSize + KeySize.tag + KeySize.signature
 
-    /// The sender key that the message names. Nothing of it is proven before
-    /// ``SenderKeyReceiver/decrypt(_:associatedData:into:)`` has succeeded; two keys may have the same id.
+    /// The id of the message's sender key. Not proven before ``SenderKeyReceiver/decrypt(_:associatedData:into:)`` has
+    /// succeeded; two keys may have the same id.
     public let keyID: UInt32
     /// The message's number in its chain, from 0. Not proven either.
     public let iteration: UInt32
 
-    /// Looks at a message's header to find the receiver for it.
+    /// Reads a message's header, to find the receiver for it.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed`` for fewer bytes than ``overhead``.
     public init(headerOf message: Span<UInt8>) throws(RatchetError) {
@@ -48,7 +48,8 @@ public struct SenderKeyMessage: Sendable {
         output.append(networkOrder: iteration)
     }
 
-    /// What the AEAD authenticates. Fixed lengths first, so no two inputs give the same bytes. The array is on loan.
+    /// The data that the AEAD authenticates. Fixed lengths come first, so no two inputs give the same bytes. The array
+    /// must be returned to `Scratch`.
     package func authenticated(_ signatureKey: Bytes32, _ associatedData: Span<UInt8>) -> [UInt8] {
         var data = Scratch.take()
         signatureKey.append(to: &data)
@@ -57,7 +58,7 @@ public struct SenderKeyMessage: Sendable {
         return data
     }
 
-    /// What is signed, for the message without its signature. The array is on loan.
+    /// The signed data for a message without its signature. The array must be returned to `Scratch`.
     static func signed(_ message: UnsafeRawBufferPointer, _ associatedData: Span<UInt8>) -> [UInt8] {
         var bytes = Scratch.take()
         IdentityKey.append(context: signatureContext, to: &bytes)
@@ -70,8 +71,8 @@ public struct SenderKeyMessage: Sendable {
 
 /// The AEAD key and nonce of exactly one group message.
 ///
-/// `key 32 || nonce 12 = HKDF-SHA256(salt 00 * 32, message key of the chain, "DoubleRatchet/1 sender key", 44)`, so that a
-/// chain key that found its way into a session would open nothing there.
+/// `key 32 || nonce 12 = HKDF-SHA256(salt 00 * 32, message key of the chain, "DoubleRatchet/1 sender key", 44)`, so
+/// that a chain key used in a session by mistake would open nothing there.
 struct SenderMessageKey: ~Copyable {
     private let messageKey: MessageKey
 
@@ -81,7 +82,7 @@ struct SenderMessageKey: ~Copyable {
         self.messageKey = messageKey
     }
 
-    /// Lends key and nonce to `body`, which must not keep the pointers.
+    /// Calls `body` with key and nonce; `body` must not keep the pointers.
     private borrowing func withParts<Failure: Error>(
         _ body: (_ key: UnsafeRawBufferPointer, _ nonce: UnsafeRawBufferPointer) throws(Failure) -> Void
     ) throws(Failure) {
@@ -89,7 +90,7 @@ struct SenderMessageKey: ~Copyable {
         try withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { (bytes) throws(Failure) in
             defer { SecretBytes.wipe(bytes) }
             messageKey.withUnsafeBytes { secret in
-                // No salt is a salt of zeros (RFC 5869, section 2.2).
+                // An absent salt is a salt of zeros (RFC 5869, section 2.2).
                 Self.info.withUnsafeBytes {
                     Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: $0, into: bytes)
                 }
@@ -109,7 +110,9 @@ struct SenderMessageKey: ~Copyable {
         }
     }
 
-    /// Appends the plaintext to `output`, or throws ``RatchetError/authenticationFailed`` and leaves it alone.
+    /// Appends the plaintext to `output`.
+    ///
+    /// - Throws: ``RatchetError/authenticationFailed``; `output` is then unchanged.
     package consuming func open(
         _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {

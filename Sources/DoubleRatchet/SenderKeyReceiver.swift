@@ -1,16 +1,16 @@
-/// Somebody else's sender key, as it was distributed to us: opens that sender's messages to one group.
+/// Another device's sender key, as distributed to us: opens that sender's messages to one group.
 ///
-/// It does not know whose key it is. The caller remembers which session the distribution came over, and binds the sender
+/// It does not contain its owner. The caller records the session that the distribution came over, and binds the sender
 /// and the group as associated data. It keeps a receiver after a rotation for as long as messages under the old key may
-/// still come, and does not replace one by an older distribution of the same key, which would open messages again.
+/// still come. It must not replace one by an older distribution of the same key, which would open messages again.
 ///
 /// It cannot be copied. The caller stores the state after ``decrypt(_:associatedData:into:)`` before the plaintext is
-/// delivered. What throws changes nothing: not the receiver, not one byte of its state, not the output array.
+/// delivered. A function that throws changes nothing: neither the receiver nor the output array.
 public struct SenderKeyReceiver: ~Copyable, Sendable {
     private static let stateVersion: UInt8 = 1
 
-    /// The random number that messages name this key by. It is a hint: where the signature does not verify, another key may
-    /// have the same one.
+    /// The random number by which messages name this key. It is a hint: if the signature does not verify, another key
+    /// may have the same number.
     public let id: UInt32
     private let signatureKey: Bytes32
     /// The number of the first message that the distribution opens.
@@ -20,10 +20,10 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
     private var chainKey: ChainKey
     private var skipped: SkippedKeys
 
-    /// How many keys of messages that have not come are kept, at most ``RatchetLimits/maximumSkippedKeys``.
+    /// The number of stored keys of skipped messages, at most ``RatchetLimits/maximumSkippedKeys``.
     public var skippedCount: Int { skipped.count }
 
-    /// A receiver that opens messages from `distribution.iteration` on.
+    /// Makes a receiver that opens messages from `distribution.iteration` on.
     public init(_ distribution: SenderKeyDistribution) {
         self.init(
             id: distribution.id, signatureKey: distribution.signatureKey, first: distribution.iteration,
@@ -32,15 +32,15 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
 
     /// Opens `message` and appends its plaintext to `output`.
     ///
-    /// The signature is verified before anything else is looked at, so a forged message costs one signature check and no
-    /// member can forge another's. A genuine one costs up to ``RatchetLimits/maximumSkip`` HMACs more. Keys of skipped
-    /// messages are kept until those come; beyond ``RatchetLimits/maximumSkippedKeys`` the oldest are dropped.
+    /// The signature is verified first, so a forged message costs one signature check and no member can forge
+    /// another's. A genuine message costs up to ``RatchetLimits/maximumSkip`` HMACs more. Keys of skipped messages are
+    /// kept until those come; beyond ``RatchetLimits/maximumSkippedKeys`` the oldest are dropped.
     ///
     /// - Parameters:
-    ///   - message: exactly one message; bytes added to it make it a forgery.
-    ///   - associatedData: what the sender bound.
+    ///   - message: exactly one message; additional bytes make it a forgery.
+    ///   - associatedData: the data that the sender bound.
     ///   - output: the plaintext is appended.
-    /// - Returns: the gap that the message left.
+    /// - Returns: the number of skipped messages.
     /// - Throws: ``RatchetError/unknownSenderKey``, ``RatchetError/authenticationFailed``, ``RatchetError/duplicate``,
     ///   ``RatchetError/beforeDistribution``, ``RatchetError/tooFarAhead``, ``RatchetError/malformed``,
     ///   ``RatchetError/unsupportedVersion``, ``RatchetError/exhausted``.
@@ -65,7 +65,7 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         }
     }
 
-    /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
+    /// Opens a message, takes the step only if that succeeds, and returns the number of newly skipped messages.
     private mutating func receive(
         _ iteration: UInt32, _ sealed: UnsafeRawBufferPointer, authenticating data: [UInt8],
         into output: inout [UInt8]
@@ -98,8 +98,8 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
 
     // MARK: At rest
 
-    /// Reads what ``serialize(into:)`` wrote. Keys were checked before they were stored, so the caller has to keep the
-    /// state from being changed at rest.
+    /// Reads the output of ``serialize(into:)``. Keys were checked before they were stored, so the caller must protect
+    /// the stored state against changes.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for counts over the limits.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -129,7 +129,7 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
         let chainKey = ChainKey(secret: try reader.secret(32))
         let signatureKey = try reader.bytes32()
         let count = Int(try reader.uint16())
-        // No more keys can be missing than messages have passed.
+        // At most one skipped key for each message passed.
         guard first <= next, count <= min(RatchetLimits.maximumSkippedKeys, Int(next - first)) else {
             throw .malformed
         }
@@ -138,14 +138,15 @@ public struct SenderKeyReceiver: ~Copyable, Sendable {
             id: id, signatureKey: signatureKey, first: first, next: next, chainKey: chainKey, skipped: skipped)
     }
 
-    /// Appends the state, 79 bytes and 68 for each skipped key, to be sealed and then wiped with ``SecretBytes/wipe(_:)``.
+    /// Appends the state, 79 bytes plus 68 for each skipped key. The caller seals it and wipes it with
+    /// ``SecretBytes/wipe(_:)``.
     ///
     /// ```
     /// 0   1            5                   9               13             45                 77
     /// | 1 | key id u32 | first iteration u32 | next number u32 | chain key 32 | signature key 32 | count u16 | skipped keys |
     /// ```
-    /// All numbers are big-endian. The skipped keys are 68 bytes each, oldest first, as drawn in `SkippedKeys`, with the
-    /// signature key in place of a ratchet key.
+    /// All numbers are big-endian. The skipped keys have 68 bytes each, oldest first, as drawn in `SkippedKeys`, with
+    /// the signature key in place of a ratchet key.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(Self.stateVersion)
         output.append(networkOrder: id)

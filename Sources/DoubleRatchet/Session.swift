@@ -1,23 +1,23 @@
-/// A session between two devices: PQXDH to begin with, the Triple Ratchet with encrypted headers from then on.
+/// A session between two devices: PQXDH first, then the Triple Ratchet with encrypted headers.
 ///
-/// It knows nothing of accounts, storage or time. It cannot be copied, because two copies would use the same keys. The caller
-/// stores the state after ``encrypt(_:associatedData:random:)`` before the message leaves, and after
-/// ``decrypt(_:associatedData:into:)-(_,_,[UInt8])`` before the plaintext is delivered. What throws changes nothing: not the session,
-/// not one byte of its state, not the output array.
+/// It has no access to accounts, storage or time. It cannot be copied, because two copies would use the same keys. The
+/// caller stores the state after ``encrypt(_:associatedData:random:)`` before the message is sent, and after
+/// ``decrypt(_:associatedData:into:)-(_,_,[UInt8])`` before the plaintext is delivered. A function that throws changes
+/// nothing: neither the session nor the output array.
 ///
 /// Every message authenticates `initiator's identity || responder's identity || header || associated data`, where the
-/// identities are 32 bytes each and the header is everything of the message before its body, as it was sent.
-/// A session of the earlier version, without the post-quantum ratchet, cannot be continued: its state and its messages are
-/// refused, and a new session is begun.
+/// identities have 32 bytes each and the header is all bytes of the message before its body, as sent. A session of the
+/// earlier version, without the post-quantum ratchet, cannot be continued: its state and its messages are rejected, and
+/// a new session must be started.
 public struct Session: ~Copyable, Sendable {
     package enum Role: UInt8, Sendable {
         case initiator = 0
         case responder = 1
     }
 
-    /// What a received message told besides its plaintext.
+    /// The result of a received message besides its plaintext.
     public struct Received: Hashable, Sendable {
-        /// How many messages this one overtook and that have not come: a gap, until they do.
+        /// The number of newly skipped messages: earlier ones that have not been received yet.
         public let skipped: Int
     }
 
@@ -26,22 +26,22 @@ public struct Session: ~Copyable, Sendable {
     /// The device at the other end.
     public let peerIdentity: IdentityKey
     let sessionID: Bytes32
-    /// What every message carries until the peer has answered.
+    /// The prekey part of every message until the peer has answered; nil after that.
     var pending: PreKeyPart?
     package var ratchet: TripleRatchet
-    /// How far it has come in this process.
+    /// The number of steps in this process.
     var mark: StateMark
 
-    /// The name of this session at both ends, 32 public bytes: SHA-256 of its prekey part.
+    /// The id of this session at both ends, 32 public bytes: SHA-256 of its prekey part.
     public var id: [UInt8] { sessionID.array }
 
-    /// Whether the peer is known to have the session: messages then go without the prekey part.
+    /// Whether the peer is known to have the session: messages are then sent without the prekey part.
     public var isEstablished: Bool { pending == nil }
 
-    /// How many keys of messages that have not come are kept, at most ``RatchetLimits/maximumSkippedKeys``.
+    /// The number of stored keys of skipped messages, at most ``RatchetLimits/maximumSkippedKeys``.
     public var skippedCount: Int { ratchet.finished.keyCount }
 
-    // MARK: Beginning
+    // MARK: Starting
 
     /// Starts a session with the device of `bundle` (PQXDH, section 3.3). Costs two signature checks, one encapsulation
     /// and three or four agreements.
@@ -49,8 +49,9 @@ public struct Session: ~Copyable, Sendable {
     /// - Parameters:
     ///   - identity: our own identity.
     ///   - bundle: the peer's keys; both signatures are verified here.
-    ///   - expected: the identity that the caller has pinned for this peer; nil believes the bundle (trust on first use).
-    ///   - random: 32 bytes are taken. The encapsulation draws its own from the operating system.
+    ///   - expected: the identity that the caller has pinned for this peer; nil accepts the bundle's (trust on first
+    ///     use).
+    ///   - random: 32 bytes are taken. The encapsulation takes its own from the operating system.
     /// - Throws: ``RatchetError/untrustedIdentity``, ``RatchetError/invalidSignature``, ``RatchetError/invalidKey``.
     public static func initiate(
         identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, expecting expected: IdentityKey?,
@@ -64,7 +65,7 @@ public struct Session: ~Copyable, Sendable {
         return try initiate(identity: identity, with: bundle, encapsulation: encapsulation, random: &random)
     }
 
-    /// The same after all checks, with an encapsulation that a test may choose.
+    /// Starts a session after all checks, with an encapsulation that a test may choose.
     package static func initiate(
         identity: borrowing IdentityKeyPair, with bundle: PreKeyBundle, encapsulation: Primitives.Encapsulation,
         random: inout some RandomSource
@@ -77,18 +78,19 @@ public struct Session: ~Copyable, Sendable {
             ratchet: TripleRatchet(initiator: agreement.secrets, peerSignedPreKey: bundle.signedPreKey.key))
     }
 
-    /// Takes part in a session that a first message begins (PQXDH, section 3.4), and opens that message.
+    /// Makes the responder's session from a first message (PQXDH, section 3.4), and opens that message.
     ///
-    /// Only when this has succeeded does the caller delete the one-time prekeys, in the transaction that stores the session.
+    /// If this succeeds, the caller deletes the one-time prekeys in the transaction that stores the session.
     ///
     /// - Parameters:
     ///   - identity: our own identity.
-    ///   - signedPreKey: the one that ``PreKeyMessage/header(of:)`` names.
-    ///   - oneTimePreKey: the one that it names, nil where it names none.
-    ///   - kemPreKey: the one that it names.
+    ///   - signedPreKey: the signed prekey that ``PreKeyMessage/header(of:)`` names.
+    ///   - oneTimePreKey: the one-time prekey that it names; nil if it names none.
+    ///   - kemPreKey: the KEM prekey that it names.
     ///   - message: the first message, or any later one before our first reply.
-    ///   - associatedData: what the sender bound; see ``encrypt(_:associatedData:random:)``.
-    ///   - expected: the identity that the caller has pinned for this peer; nil believes the message (trust on first use).
+    ///   - associatedData: the data that the sender bound; see ``encrypt(_:associatedData:random:)``.
+    ///   - expected: the identity that the caller has pinned for this peer; nil accepts the message's (trust on first
+    ///     use).
     ///   - plaintext: the opened message is appended.
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, ``RatchetError/unknownPreKey``,
     ///   ``RatchetError/untrustedIdentity``, ``RatchetError/invalidKey``, ``RatchetError/tooFarAhead``,
@@ -156,24 +158,27 @@ public struct Session: ~Copyable, Sendable {
 
     // MARK: Messages
 
-    /// The least that what is looked at as a message is longer than what it may hold, in bytes. A genuine one has 37 more, for no
+    /// Lower bound of `message.count - plaintext.count`, in bytes. Genuine messages have at least 37 more, because no
     /// header is empty.
     public static let minimumOverhead = 1 + 1 + 1 + 2 * KeySize.tag
 
-    /// The most that a message of an established session is longer than its plaintext, in bytes. It is 105 as a rule.
+    /// Upper bound of `message.count - plaintext.count` in an established session, in bytes. Usually 105.
     public static let maximumOverhead = 1 + 1 + 1 + MessageHeader.maximumSize + 2 * KeySize.tag
 
-    /// What a message is longer until the session is established, at most, in bytes.
+    /// Upper bound of the additional bytes of a message until the session is established, in bytes.
     public static let maximumPreKeyPart = PreKeyPart.maximumSize
 
-    /// Encrypts `plaintext`: the message is 72 to ``maximumOverhead`` (120) bytes longer, and 1640 or ``maximumPreKeyPart`` (1644)
-    /// more until the session is established. It leaves after the state is stored; see ``PendingMessage``.
+    /// Encrypts `plaintext`. The message can be sent after the state is stored; see ``PendingMessage``.
+    ///
+    /// It is 72 to ``maximumOverhead`` (120) bytes longer than the plaintext, and 1640 or ``maximumPreKeyPart`` (1644)
+    /// more until the session is established.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, also none.
-    ///   - associatedData: what both ends know and is not sent: sender and recipient device, conversation, message id.
-    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 where an epoch of
-    ///     the post-quantum ratchet begins.
+    ///   - plaintext: any length, also zero.
+    ///   - associatedData: data that both ends know and that is not sent: sender and recipient device, conversation,
+    ///     message id.
+    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 if an epoch
+    ///     of the post-quantum ratchet begins.
     /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``.
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource
@@ -183,21 +188,22 @@ public struct Session: ~Copyable, Sendable {
         return PendingMessage(message, [mark])
     }
 
-    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    /// The current state, to be stored, in the form of ``serialize(into:)``.
     public borrowing func uncommittedState() -> UncommittedState { UncommittedState([mark]) { serialize(into: &$0) } }
 
-    /// For callers that keep the order of encrypting, storing and sending themselves.
+    /// Encrypts `plaintext` and appends the message to `output`.
     ///
-    /// Seals `plaintext` and appends the message to `output`: 72 to ``maximumOverhead`` (120) bytes more than the
-    /// plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until the session is established.
-    ///
-    /// Once it is, a message that begins no new chain allocates nothing, if `output` has the capacity.
+    /// For callers that keep the order of encrypting, storing and sending themselves. The message is 72 to
+    /// ``maximumOverhead`` (120) bytes longer than the plaintext, and 1640 or ``maximumPreKeyPart`` (1644) more until
+    /// the session is established. After that, a message that starts no new chain allocates nothing, if `output` has
+    /// the capacity.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, also none.
-    ///   - associatedData: what both ends know and is not sent: sender and recipient device, conversation, message id.
-    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 where an epoch of
-    ///     the post-quantum ratchet begins.
+    ///   - plaintext: any length, also zero.
+    ///   - associatedData: data that both ends know and that is not sent: sender and recipient device, conversation,
+    ///     message id.
+    ///   - random: up to 96 bytes are taken: 32 for the first message after one from the peer, and 64 or 32 if an epoch
+    ///     of the post-quantum ratchet begins.
     ///   - output: the message is appended.
     /// - Throws: ``RatchetError/exhausted``, ``RatchetError/invalidKey``.
     package mutating func encrypt(
@@ -210,8 +216,10 @@ public struct Session: ~Copyable, Sendable {
         }
     }
 
-    /// The same into memory of the caller's. It is the caller's bug, not an error, if `output` has less room than the plaintext and
-    /// ``maximumOverhead`` take, and ``maximumPreKeyPart`` until the session is established.
+    /// Encrypts into the caller's memory.
+    ///
+    /// - Precondition: `output` has room for the plaintext and ``maximumOverhead``, and for ``maximumPreKeyPart`` until
+    ///   the session is established.
     package mutating func encrypt(
         _ plaintext: Span<UInt8>, associatedData: Span<UInt8>, random: inout some RandomSource,
         into output: inout OutputSpan<UInt8>
@@ -238,20 +246,20 @@ public struct Session: ~Copyable, Sendable {
         }
     }
 
-    /// The most that the next message is longer than its plaintext.
+    /// Upper bound of the bytes that the next message adds to its plaintext.
     private var overheadBound: Int { Self.maximumOverhead + (pending == nil ? 0 : Self.maximumPreKeyPart) }
 
-    /// Opens `message` and appends its plaintext to `output`. Whoever does not know the peer's header keys causes the work of
-    /// trying ours and no more; what a genuine header asks for, a changed copy of its message may cost again.
+    /// Opens `message` and appends its plaintext to `output`.
     ///
-    /// A message of the current chain that leaves no gap allocates nothing, if `output` has the capacity, but where a value of the
-    /// post-quantum ratchet is complete or its first chunk comes.
+    /// A sender without the peer's header keys causes only the work of trying ours. A changed copy of a genuine message
+    /// may cost the work of its header again. A message of the current chain that leaves no gap allocates nothing, if
+    /// `output` has the capacity, unless it brings the first or the last needed chunk of a post-quantum value.
     ///
     /// - Parameters:
-    ///   - message: exactly one message; bytes added to it make it a forgery.
-    ///   - associatedData: what the sender bound.
+    ///   - message: exactly one message; additional bytes make it a forgery.
+    ///   - associatedData: the data that the sender bound.
     ///   - output: the plaintext is appended.
-    /// - Returns: the gap that the message left.
+    /// - Returns: the number of skipped messages.
     /// - Throws: ``RatchetError/duplicate``, ``RatchetError/tooFarAhead``, ``RatchetError/authenticationFailed``,
     ///   ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``, ``RatchetError/downgrade``,
     ///   ``RatchetError/invalidKey``, ``RatchetError/differentSession``, ``RatchetError/diverged``,
@@ -264,8 +272,9 @@ public struct Session: ~Copyable, Sendable {
         }
     }
 
-    /// The same into memory of the caller's. It is the caller's bug, not an error, if `output` has less room than the message is
-    /// long without ``minimumOverhead``.
+    /// Opens into the caller's memory.
+    ///
+    /// - Precondition: `output` has room for the message's bytes less ``minimumOverhead``.
     public mutating func decrypt(
         _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(RatchetError) -> Received {
@@ -308,8 +317,9 @@ public struct Session: ~Copyable, Sendable {
         return Received(skipped: skipped)
     }
 
-    /// What every message authenticates, up to its header; header and associated data follow. Fixed lengths first and the header
-    /// delimits itself, so no two inputs give the same bytes. The array is on loan.
+    /// The data that every message authenticates, up to its header; header and associated data follow. Fixed lengths
+    /// come first and the header delimits itself, so no two inputs give the same bytes. The array must be returned to
+    /// `Scratch`.
     private borrowing func beginData() -> [UInt8] {
         var data = Scratch.take()
         (role == .initiator ? ownIdentity : peerIdentity).rawBytes.append(to: &data)

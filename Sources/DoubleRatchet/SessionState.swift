@@ -14,9 +14,9 @@
 /// finished chains:      count u8  | 36 bytes each, oldest first (drawn in FinishedChains)
 /// skipped keys:         count u16 | 40 bytes each, oldest first (drawn in FinishedChains)
 /// ```
-/// In that order, where the flag in brackets is set. All numbers are big-endian. Other flags, combinations that no
-/// session reaches, counts over the limits and bytes left over are refused. So is version 1, which had no post-quantum
-/// ratchet: one side alone cannot make one.
+/// In that order; parts with a flag in brackets are present if it is set. All numbers are big-endian. Other flags,
+/// combinations that no session reaches, counts over the limits and remaining bytes are rejected. Version 1 is rejected
+/// as well: it had no post-quantum ratchet, and one side alone cannot add one.
 extension Session {
     private static let stateVersion: UInt8 = 2
 
@@ -28,8 +28,8 @@ extension Session {
         static let oneTime: UInt8 = 16
     }
 
-    /// Appends the state: at most 2472 bytes with every remembered chain, 40 more for each skipped key and 36 for each
-    /// chain that is kept for them. Until the session is established it is shorter, the prekey part included.
+    /// Appends the state: at most 2472 bytes with every remembered chain, plus 40 for each skipped key and 36 for each
+    /// chain kept for them. It is shorter until the session is established, including the prekey part.
     public borrowing func serialize(into output: inout [UInt8]) {
         var flags = role == .responder ? Flag.responder : 0
         if ratchet.sending != nil { flags |= Flag.sending }
@@ -63,8 +63,8 @@ extension Session {
         ratchet.finished.serialize(into: &output)
     }
 
-    /// Reads what ``serialize(into:)`` wrote, in a few microseconds: keys were checked before they were stored, so the
-    /// caller has to keep the state from being changed at rest.
+    /// Reads the output of ``serialize(into:)``, in a few microseconds. Keys were checked before they were stored, so
+    /// the caller must protect the stored state against changes.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {

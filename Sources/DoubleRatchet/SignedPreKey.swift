@@ -2,7 +2,7 @@
 public struct SignedPreKey: ~Copyable, Sendable {
     static let signatureContext = "prekey signed"
 
-    /// What a peer gets to see: 100 bytes.
+    /// The public part: 100 bytes.
     ///
     /// ```
     /// 0        4               36                  100
@@ -18,7 +18,7 @@ public struct SignedPreKey: ~Copyable, Sendable {
         package let key: Bytes32
         package let signature: [UInt8]
 
-        /// Reads the 100 bytes above; the signature is checked by ``PreKeyBundle/verify()``.
+        /// Reads the 100 bytes above; ``PreKeyBundle/verify()`` checks the signature.
         ///
         /// - Throws: ``RatchetError/malformed`` for another length.
         public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -57,10 +57,10 @@ public struct SignedPreKey: ~Copyable, Sendable {
     }
 
     package let pair: AgreementKeyPair
-    /// The half to publish.
+    /// The public part, to be published.
     public let publicKey: Public
 
-    /// A new prekey from 32 bytes of `random`, signed by `identity`.
+    /// Makes a new prekey from 32 bytes of `random`, signed by `identity`.
     public init(id: UInt32, identity: borrowing IdentityKeyPair, random: inout some RandomSource) {
         pair = AgreementKeyPair(random: &random)
         let signed = Public.signedPart(id: id, key: pair.publicKey.bytes)
@@ -69,7 +69,7 @@ public struct SignedPreKey: ~Copyable, Sendable {
             signature: identity.signPreKey(signed.span, context: Self.signatureContext))
     }
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
     /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -81,7 +81,7 @@ public struct SignedPreKey: ~Copyable, Sendable {
         }
     }
 
-    /// Appends `version 1 || private key 32 || public part 100`, to be sealed and then wiped.
+    /// Appends `version 1 || private key 32 || public part 100`. The caller seals the bytes and wipes the array.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(1)
         pair.secret.append(to: &output)

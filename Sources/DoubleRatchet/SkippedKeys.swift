@@ -1,13 +1,13 @@
 /// The keys of messages that have not come yet (Double Ratchet, section 3.2: `MKSKIPPED`), bounded, oldest first.
 ///
-/// Records of 68 bytes, exactly as the state writes them:
+/// Records of 68 bytes, in the form of the stored state:
 ///
 /// ```
 /// 0                    32             36             68
 /// | ratchet public key | number u32   | message key  |
 /// ```
-/// An `OMEMORatchet` keeps them by ratchet key; a ``SenderKeyReceiver`` keeps its own, under the sender's signature key. Only
-/// late messages look here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records serves.
+/// An `OMEMORatchet` stores them by ratchet key, a ``SenderKeyReceiver`` by the sender's signature key. Only late
+/// messages search here, so a scan over at most ``RatchetLimits/maximumSkippedKeys`` records is fast enough.
 package struct SkippedKeys: ~Copyable, Sendable {
     package static let recordSize = 68
     private static let numberOffset = Bytes32.count
@@ -21,7 +21,7 @@ package struct SkippedKeys: ~Copyable, Sendable {
         records = SecretRecords(recordSize: Self.recordSize)
     }
 
-    /// Takes over `count` records of a state.
+    /// Takes `count` records from a stored state.
     package init(count: Int, records bytes: UnsafeRawBufferPointer) {
         precondition(bytes.count == count * Self.recordSize)
         records = SecretRecords(recordSize: Self.recordSize, records: bytes)
@@ -35,7 +35,7 @@ package struct SkippedKeys: ~Copyable, Sendable {
         }
     }
 
-    /// The message key; the pointer is good until the next change.
+    /// The message key; the pointer is valid until the next change.
     package func messageKey(at index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: records[index][Self.keyOffset...])
     }
@@ -44,7 +44,7 @@ package struct SkippedKeys: ~Copyable, Sendable {
         records.remove(at: index)
     }
 
-    /// Stores the keys of `number` up to but not including `end`. Where all do not fit, the oldest go.
+    /// Stores the keys from `number` up to but not including `end`. If they do not all fit, the oldest are dropped.
     package mutating func store(
         chain: ChainKey, ratchetKey: Bytes32, from number: UInt32, to end: UInt32,
         limit: Int = RatchetLimits.maximumSkippedKeys

@@ -1,11 +1,11 @@
 /// The operating system's generator, for callers that choose it.
 ///
-/// Nothing in this library uses it by itself. It is a thin wrapper of the standard library's
-/// `SystemRandomNumberGenerator` (`getrandom` on Linux).
+/// The library itself never uses it. It is a thin wrapper of the standard library's `SystemRandomNumberGenerator`
+/// (`getrandom` on Linux).
 public struct SystemRandomSource: RandomSource, Sendable {
     private var generator = SystemRandomNumberGenerator()
 
-    /// A source without state.
+    /// Makes a source; it has no state.
     public init() {}
 
     /// Fills `bytes` from the operating system, eight at a time.

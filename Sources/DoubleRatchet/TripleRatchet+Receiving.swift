@@ -1,11 +1,11 @@
 /// Receiving (Double Ratchet, sections 4.5 and 6.3).
 extension TripleRatchet {
-    /// A message with what its body authenticates, what to open it with, and where its plaintext goes.
+    /// A message with its associated data, the context to open it with, and the memory for its plaintext.
     package struct Opening {
         package let message: Message
         package let data: UnsafeRawBufferPointer
         let context: CipherContext
-        /// As long as the plaintext; zeros where the body is not genuine.
+        /// As long as the plaintext; zeros if the body is not genuine.
         package let plaintext: UnsafeMutableRawBufferPointer
 
         fileprivate func openBody(with key: UnsafeRawBufferPointer) throws(RatchetError) {
@@ -17,11 +17,12 @@ extension TripleRatchet {
         }
     }
 
-    /// Opens a message and only then takes the step. Returns how many messages were newly skipped.
+    /// Opens a message, takes the step only if that succeeds, and returns the number of newly skipped messages.
     package mutating func receive(_ opening: Opening) throws(RatchetError) -> Int {
-        // Only what is needed is taken out of a chain: who held its key would keep it from being stepped in place.
+        // Copies only the header key: a copy of the chain would share its key and prevent stepping it in place.
         if let headerKey = receiving?.headerKey, let header = try open(opening, with: headerKey) {
-            // No sender puts another ratchet key into the same chain, but one that was rolled back to before it.
+            // A sender uses another ratchet key in the same chain only if its state was rolled back to before the
+            // chain.
             guard header.ratchetKey == peerKey else { throw .diverged }
             return try receiveCurrent(header, opening)
         }
@@ -83,7 +84,7 @@ extension TripleRatchet {
 
     private mutating func receiveStep(_ header: MessageHeader, _ opening: Opening) throws(RatchetError) -> Int {
         guard let sending else { throw .authenticationFailed }
-        // A header of a new chain without a new key: the step that it leaves out is what makes its key secret.
+        // A header of a new chain without a new key: the missing step is what would make the chain's key secret.
         guard header.ratchetKey != peerKey else { throw .authenticationFailed }
         let missing = receiving.map { header.previousCount > $0.next ? header.previousCount - $0.next : 0 } ?? 0
         guard header.number <= RatchetLimits.maximumSkip, missing <= RatchetLimits.maximumSkip else {
@@ -121,7 +122,7 @@ extension TripleRatchet {
         return Int(gap)
     }
 
-    /// Keeps the combined keys from `chain.next` up to but not including `end`, except for the first `excess` ones.
+    /// Stores the combined keys from `chain.next` up to but not including `end`, except for the first `excess` ones.
     private mutating func store(
         _ chain: ReceivingChain, to end: UInt32, _ passage: inout SparsePostQuantumRatchet.Passage,
         omitting excess: inout Int

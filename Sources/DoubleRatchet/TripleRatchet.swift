@@ -1,18 +1,20 @@
-/// The Triple Ratchet (Double Ratchet, revision 3, section 6) with header encryption (section 4): a Diffie-Hellman
-/// ratchet and a ``SparsePostQuantumRatchet`` side by side, and a message key from both. It knows no identities.
+/// The Triple Ratchet (Double Ratchet, revision 3, section 6) with header encryption (section 4).
+///
+/// A Diffie-Hellman ratchet and a ``SparsePostQuantumRatchet`` side by side, and message keys from both. It has no
+/// access to identities.
 ///
 /// ```
 /// root || chain || next header key = HKDF-SHA256(salt root, DH, "DoubleRatchet/2 root", 96)
 /// message key = HKDF-SHA256(salt post-quantum key, classical key, "DoubleRatchet/2 message", 32)
 /// ```
-/// One thing is done later than in the specification's pseudo-code, as its section 8.5 suggests: after a step of the peer
-/// the own new key pair is made when the next message is sent, not when the peer's is received. So receiving needs no
-/// randomness, and between the two there is no private ratchet key that could be stolen. While nothing was sent since the
-/// last step no new chain can have begun, and the next header key is not even tried.
+/// As the specification's section 8.5 suggests, one step comes later than in its pseudo-code: after a ratchet step of
+/// the peer, the own new key pair is made when the next message is sent, not when the peer's is received. So receiving
+/// needs no randomness, and in between there is no private ratchet key that could be stolen. If nothing was sent since
+/// the last step, the peer cannot have started a new chain, and the next header key is not tried.
 ///
-/// Receiving derives everything first and assigns it after authentication; a message in the current chain then is stepped over in
-/// place, and costs no memory. Who does not know a header key causes no more work
-/// than trying those that are there.
+/// Receiving derives all keys first and assigns them after authentication. A message in the current chain is then
+/// stepped over in place, without allocating memory. A sender without a header key causes no more work than trying the
+/// stored ones.
 package struct TripleRatchet: ~Copyable, Sendable {
     package struct SendingChain: Sendable {
         package let pair: AgreementKeyPair
@@ -32,7 +34,7 @@ package struct TripleRatchet: ~Copyable, Sendable {
     }
 
     package var root: RootKey
-    /// The peer's ratchet key; before its first message its signed prekey.
+    /// The peer's ratchet key; before the peer's first message, its signed prekey.
     package var peerKey: Bytes32
     package var sending: SendingChain?
     package var receiving: ReceivingChain?
@@ -45,7 +47,7 @@ package struct TripleRatchet: ~Copyable, Sendable {
     var postQuantum: SparsePostQuantumRatchet
     var finished: FinishedChains = FinishedChains()
 
-    /// `RatchetInitAliceHE`, up to the key pair, which the first message makes.
+    /// `RatchetInitAliceHE`, except for the key pair, which is made with the first message.
     init(initiator secrets: PQXDH.Secrets, peerSignedPreKey: Bytes32) {
         self.init(
             root: secrets.root, peerKey: peerSignedPreKey, sending: nil, receiving: nil,
@@ -53,7 +55,7 @@ package struct TripleRatchet: ~Copyable, Sendable {
             postQuantum: SparsePostQuantumRatchet(isInitiator: true, secret: secrets.postQuantum))
     }
 
-    /// `RatchetInitBobHE` together with the step of the first header; the signed prekey is not kept.
+    /// `RatchetInitBobHE` together with the step of the first header. The signed prekey is not kept.
     init(
         responder secrets: PQXDH.Secrets, signedPreKey: AgreementKeyPair, peerKey: Bytes32
     ) throws(RatchetError) {
@@ -83,7 +85,7 @@ package struct TripleRatchet: ~Copyable, Sendable {
 
     /// Steps to the next message and returns its header and its key, which is in the memory of `keys`.
     ///
-    /// What can fail is done before anything changes.
+    /// All steps that can fail come before any change.
     package mutating func send(
         random: inout some RandomSource, keys: MessageKeys
     ) throws(RatchetError) -> (header: MessageHeader, headerKey: HeaderKey, key: UnsafeRawBufferPointer) {
@@ -106,7 +108,7 @@ package struct TripleRatchet: ~Copyable, Sendable {
 }
 
 extension TripleRatchet.SendingChain {
-    /// Steps over the next message, whose keys are put into `place`.
+    /// Steps over the next message and puts its keys into `place`.
     fileprivate mutating func step(
         _ place: MessageKeys.Place
     ) throws(RatchetError) -> (ratchetKey: Bytes32, number: UInt32, headerKey: HeaderKey) {

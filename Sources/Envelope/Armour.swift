@@ -1,13 +1,13 @@
-// Envelopes as lines of text behind a marker. One line where it fits, else numbered fragments; every line ends with a
-// full stop, so that a line which a server has cut is known to be cut.
+// Envelopes as lines of text after a marker: one line if the envelope fits, else numbered fragments. Every line ends
+// with a full stop, so that a line that a server has cut off is detected.
 //
 //     ?PAWL:BASE64.                       a whole envelope
 //     ?PAWL:IIIIIIII,N,T:BASE64.          fragment N (from 0) of T, of the envelope I (8 hexadecimal digits)
-//     ?PAWL? words ...                    a remark in words for people who see envelopes and cannot open them
+//     ?PAWL? words ...                    a notice in words for people who see envelopes and cannot open them
 
 /// The text form of envelopes.
 package enum Armour {
-    /// What every line of ours begins with.
+    /// The prefix of every armour line.
     package static let marker = Array("?PAWL".utf8)
     /// Ours: more lines than this would be a flood on any server.
     package static let maximumFragments = 16
@@ -16,13 +16,13 @@ package enum Armour {
     /// `?PAWL:IIIIIIII,NN,TT:` and the full stop.
     private static let fragmentOverhead = 22
 
-    /// One line taken apart.
+    /// One parsed line.
     package enum Line: Equatable, Sendable {
         case whole([UInt8])
         case fragment(id: UInt32, index: Int, count: Int, bytes: [UInt8])
         /// Words for people without keys.
         case remark
-        /// It begins with the marker and is not armour: cut, altered, or from a version that we do not know.
+        /// A line with the marker that is not valid armour: cut off, altered, or from an unknown version.
         case damaged
     }
 
@@ -31,7 +31,7 @@ package enum Armour {
         text.starts(with: marker)
     }
 
-    /// Takes a text apart; nothing where it does not begin with the marker.
+    /// Parses a text; nil if it does not begin with the marker.
     package static func parse(_ text: ArraySlice<UInt8>) -> Line? {
         guard hasMarker(text) else { return nil }
         let rest = text.dropFirst(marker.count)
@@ -56,7 +56,7 @@ package enum Armour {
         return .fragment(id: id, index: index, count: count, bytes: bytes)
     }
 
-    /// `UInt32(_:radix:)` alone takes a sign as well.
+    /// `UInt32(_:radix:)` alone also accepts a sign.
     private static func isHexDigit(_ byte: UInt8) -> Bool {
         switch byte {
         case 0x30...0x39, 0x41...0x46, 0x61...0x66: true
@@ -70,7 +70,7 @@ package enum Armour {
         return digits.reduce(0) { $0 * 10 + Int($1) - 0x30 }
     }
 
-    /// The longest envelope that a number of lines carries, when each line has room for `capacity` characters.
+    /// The longest envelope that fits into a number of lines of `capacity` characters each, in bytes.
     package static func capacity(lines: Int, of capacity: Int) -> Int {
         if lines == 1 { return Base64.decodedCapacity(capacity - wholeOverhead) }
         return lines * fragmentBytes(capacity)
@@ -78,7 +78,7 @@ package enum Armour {
 
     private static func fragmentBytes(_ capacity: Int) -> Int { max(capacity - fragmentOverhead, 0) / 4 * 3 }
 
-    /// How many lines an envelope needs, or nil if it is too long for a number of lines.
+    /// The number of lines that an envelope needs; nil if it needs more than `limit`.
     ///
     /// - Parameter limit: at most ``maximumFragments``.
     package static func lines(for length: Int, capacity: Int, limit: Int = maximumFragments) -> Int? {
@@ -89,7 +89,7 @@ package enum Armour {
         return count <= min(limit, maximumFragments) ? count : nil
     }
 
-    /// The lines of an envelope, or nothing where it does not fit.
+    /// Splits an envelope into lines; nil if it needs more than ``maximumFragments``.
     package static func split(_ envelope: [UInt8], id: UInt32, capacity: Int) -> [[UInt8]]? {
         guard let count = lines(for: envelope.count, capacity: capacity) else { return nil }
         if count == 1 {
@@ -110,7 +110,7 @@ package enum Armour {
         }
     }
 
-    /// The reverse of ``split(_:id:capacity:)``; nothing where the lines are not all those of one envelope, in order.
+    /// Joins the lines of ``split(_:id:capacity:)``; nil if they are not all lines of one envelope, in order.
     package static func joined(_ lines: [[UInt8]]) -> [UInt8]? {
         var envelope: [UInt8] = []
         for (place, line) in lines.enumerated() {

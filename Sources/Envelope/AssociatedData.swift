@@ -1,17 +1,17 @@
-// What both ends know without being told. It is bound to every envelope, so that one cannot be moved to another
-// conversation, sender, network or protection.
+// Associated data: context that both ends know without sending it. It is bound to every envelope, so that an envelope
+// cannot be moved to another conversation, sender, network or protection.
 
-/// How well one message is protected on its way.
+/// How a message is protected on its way.
 package enum Protection: UInt8, Sendable, Comparable, CaseIterable {
     case plaintext = 0
-    /// End-to-gateway: whoever runs the gateway can read it.
+    /// End-to-gateway: the operator of the gateway can read it.
     case gateway = 1
     /// End-to-end: only the people's own devices can read it.
     case device = 2
 
     package static func < (left: Protection, right: Protection) -> Bool { left.rawValue < right.rawValue }
 
-    /// The word that people and scripts see.
+    /// The name shown to people and scripts.
     package var name: String {
         switch self {
         case .plaintext: "plaintext"
@@ -21,8 +21,10 @@ package enum Protection: UInt8, Sendable, Comparable, CaseIterable {
     }
 }
 
-/// The associated data of one envelope: fields in this order, each behind its length as two bytes, big-endian, after
-/// the eight bytes `pawl-ad1` and one byte of protection:
+/// The associated data of one envelope.
+///
+/// The eight bytes `pawl-ad1` and one byte of protection, then these fields in order, each after its length as two
+/// bytes, big-endian:
 ///
 ///     protocol | network | sender account | sender device | recipient account | recipient device | message id
 package struct AssociatedData: Equatable, Sendable {

@@ -1,5 +1,5 @@
-// Base64 (RFC 4648 section 4) without padding, strict on the way in: one text for one sequence of bytes, so that an
-// envelope cannot be altered without being noticed.
+// Base64 (RFC 4648 section 4) without padding. Decoding is strict: each byte sequence has one text, so that an altered
+// envelope is detected.
 
 /// Encoding and decoding without padding.
 package enum Base64 {
@@ -10,13 +10,13 @@ package enum Base64 {
         return table
     }()
 
-    /// Characters that a number of bytes becomes.
+    /// The number of characters that encode a number of bytes.
     package static func encodedLength(_ bytes: Int) -> Int { (bytes * 4 + 2) / 3 }
 
-    /// Bytes that fit a number of characters.
+    /// The number of bytes that a number of characters can hold.
     package static func decodedCapacity(_ characters: Int) -> Int { max(characters, 0) * 3 / 4 }
 
-    /// Appends the text of some bytes.
+    /// Appends the encoding of bytes.
     package static func encode(_ bytes: ArraySlice<UInt8>, into output: inout [UInt8]) {
         let alphabet = alphabet
         let bytes = bytes.span
@@ -30,7 +30,7 @@ package enum Base64 {
                 text[count + 3] = alphabet[Int(group) & 0x3F]
                 (place, count) = (place + 3, count + 4)
             }
-            // Of one or two bytes more: two or three characters, the last with spare bits of zero.
+            // One or two remaining bytes become two or three characters, the last with spare bits of zero.
             var rest: UInt32 = 0
             var bits: UInt32 = 0
             while place < bytes.count {
@@ -44,9 +44,9 @@ package enum Base64 {
         }
     }
 
-    /// The bytes of a text, or nothing where a character is foreign, the length impossible or a spare bit set.
+    /// Decodes a text; nil if it has a foreign character, an impossible length or a spare bit set.
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
-        // What is not an array is asked for each character, by whoever knows no more of it than this.
+        // Copied into an array: unspecialised code would otherwise call the collection for each character.
         decode(Array(text))
     }
 
@@ -56,7 +56,7 @@ package enum Base64 {
         var isGood = true
         let output = [UInt8](unsafeUninitializedCapacity: decodedCapacity(text.count)) { bytes, count in
             var place = 0
-            // A foreign character has bits that no value has.
+            // A foreign character has bits that no valid value has.
             var foreign: UInt8 = 0
             while place + 4 <= text.count {
                 let (first, second) = (values[Int(text[place])], values[Int(text[place + 1])])

@@ -1,27 +1,27 @@
-// What the ratchet message seals: the text as the sender's client wrote it, byte for byte, with the tags that only
-// clients read, and padding that fills the carrier's last line.
+// The plaintext of a ratchet message: the text byte for byte as the sender's client wrote it, the client-only tags, and
+// padding that fills the carrier's last line.
 
 /// The plaintext of an envelope:
 ///
 ///     kind (1 B) | tags length (2 B) | tags | text length (2 B) | text | zeros ...
 ///
-/// Lengths are big-endian. Everything behind the text is padding and must be zero.
+/// Lengths are big-endian. All bytes after the text are padding and must be zero.
 package struct Body: Equatable, Sendable {
-    /// What the recipient's client gets.
+    /// What the recipient's client receives.
     package enum Kind: UInt8, Sendable {
         /// A text under the carrier's own verb (PRIVMSG or NOTICE).
         case text = 0
         /// Tags without a text (TAGMSG).
         case tagsOnly = 1
-        /// What devices tell each other; people see nothing of it.
+        /// A control message between devices; not shown to people.
         case control = 2
     }
 
-    /// Bytes that a body costs besides tags and text.
+    /// Bytes of a body besides tags and text.
     package static let overhead = 5
 
     package var kind: Kind
-    /// Client-only tags as they stood in the line, without `@`; empty where there are none.
+    /// Client-only tags as in the line, without `@`; empty if there are none.
     package var tags: [UInt8]
     package var text: [UInt8]
 
@@ -29,13 +29,13 @@ package struct Body: Equatable, Sendable {
         (self.kind, self.tags, self.text) = (kind, tags, text)
     }
 
-    /// What people see nothing of.
+    /// A body that is not shown to people.
     package static let noText = Body(kind: .control, text: [])
 
     /// The length without padding, in bytes.
     package var length: Int { Self.overhead + tags.count + text.count }
 
-    /// The bytes to seal, padded with zeros up to a length. A length below ``length`` pads nothing.
+    /// The bytes to seal, padded with zeros up to `target` bytes. There is no padding if `target` is below ``length``.
     package func bytes(paddedTo target: Int) -> [UInt8] {
         var output: [UInt8] = []
         output.reserveCapacity(max(length, target))
@@ -49,7 +49,7 @@ package struct Body: Equatable, Sendable {
         return output
     }
 
-    /// Takes opened bytes apart.
+    /// Parses opened bytes.
     ///
     /// - Throws: ``EnvelopeError/unsupportedKind(_:)`` or ``EnvelopeError/malformed``.
     package init(_ bytes: [UInt8]) throws(EnvelopeError) {

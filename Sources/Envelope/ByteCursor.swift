@@ -1,6 +1,6 @@
-// Reads binary forms from the front. What is not there is an error, never a default.
+// Reads binary forms from the front. Missing bytes are an error, never a default.
 
-/// A place in an array of bytes.
+/// A read position in an array of bytes.
 package struct ByteCursor {
     private let bytes: [UInt8]
     private var position = 0
@@ -9,7 +9,9 @@ package struct ByteCursor {
 
     package var isAtEnd: Bool { position == bytes.count }
 
-    /// - Throws: ``EnvelopeError/malformed`` where fewer bytes are left; so do the others.
+    /// Reads the next bytes.
+    ///
+    /// - Throws: ``EnvelopeError/malformed`` if fewer bytes are left, as all methods that read.
     package mutating func take(_ count: Int) throws(EnvelopeError) -> [UInt8] {
         guard count >= 0, count <= bytes.count - position else { throw .malformed }
         defer { position += count }
@@ -32,10 +34,10 @@ package struct ByteCursor {
         try take(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
-    /// Bytes behind their length of two bytes.
+    /// Reads bytes after their length of two bytes, big-endian.
     package mutating func field() throws(EnvelopeError) -> [UInt8] { try take(try uint16()) }
 
-    /// What is left.
+    /// Reads all remaining bytes.
     package mutating func rest() -> [UInt8] {
         defer { position = bytes.count }
         return Array(bytes[position...])
@@ -47,7 +49,7 @@ extension [UInt8] {
         for shift in stride(from: 24, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: value >> UInt32(shift))) }
     }
 
-    /// Appends bytes behind their length of two bytes.
+    /// Appends bytes after their length of two bytes, big-endian.
     package mutating func append(field bytes: [UInt8]) {
         append(UInt8(truncatingIfNeeded: bytes.count >> 8))
         append(UInt8(truncatingIfNeeded: bytes.count))

@@ -1,21 +1,23 @@
-// What an envelope seals in a carrier that has no lines: nothing there hides a length, so the length is padded.
+// The plaintext in a carrier without lines. No line length hides the length there, so the plaintext is padded.
 
 /// The plaintext of an envelope without lines:
 ///
 ///     3 (1 B) | length (4 B, big-endian) | bytes | zeros ...
 ///
-/// The first byte keeps it apart from every ``Body``. Everything behind the bytes is padding and must be zero.
+/// The first byte distinguishes it from every ``Body``. All bytes after `bytes` are padding and must be zero.
 package enum Content {
-    /// Ours: what one message holds. An event of Matrix has 65,536 bytes in all.
+    /// Ours: bytes in one message. An event of Matrix has 65,536 bytes in all.
     package static let maximumLength = 65_536
     private static let kind: UInt8 = 3
     /// Bytes before the plaintext.
     private static let overhead = 5
-    /// Ours: most of what people say has less, so that most messages look alike. In bytes.
+    /// Ours: most messages are shorter, so that most look alike. In bytes.
     private static let smallestStep = 256
 
-    /// The length of what is sealed for a plaintext: rounded up to a multiple of 256 bytes, and beyond 8 KiB as Padmé does (PURBs,
-    /// 2019, section 4), by at most an eighth. All lengths up to 64 KiB fall into 81 buckets.
+    /// The padded length for a plaintext, in bytes.
+    ///
+    /// Rounds up to a multiple of 256 bytes, and beyond 8 KiB by at most an eighth, as Padmé does (PURBs, 2019, section
+    /// 4). All lengths up to 64 KiB fall into 81 buckets.
     package static func paddedLength(of plaintext: Int) -> Int {
         let length = plaintext + overhead
         let exponent = Int.bitWidth - 1 - length.leadingZeroBitCount
@@ -26,7 +28,7 @@ package enum Content {
 
     /// The bytes to seal.
     ///
-    /// - Throws: ``EnvelopeError/malformed`` where there are more than ``maximumLength``.
+    /// - Throws: ``EnvelopeError/malformed`` if there are more than ``maximumLength``.
     package static func padded(_ plaintext: [UInt8]) throws(EnvelopeError) -> [UInt8] {
         guard plaintext.count <= maximumLength else { throw .malformed }
         let length = paddedLength(of: plaintext.count)

@@ -1,5 +1,5 @@
-// The envelope: an encrypted message as it travels in the backend's message body. Binary, versioned; how it becomes
-// text is the armour's business, what is inside the ratchet message is the body's.
+// The envelope: an encrypted message as it travels in the backend's message body. Binary and versioned. `Armour` makes
+// it text; `Body` defines the plaintext of the ratchet message.
 //
 //      0      1                  9                 17
 //     +------+------------------+------------------+---------------------------+
@@ -7,17 +7,17 @@
 //     +------+------------------+------------------+---------------------------+
 //       1 B    8 B, big-endian    8 B, big-endian    the rest
 //
-// V (high four bits) is the version, K (low four bits) the kind. What the context implies (network, accounts, the
-// recipient's device, protection) is bound as associated data and not sent: see ``AssociatedData``. The last part is a
-// ratchet message only where the kind is `direct`.
+// V (high four bits) is the version, K (low four bits) the kind. Values that the context implies (network, accounts,
+// the recipient's device, protection) are bound as associated data and not sent: see ``AssociatedData``. The last part
+// is a ratchet message only if the kind is `direct`.
 
 import NIOCore
 
 /// Why bytes are not an envelope that this version can open.
 package enum EnvelopeError: Error, Equatable, Sendable {
-    /// A version that this program does not know. It is refused, not guessed.
+    /// A version that this program does not know. It is rejected without an attempt to read it.
     case unsupportedVersion(UInt8)
-    /// A version of before, which this program does not take any more.
+    /// An earlier version that this program no longer accepts.
     case outdated(UInt8)
     /// A kind that this version does not define.
     case unsupportedKind(UInt8)
@@ -25,7 +25,7 @@ package enum EnvelopeError: Error, Equatable, Sendable {
     case malformed
 }
 
-/// The identifier of a device, drawn at random when the device is made. Eight bytes.
+/// The identifier of a device, random, eight bytes; drawn when the device is made.
 package struct DeviceID: Hashable, Sendable, Comparable {
     package let value: UInt64
 
@@ -34,7 +34,7 @@ package struct DeviceID: Hashable, Sendable, Comparable {
     package static func < (left: DeviceID, right: DeviceID) -> Bool { left.value < right.value }
 }
 
-/// The local id of a message: what the gateway calls it before the backend has given it a name. Eight bytes.
+/// The local id of a message, eight bytes: the gateway's name for it until the backend assigns one.
 package struct MessageID: Hashable, Sendable, Comparable {
     package let value: UInt64
 
@@ -43,14 +43,14 @@ package struct MessageID: Hashable, Sendable, Comparable {
     package static func < (left: MessageID, right: MessageID) -> Bool { left.value < right.value }
 }
 
-/// An envelope taken apart. The ratchet message is not opened here.
+/// A parsed envelope. The ratchet message is not opened here.
 package struct Envelope: Equatable, Sendable {
     /// The version that this program writes and reads.
     package static let version: UInt8 = 1
     /// Bytes before the ratchet message.
     package static let headerLength = 17
 
-    /// What an envelope holds.
+    /// The form of an envelope's content.
     package enum Kind: UInt8, Sendable {
         /// One ratchet message for one device.
         case direct = 1
@@ -58,7 +58,7 @@ package struct Envelope: Equatable, Sendable {
         case several = 2
         /// One message under the sender's key for a room.
         case room = 3
-        /// The public keys of a device, for somebody who has said that it can use them. Signed, not sealed.
+        /// The public keys of a device, for a peer that has announced that it supports envelopes. Signed, not sealed.
         case introduction = 4
     }
 
@@ -71,9 +71,9 @@ package struct Envelope: Equatable, Sendable {
         (self.kind, self.sender, self.messageID, self.ratchetMessage) = (kind, sender, messageID, ratchetMessage)
     }
 
-    /// Takes bytes apart. Nothing is authenticated yet: what stands here is a claim.
+    /// Parses bytes. Nothing is authenticated yet: all fields are claims.
     ///
-    /// - Parameter carrier: says how long it may be.
+    /// - Parameter carrier: sets the maximum length.
     /// - Throws: ``EnvelopeError``.
     package init(
         _ bytes: some RandomAccessCollection<UInt8>, in carrier: Carrier = .irc
@@ -89,7 +89,7 @@ package struct Envelope: Equatable, Sendable {
         ratchetMessage = Array(bytes.dropFirst(Self.headerLength))
     }
 
-    /// What the first bytes of an envelope claim; nothing where they are no envelope of this version.
+    /// The kind and sender that an envelope claims; nil if the bytes are no envelope of this version.
     package static func claim(of bytes: [UInt8]) -> (kind: Kind, sender: DeviceID)? {
         guard bytes.count >= headerLength, bytes[0] >> 4 == version, let kind = Kind(rawValue: bytes[0] & 0x0F) else {
             return nil
@@ -116,7 +116,7 @@ extension [UInt8] {
 }
 
 extension DeviceID {
-    /// As texts name it: 16 hexadecimal digits.
+    /// The text form: 16 hexadecimal digits.
     package var name: String {
         let digits = String(value, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits

@@ -1,33 +1,33 @@
-// Puts fragments back together. It knows neither sockets nor clocks: the owner tells the time and asks what is due.
+// Reassembles fragments. It uses neither sockets nor clocks: the owner passes the time and asks for expired entries.
 
 /// Collects fragments per (source, target, id), bounded in number, bytes and time.
 package struct FragmentAssembler: Sendable {
-    /// The bounds; each is small because a fragment costs an outsider one line and us memory.
+    /// The limits; each is small because a fragment costs an outsider one line and the gateway memory.
     package struct Limits: Sendable {
-        /// Envelopes in the making at one time, over all sources.
+        /// Incomplete envelopes, over all sources.
         package var envelopes = 64
-        /// Envelopes in the making from one source.
+        /// Incomplete envelopes from one source.
         package var envelopesPerSource = 8
         /// Bytes of all fragments held.
         package var bytes = 128 * 1024
         /// How long an envelope waits for its next fragment, in nanoseconds. Paced senders send a line every two
-        /// seconds, so thirty seconds without one means that it is lost.
+        /// seconds, so after thirty seconds the fragment is lost.
         package var inactivity: Int64 = 30_000_000_000
 
         package init() {}
     }
 
-    /// What became of a fragment.
+    /// The result of adding a fragment.
     package enum Outcome: Equatable, Sendable {
-        /// More are missing.
+        /// More fragments are missing.
         case waiting
-        /// All are here.
+        /// The envelope is complete.
         case complete([UInt8])
-        /// It is here already; nothing changed.
+        /// The fragment was received before; nothing changed.
         case duplicate
-        /// It contradicts what came before under the same id; the envelope is given up.
+        /// The fragment contradicts an earlier one with the same id; the envelope is dropped.
         case contradiction
-        /// No room: the newcomer is refused, what is held stays.
+        /// A limit is reached: the fragment is dropped, earlier ones are kept.
         case overflow
     }
 
@@ -51,12 +51,12 @@ package struct FragmentAssembler: Sendable {
 
     package init(limits: Limits = Limits()) { self.limits = limits }
 
-    /// When the next envelope in the making runs out, in nanoseconds of the owner's clock.
+    /// When the next incomplete envelope expires, in nanoseconds of the owner's clock; nil if there is none.
     package var nextDeadline: Int64? { partials.values.map(\.deadline).min() }
 
     package var isEmpty: Bool { partials.isEmpty }
 
-    /// Takes one fragment. The source is the whole `nick!user@host`, so that another person's fragments never mix in.
+    /// Adds one fragment. The source is the whole `nick!user@host`, so that fragments of different people never mix.
     package mutating func add(
         source: String, target: String, id: UInt32, index: Int, count: Int, bytes piece: [UInt8], now: Int64
     ) -> Outcome {
@@ -97,7 +97,7 @@ package struct FragmentAssembler: Sendable {
         return .waiting
     }
 
-    /// Gives up what is overdue and names the sources whose message was lost.
+    /// Drops expired envelopes and returns the sources whose messages were lost.
     package mutating func expire(now: Int64) -> [String] {
         let overdue = partials.filter { $0.value.deadline <= now }.map(\.key)
         for key in overdue { drop(key) }

@@ -1,13 +1,13 @@
-// Reading bodies. RFC 9112 sections 6 and 7.
+// Reads bodies. RFC 9112 sections 6 and 7.
 
 package import NIOCore
 
-/// Takes a body from the front of what has arrived, in pieces as they come.
+/// Reads a body from the front of a buffer, in pieces as they arrive.
 package struct BodyReader: Sendable {
     /// The next part of a body.
     package enum Piece: Equatable, Sendable {
         case bytes(ByteBuffer)
-        /// The body is over. Fields stand behind chunked ones only.
+        /// The body has ended. Only a chunked body has trailers.
         case end(HeaderFields)
     }
 
@@ -36,10 +36,10 @@ package struct BodyReader: Sendable {
 
     /// Whether the end has been read.
     package var isDone: Bool { state == .done }
-    /// Whether the end of the connection is a proper end of this body.
+    /// Whether the end of the connection ends this body regularly.
     package var endsWithConnection: Bool { state == .untilClose }
 
-    /// The next piece; nothing while there are too few bytes.
+    /// Returns the next piece; nil if more bytes are needed or the body has ended.
     package mutating func next(_ buffer: inout ByteBuffer) throws(HTTPFault) -> Piece? {
         while true {
             switch state {
@@ -82,7 +82,7 @@ package struct BodyReader: Sendable {
         return buffer.readSlice(length: min(count, buffer.readableBytes))
     }
 
-    /// `1A;name=value` CR LF; extensions are for this hop only and end here.
+    /// Reads a chunk line, `1A;name=value` CR LF; nil if it is incomplete. Drops extensions, which are hop-by-hop.
     private static func chunkSize(_ buffer: inout ByteBuffer) throws(HTTPFault) -> Int? {
         let view = buffer.readableBytesView.prefix(HeadLimits.chunkLine)
         var (size, digits) = (0, 0)
@@ -120,7 +120,7 @@ package struct BodyReader: Sendable {
         }
     }
 
-    /// RFC 9110 section 6.5.1: what frames, routes or authenticates a message has no place behind it.
+    /// Removes trailers that frame, route or authenticate a message. RFC 9110 section 6.5.1.
     private static func harmless(_ fields: HeaderFields) -> HeaderFields {
         var fields = fields
         for name in [

@@ -1,16 +1,18 @@
-// Field values are bytes, most of them ASCII. Here they are `String`s, and the same bytes have to come out again.
+// Converts field values between bytes and `String`s without loss. Most values are ASCII.
 
 package import NIOCore
 
 /// Field values, targets and reason phrases as text.
 ///
-/// What is UTF-8 is that text. In any other value each byte `xx` from 80 on becomes the private character U+F7xx, as Python's
-/// `surrogateescape` does it with surrogates, which a `String` cannot hold. A value that holds such characters by itself
-/// is written that way too, so that every value comes out as it went in.
+/// A value in UTF-8 is decoded as such. In any other value each byte `xx` from 80 on becomes the private character
+/// U+F7xx. Python's `surrogateescape` uses surrogates for this, which a `String` cannot contain. A value that already
+/// contains such private characters is escaped too, so that every value is written back byte by byte.
 package enum FieldText {
     private static let escapes: ClosedRange<UInt32> = 0xF780...0xF7FF
 
-    /// - Parameter isASCII: whether the caller knows that it is.
+    /// Decodes a value.
+    ///
+    /// - Parameter isASCII: whether the caller knows that the bytes are ASCII.
     package static func read(_ bytes: UnsafeRawBufferPointer, isASCII: Bool) -> String {
         if isASCII { return String(decoding: bytes, as: UTF8.self) }
         if let text = String(validating: bytes, as: UTF8.self),
@@ -25,15 +27,15 @@ package enum FieldText {
         return String(text)
     }
 
-    /// Whether a value is UTF-8 as it stands, without control characters.
+    /// Whether a value was UTF-8 and has no control characters.
     package static func isText(_ value: String) -> Bool {
         value.unicodeScalars.allSatisfy { $0.value >= 0x20 && $0.value != 0x7F && !escapes.contains($0.value) }
     }
 
-    /// Writes a text's bytes. A character that would end the line becomes a space: no value can forge a field.
+    /// Writes a text's bytes. Control characters below U+0020, except the tab, become spaces: no value forges a field.
     package static func write(_ text: String, to buffer: inout ByteBuffer) {
         let isPlain = text.utf8.withContiguousStorageIfAvailable { bytes in
-            // EF begins the private characters, among others.
+            // 0xEF is the first byte of the private characters, and of others.
             bytes.allSatisfy { $0 != 0xEF && ($0 >= 0x20 || $0 == 0x09) }
         }
         if isPlain == true {
@@ -51,7 +53,7 @@ package enum FieldText {
         }
     }
 
-    /// A text for who takes nothing but Unicode: bytes that are no UTF-8 are read as ISO 8859-1, which they were once.
+    /// Returns the text without escapes: a value that was not UTF-8 is decoded as ISO 8859-1, HTTP's former encoding.
     static func unicode(_ text: String) -> String {
         guard text.unicodeScalars.contains(where: { escapes.contains($0.value) }) else { return text }
         var bytes = ByteBuffer()

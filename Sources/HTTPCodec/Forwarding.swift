@@ -1,48 +1,48 @@
-// What a gateway changes in the fields that it passes on. RFC 9110 section 7.6, RFC 7239.
+// The changes that a gateway makes in forwarded fields. RFC 9110 section 7.6, RFC 7239.
 
-/// Fields on their way through the gateway.
+/// Changes the header fields that the gateway forwards.
 ///
-/// Where the policy leaves a message alone, everything else of it stays as it came: method, target, status, reason phrase,
-/// order and case of fields, their values byte by byte, the body. What does not:
-/// - fields for one hop only, and those that `Connection` names, end here; `Transfer-Encoding` stays in its place where
-///   the next hop is chunked as well,
-/// - `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host` are added at the end; what a stranger says in these, and in
-///   other fields by which proxies name a client, is taken out,
-/// - white space around a value, the borders of chunks and their extensions, and trailer fields that would frame, route or
-///   authenticate a message,
-/// - the version is HTTP/1.1, to the backend always, and a target in absolute form becomes one in origin form,
-/// - `Upgrade` goes through for WebSocket only.
+/// A message that the policy does not touch is forwarded unchanged: method, target, status, reason phrase, body, and
+/// order, case and values of the fields. Exceptions:
+/// - Hop-by-hop fields and the fields that `Connection` names are removed. `Transfer-Encoding` stays in its position if
+///   the next hop is chunked too.
+/// - `Forwarded` and `X-Forwarded-For`, `-Proto` and `-Host` are added at the end. An untrusted client's values of
+///   these fields, and of other fields by which proxies name a client, are removed.
+/// - White space around a value, chunk boundaries and extensions, and trailer fields that would frame, route or
+///   authenticate a message are not preserved.
+/// - The version is HTTP/1.1, toward the backend always. A target in absolute form becomes one in origin form.
+/// - `Upgrade` is forwarded for WebSocket only.
 ///
-/// `Host` is the client's. `Via` is not added: the gateway's presence is nobody's business who does not know of it.
+/// `Host` is the client's. No `Via` is added: it would disclose the gateway.
 package struct Forwarding: Sendable {
     /// The client's address without its port.
     private let address: String
     private let node: String
     private let scheme: String
-    /// Whether the peer may say for whom it speaks, being a proxy of the operator's.
+    /// Whether the peer is a proxy of the operator, whose fields about the client are trusted.
     private let trustsPeer: Bool
-    /// The element for the host of the last request, which is nearly always that of the next one.
+    /// The `Forwarded` element of the last request. Requests of one connection nearly always have the same host.
     private var last: (host: String?, element: String)?
 
     /// - Parameters:
-    ///   - address: the client's address without its port; nothing where it has none.
-    ///   - isSecure: whether the client came by TLS.
-    ///   - trustsPeer: whether what the client says about its own clients is believed.
+    ///   - address: the client's address without its port; nil if it has none.
+    ///   - isSecure: whether the client's connection uses TLS.
+    ///   - trustsPeer: whether the peer is a trusted proxy, whose fields about its clients are kept.
     package init(address: String?, isSecure: Bool, trustsPeer: Bool) {
         self.address = address ?? "unknown"
-        // RFC 7239 section 6: an IPv6 address is bracketed, and so quoted.
+        // RFC 7239 section 6: an IPv6 address is in brackets and quoted.
         node = self.address.utf8.contains(UInt8(ascii: ":")) ? "\"[\(self.address)]\"" : self.address
         scheme = isSecure ? "https" : "http"
         self.trustsPeer = trustsPeer
     }
 
-    /// The head for the backend.
+    /// Returns the head for the backend.
     ///
-    /// - Parameter isChunked: whether the body goes on chunked; else `Transfer-Encoding` ends here.
+    /// - Parameter isChunked: whether the forwarded body is chunked; if not, `Transfer-Encoding` is removed.
     package mutating func request(_ head: RequestHead, isChunked: Bool) -> RequestHead {
         let upgrades = Self.upgradesToWebSocket(head)
         var fields = Self.endToEnd(head.headers, isChunked: isChunked) { name in
-            // Behind a proxy of the operator's these fields are the proxy's own, but not under another spelling.
+            // A trusted proxy sets these fields itself. It may not know their spelling with underscores.
             guard Self.isAboutTheClient(name) else { return false }
             return !trustsPeer || name.utf8.contains(UInt8(ascii: "_"))
         }
@@ -67,10 +67,10 @@ package struct Forwarding: Sendable {
         return RequestHead(head.method, head.target, headers: fields)
     }
 
-    /// The head for the client.
+    /// Returns the head for the client.
     ///
     /// - Parameters:
-    ///   - isChunked: whether the body goes on chunked.
+    ///   - isChunked: whether the forwarded body is chunked.
     ///   - upgrades: whether this is the 101 that begins a WebSocket.
     package static func response(_ head: ResponseHead, isChunked: Bool, upgrades: Bool = false) -> ResponseHead {
         var fields = endToEnd(head.headers, isChunked: isChunked) { _ in false }
@@ -82,8 +82,9 @@ package struct Forwarding: Sendable {
         return ResponseHead(head.status, reason: head.reason, headers: fields)
     }
 
-    /// Whether a request asks for a WebSocket: the only protocol that a connection may change to, because bytes of any
-    /// other, HTTP/2 first of all, would pass every rule by. RFC 6455 section 4.1.
+    /// Whether a request asks for a WebSocket. RFC 6455 section 4.1.
+    ///
+    /// No other upgrade is allowed: the gateway could not apply its rules to another protocol, for instance HTTP/2.
     package static func upgradesToWebSocket(_ head: RequestHead) -> Bool {
         guard head.method == "GET", let upgrade = head.headers.first("upgrade"),
             HeaderFields.areAlike(upgrade, "websocket")
@@ -99,7 +100,7 @@ package struct Forwarding: Sendable {
 
     // MARK: Hops
 
-    /// By what proxies name a client besides fields that begin with `X-Forwarded-`. A client must not say it about itself.
+    /// Fields by which proxies name a client, besides `X-Forwarded-*`. A client must not set them itself.
     private static let aboutTheClient = [
         "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip",
         "x-cluster-client-ip",
@@ -143,7 +144,7 @@ package struct Forwarding: Sendable {
         }
     }
 
-    /// Fields that the meaning of a message hangs on: naming them in `Connection` does not take them away.
+    /// Fields that are kept even if `Connection` names them: without them a message has another meaning.
     private static func isNeeded(_ name: String) -> Bool {
         ["host", "content-length", "content-type", "content-encoding", "authorization", "cookie"]
             .contains { HeaderFields.areAlike(name, $0) }
@@ -151,7 +152,7 @@ package struct Forwarding: Sendable {
 }
 
 extension HeaderFields {
-    /// Puts a member at the end of a list field, in its last line.
+    /// Appends a member to the last line of a list field, or adds the field.
     fileprivate mutating func append(_ member: String, to name: String) {
         guard let index = fields.lastIndex(where: { Self.areAlike($0.name, name) }) else { return add(name, member) }
         let before = fields[index].value

@@ -1,32 +1,33 @@
-// Frames of WebSocket, and messages put together from them. RFC 6455 section 5.
+// Reads and writes WebSocket frames, and assembles messages. RFC 6455 section 5.
 
 package import NIOCore
 
-/// What is wrong with frames, with the code to close with. Section 7.4.1.
+/// An error in WebSocket frames. The raw value is the close code. Section 7.4.1.
 package enum FrameFault: UInt16, Error, Equatable, Sendable {
-    /// Not masked where it has to be, reserved bits or opcodes, a long control frame, fragments out of order.
+    /// Wrong masking, reserved bits or opcodes, an oversized or fragmented control frame, or fragments out of order.
     case malformed = 1002
-    /// A text that is no UTF-8, or a close frame whose words are none.
+    /// A text or a close reason that is not UTF-8.
     case notText = 1007
-    /// Longer than the limit.
+    /// A message longer than the limit.
     case tooLong = 1009
 }
 
-/// What one side has said, whole.
+/// A whole message from one side.
 package enum WebSocketMessage: Equatable, Sendable {
     case data(ByteBuffer, isText: Bool)
     case ping(ByteBuffer)
     case pong(ByteBuffer)
-    /// With its code and words as they came, or without both.
+    /// The payload is empty, or holds code and reason as received.
     case close(ByteBuffer)
 }
 
-/// Takes messages from the front of what one side has sent. Fragments are put together; control frames may stand between
-/// them.
+/// Reads the messages of one side from the front of a buffer.
+///
+/// Assembles fragments. Control frames may arrive between them.
 package struct FrameReader: Sendable {
     /// Section 5.1: a client masks, a server does not.
     private let isMasked: Bool
-    /// Bytes of one message.
+    /// Maximum size of one message, in bytes.
     private let limit: Int
     private var fragments: (bytes: ByteBuffer, isText: Bool)?
 
@@ -40,7 +41,7 @@ package struct FrameReader: Sendable {
         package var size = 2
     }
 
-    /// The next whole message; nothing while there is none. A frame is taken when all of it is there.
+    /// Returns the next whole message; nil if there is none. Consumes whole frames only.
     package mutating func next(_ buffer: inout ByteBuffer) throws(FrameFault) -> WebSocketMessage? {
         while let header = try header(buffer) {
             guard buffer.readableBytes - header.size >= header.length else { return nil }
@@ -78,7 +79,7 @@ package struct FrameReader: Sendable {
         return .data(bytes, isText: isText)
     }
 
-    /// The header at the front, checked before any of the payload is waited for.
+    /// Reads and checks the header at the front, before the payload has arrived; nil if it is incomplete.
     private func header(_ buffer: ByteBuffer) throws(FrameFault) -> Header? {
         let start = buffer.readerIndex
         guard let first = buffer.getInteger(at: start, as: UInt8.self),
@@ -109,7 +110,7 @@ package struct FrameReader: Sendable {
         return header
     }
 
-    /// Section 7.4: nothing, or a code that may be sent, and words.
+    /// Returns the payload if it is empty, or a code allowed on the wire and a reason in UTF-8. Section 7.4.
     private static func checkedClose(_ payload: ByteBuffer) throws(FrameFault) -> ByteBuffer {
         guard payload.readableBytes > 0 else { return payload }
         var rest = payload
@@ -130,9 +131,9 @@ extension ByteBuffer {
         }
     }
 
-    /// Section 5.3: the same operation puts the mask on and takes it off.
+    /// Masks or unmasks the readable bytes, which is the same operation. Section 5.3.
     ///
-    /// - Parameter mask: its four bytes, the first one highest.
+    /// - Parameter mask: the four bytes of the mask, big-endian.
     mutating func applyMask(_ mask: UInt32) {
         let count = readableBytes
         let wide = (UInt64(mask) << 32 | UInt64(mask)).bigEndian
@@ -152,7 +153,7 @@ extension ByteBuffer {
 
     /// Writes a whole message as one frame.
     ///
-    /// - Parameter mask: toward a server, a random number that is used once.
+    /// - Parameter mask: a random number for this frame if the receiver is a server, else nil.
     package mutating func write(_ message: WebSocketMessage, mask: UInt32?) {
         switch message {
         case .data(let bytes, let isText): writeFrame(isText ? 1 : 2, bytes, mask)
@@ -183,7 +184,7 @@ extension ByteBuffer {
         let start = writerIndex
         writeImmutableBuffer(payload)
         guard length > 0 else { return }
-        // Only what was just written is masked, in place.
+        // Masks only the payload just written, in place.
         let front = readerIndex
         moveReaderIndex(to: start)
         applyMask(mask)

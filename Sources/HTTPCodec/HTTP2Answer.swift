@@ -1,16 +1,16 @@
-// An answer of HTTP/1.1 as one of HTTP/2. RFC 9113 section 8.
+// Converts an HTTP/1.1 response to HTTP/2. RFC 9113 section 8.
 
 package import NIOCore
 
-/// Takes an answer apart that was written for a client of HTTP/1.1.
+/// Splits a response in HTTP/1.1 into the parts of an HTTP/2 stream.
 package struct HTTP2Answer: Sendable {
-    /// What goes into a frame.
+    /// The content of one frame.
     package enum Part: Equatable, Sendable {
-        /// 100 or 103, for instance: the answer itself comes behind it.
+        /// A 1xx response, for instance 100 or 103. The final response follows.
         case informational(HeaderFields)
         case head(HeaderFields, isEnd: Bool)
         case bytes(ByteBuffer)
-        /// Trailers; mostly none.
+        /// The trailers; usually empty.
         case end(HeaderFields)
     }
 
@@ -19,7 +19,7 @@ package struct HTTP2Answer: Sendable {
     private var body: BodyReader?
     package private(set) var isOver = false
 
-    /// - Parameter limits: for the backend's heads; what the gateway has added to them comes on top.
+    /// - Parameter limits: the limits of the backend's heads. The gateway's own fields are allowed on top of them.
     package init(limits: HeadLimits) {
         var limits = limits
         limits.bytes += 1024
@@ -28,7 +28,7 @@ package struct HTTP2Answer: Sendable {
         reader = HeadReader(limits: limits)
     }
 
-    /// The next part; nothing while there are too few bytes, and behind the end.
+    /// Returns the next part; nil if more bytes are needed or the response has ended.
     ///
     /// - Parameter isToHead: whether the request was a HEAD.
     package mutating func next(_ bytes: inout ByteBuffer, isToHead: Bool) throws(HTTPFault) -> Part? {
@@ -46,10 +46,10 @@ package struct HTTP2Answer: Sendable {
     private mutating func head(_ bytes: inout ByteBuffer, isToHead: Bool) throws(HTTPFault) -> Part? {
         guard let response = try reader.response(&bytes, isToHead: isToHead) else { return nil }
         let status = response.head.status
-        // Section 8.6: there is nothing that a stream could change to.
+        // Section 8.6: HTTP/2 has no 101 and no upgrade.
         guard status != 101, response.framing != .untilClose else { throw .malformed }
         var fields = Self.fields(response.head.headers)
-        // RFC 9110 section 8.6.
+        // RFC 9110 section 8.6: no `Content-Length` with 1xx and 204.
         if status < 200 || status == 204 { fields.remove("content-length") }
         fields.fields.insert(.init(":status", "\(status)"), at: 0)
         if status < 200 { return .informational(fields) }
@@ -58,7 +58,7 @@ package struct HTTP2Answer: Sendable {
         return .head(fields, isEnd: isOver)
     }
 
-    /// Names in lower case, without what is for one hop: sections 8.2.1 and 8.2.2.
+    /// Returns the fields with names in lower case and without hop-by-hop fields. Sections 8.2.1 and 8.2.2.
     private static func fields(_ headers: HeaderFields) -> HeaderFields {
         HeaderFields(
             headers.fields.compactMap { field in
@@ -67,7 +67,7 @@ package struct HTTP2Answer: Sendable {
             })
     }
 
-    /// Section 8.2.2.
+    /// Whether the field is a hop-by-hop field, which HTTP/2 forbids. Section 8.2.2.
     static func isForOneHop(_ name: String) -> Bool {
         ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"].contains(name)
     }

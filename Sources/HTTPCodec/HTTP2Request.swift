@@ -1,31 +1,31 @@
-// A request of HTTP/2 as one of HTTP/1.1, so that everything behind it knows one form of requests. RFC 9113 section 8.
+// Converts an HTTP/2 request to HTTP/1.1, so that the gateway handles one form of requests. RFC 9113 section 8.
 
 package import NIOCore
 
-/// Takes the parts of one stream and says them in HTTP/1.1. What is malformed by section 8.1.1 ends the stream.
+/// Converts the frames of one stream to HTTP/1.1. The caller ends the stream on an error. Section 8.1.1.
 package struct HTTP2Request: Sendable {
     private enum State: Equatable {
         case head
-        /// So many bytes are still to come.
+        /// The bytes of the body that have not arrived yet.
         case counted(Int)
-        /// Nobody has said how many: they are said in chunks.
+        /// The head has no `Content-Length`: the body is sent in chunks.
         case chunked
         case over
     }
 
     private var state = State.head
-    /// Whether its answer has no body. Known behind the head.
+    /// Whether the request is a HEAD, whose response has no body. Valid after the head.
     package private(set) var isToHead = false
 
     package init() {}
 
-    /// Whether the client has ended it.
+    /// Whether the client has ended the request.
     package var isOver: Bool { state == .over }
 
-    /// What a HEADERS frame holds: the head, or the trailers behind the body.
+    /// Converts the fields of a HEADERS frame: the head, or the trailers after the body.
     package mutating func take(_ fields: HeaderFields, isEnd: Bool) throws(HTTPFault) -> ByteBuffer {
         guard state == .head else {
-            // Section 8.1: nothing stands behind trailers.
+            // Section 8.1: trailers end the stream.
             guard isEnd else { throw .malformed }
             return try trailers(fields)
         }
@@ -51,18 +51,18 @@ package struct HTTP2Request: Sendable {
         return bytes
     }
 
-    /// What a DATA frame holds, without its padding.
+    /// Converts the content of a DATA frame, without its padding.
     package mutating func take(_ bytes: ByteBuffer, isEnd: Bool) throws(HTTPFault) -> ByteBuffer {
         switch state {
         case .counted(let count):
-            // Section 8.1.1: the length that was said is the sum of what comes.
+            // Section 8.1.1: the sum of all DATA frames has to equal `Content-Length`.
             let rest = count - bytes.readableBytes
             guard rest >= 0, rest == 0 || !isEnd else { throw .malformed }
             state = isEnd ? .over : .counted(rest)
             return bytes
         case .chunked:
             var text = ByteBuffer()
-            // A chunk of no bytes would be the last one.
+            // An empty chunk would end the body.
             if bytes.readableBytes > 0 {
                 text.writeChunkLine(bytes.readableBytes)
                 text.writeImmutableBuffer(bytes)
@@ -86,7 +86,7 @@ package struct HTTP2Request: Sendable {
         defer { state = .over }
         var text = ByteBuffer()
         switch state {
-        // HTTP/1.1 has no place for them behind a counted body, and RFC 9110 section 6.5.1 lets them be dropped.
+        // HTTP/1.1 allows no trailers after a counted body; RFC 9110 section 6.5.1 allows dropping them.
         case .counted(0): break
         case .chunked: text.writeLastChunk(HeaderFields(plain))
         case .counted, .head, .over: throw .malformed
@@ -96,7 +96,7 @@ package struct HTTP2Request: Sendable {
 
     // MARK: Heads
 
-    /// Section 8.3.1.
+    /// Builds the head from the pseudo-header fields and the fields. Section 8.3.1.
     private static func head(_ fields: HeaderFields) throws(HTTPFault) -> RequestHead {
         var pseudo: [String: String] = [:]
         var host: String?
@@ -118,7 +118,7 @@ package struct HTTP2Request: Sendable {
                 guard host == nil else { throw .malformed }
                 host = field.value
             case "cookie":
-                // Section 8.2.3: its crumbs are one field again.
+                // Section 8.2.3: several cookie fields are joined to one.
                 if let cookie {
                     plain[cookie].value += "; " + field.value
                 } else {
@@ -141,7 +141,7 @@ package struct HTTP2Request: Sendable {
         return RequestHead(method, path, headers: HeaderFields(plain))
     }
 
-    /// A token; and a tunnel is nothing that goes through this gateway.
+    /// Whether the method is a token. CONNECT is rejected: the gateway carries no tunnels.
     private static func isMethod(_ method: String) -> Bool {
         !method.isEmpty && method != "CONNECT"
             && method.utf8.allSatisfy { byte in isNameByte(byte) || (0x41...0x5A).contains(byte) }
@@ -152,7 +152,7 @@ package struct HTTP2Request: Sendable {
         return path.utf8.allSatisfy { $0 > 0x20 && $0 != 0x7F && $0 != UInt8(ascii: "#") }
     }
 
-    /// Sections 8.2.1 and 8.2.2.
+    /// Returns the field if it is valid. Throws `malformed` otherwise. Sections 8.2.1 and 8.2.2.
     private static func checked(_ field: HeaderFields.Field) throws(HTTPFault) -> HeaderFields.Field {
         guard !field.name.isEmpty, field.name.utf8.allSatisfy(isNameByte), isValue(field.value),
             !HTTP2Answer.isForOneHop(field.name), field.name != "te" || field.value == "trailers"
@@ -160,7 +160,7 @@ package struct HTTP2Request: Sendable {
         return HeaderFields.Field(field.name, try exact(field.value))
     }
 
-    /// RFC 9110 section 5.6.2, without upper case.
+    /// Whether the byte is a token character, and not an upper-case letter. RFC 9110 section 5.6.2.
     private static func isNameByte(_ byte: UInt8) -> Bool {
         switch byte {
         case 0x30...0x39, 0x61...0x7A: true
@@ -168,7 +168,7 @@ package struct HTTP2Request: Sendable {
         }
     }
 
-    /// Neither control characters nor white space around it.
+    /// Whether the value has no control characters and no white space at its ends.
     private static func isValue(_ value: String) -> Bool {
         let bytes = value.utf8
         guard let first = bytes.first, let last = bytes.last else { return true }
@@ -176,8 +176,9 @@ package struct HTTP2Request: Sendable {
             && bytes.allSatisfy { $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }
     }
 
-    /// The value in the form in which ``FieldText`` writes its bytes as they were. What was not UTF-8 has been replaced by
-    /// the decoder of HPACK, and is refused rather than passed on as something else.
+    /// Returns the value in the form that ``FieldText`` writes back byte by byte.
+    ///
+    /// Throws `malformed` if the value was not UTF-8: the HPACK decoder has replaced such bytes already.
     private static func exact(_ value: String) throws(HTTPFault) -> String {
         guard value.utf8.contains(where: { $0 >= 0x80 }) else { return value }
         guard !value.unicodeScalars.contains("\u{FFFD}") else { throw .malformed }

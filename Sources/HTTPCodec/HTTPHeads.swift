@@ -1,10 +1,10 @@
-// What stands before a body. RFC 9112 sections 3 and 4, without the versions, which belong to a connection.
+// Heads of requests and responses. RFC 9112 sections 3 and 4, without the version, which belongs to the connection.
 
 /// The head of a request.
 package struct RequestHead: Equatable, Sendable {
-    /// As it came; methods are told apart by case.
+    /// The method as received. Methods are case-sensitive.
     package var method: String
-    /// As it came: path and query, still percent-encoded.
+    /// Path and query as received, still percent-encoded.
     package var target: String
     package var headers: HeaderFields
 
@@ -15,17 +15,17 @@ package struct RequestHead: Equatable, Sendable {
     /// The target up to its query, still percent-encoded.
     package var path: Substring { target[..<(target.firstIndex(of: "?") ?? target.endIndex)] }
 
-    /// What stands behind the question mark, still percent-encoded; nothing where there is none.
+    /// The query after the question mark, still percent-encoded; nil if the target has none.
     package var query: Substring? {
         guard let mark = target.firstIndex(of: "?") else { return nil }
         return target[target.index(after: mark)...]
     }
 }
 
-/// The head of an answer.
+/// The head of a response.
 package struct ResponseHead: Equatable, Sendable {
     package var status: Int
-    /// The words behind the status; often empty.
+    /// The reason phrase; often empty.
     package var reason: String
     package var headers: HeaderFields
 

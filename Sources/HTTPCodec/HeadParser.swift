@@ -1,11 +1,11 @@
-// The grammar of heads, over the bytes of a whole one. RFC 9112 sections 3 to 6, RFC 9110 section 5.
+// The grammar of heads. RFC 9112 sections 3 to 6, RFC 9110 section 5.
 
-/// Parses one head, which ends in an empty line.
+/// Parses the bytes of one whole head, including its empty line.
 struct HeadParser {
     private let bytes: UnsafeRawBufferPointer
     private let limits: HeadLimits
     private var index = 0
-    // What the fields say about the message.
+    // The values of fields that frame the message or control the connection.
     private var hosts = 0
     private var length: Int?
     private var codings = 0
@@ -14,7 +14,7 @@ struct HeadParser {
     private var keepsAlive = false
     private var expectsContinue = false
 
-    /// Errors come out as values: the way out of the pointer's closure has no type for them.
+    /// Runs `parse`. Returns errors as values, because the pointer's closure cannot throw typed errors.
     package static func parsed<Value>(
         _ bytes: UnsafeRawBufferPointer, _ limits: HeadLimits,
         _ parse: (inout HeadParser) throws(HTTPFault) -> Value
@@ -57,7 +57,7 @@ struct HeadParser {
         }
         guard status >= 100 else { throw .malformed }
         var reason = ""
-        // Old servers leave out the space together with the words.
+        // Old servers omit the space together with the reason phrase.
         if peek() == 0x20 {
             index += 1
             reason = try value(trims: false)
@@ -100,7 +100,7 @@ struct HeadParser {
         return String(decoding: UnsafeRawBufferPointer(rebasing: bytes[start..<index]), as: UTF8.self)
     }
 
-    /// No space, no control character and no fragment, which is never sent. Section 3.2.
+    /// Reads the target. Rejects spaces, control characters and fragments, which clients never send. Section 3.2.
     private mutating func target() throws(HTTPFault) -> String {
         let start = index
         var union: UInt8 = 0
@@ -114,7 +114,7 @@ struct HeadParser {
         return FieldText.read(UnsafeRawBufferPointer(rebasing: bytes[start..<index]), isASCII: union < 0x80)
     }
 
-    /// The digit behind `HTTP/1.`.
+    /// Reads the version and returns its minor part: 0 for HTTP/1.0, else 1.
     private mutating func version(endingIn end: UInt8) throws(HTTPFault) -> Int {
         let start = index
         guard index + 9 <= bytes.count else { throw .malformed }
@@ -143,7 +143,7 @@ struct HeadParser {
         return HeaderFields(result)
     }
 
-    /// The rest of a line. Control characters other than the tab have no place in it: RFC 9110 section 5.5.
+    /// Reads the rest of a line. Rejects control characters other than the tab. RFC 9110 section 5.5.
     private mutating func value(trims: Bool) throws(HTTPFault) -> String {
         if trims { while let byte = peek(), byte == 0x20 || byte == 0x09 { index += 1 } }
         let start = index
@@ -159,7 +159,7 @@ struct HeadParser {
         return FieldText.read(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), isASCII: union < 0x80)
     }
 
-    /// Keeps what a field says about the message.
+    /// Records the fields that frame the message or control the connection.
     private mutating func note(_ field: HeaderFields.Field) throws(HTTPFault) {
         switch field.name.utf8.count {
         case 4 where HeaderFields.areAlike(field.name, "host"):
@@ -174,7 +174,7 @@ struct HeadParser {
                 if member == "keep-alive" { keepsAlive = true }
             }
         case 14 where HeaderFields.areAlike(field.name, "content-length"):
-            // Two are refused even where they agree; 18 digits fit into an `Int`.
+            // A repeated field is rejected even if the values agree. 18 digits fit into an `Int`.
             guard length == nil, !field.value.isEmpty, field.value.utf8.count <= 18,
                 field.value.utf8.allSatisfy({ (0x30...0x39).contains($0) })
             else { throw .contentLength }
@@ -186,7 +186,7 @@ struct HeadParser {
         }
     }
 
-    /// Section 3.2.2: the absolute form becomes the origin form, where it names the host that `Host` names.
+    /// Converts a target in absolute form to origin form. Its host has to equal `Host`. Section 3.2.2.
     private static func settle(_ head: inout RequestHead) throws(HTTPFault) {
         guard !head.target.utf8.starts(with: "/".utf8) else { return }
         if head.target == "*" {
@@ -207,7 +207,7 @@ struct HeadParser {
         throw .malformed
     }
 
-    /// Section 5.6.2 of RFC 9110: the characters of tokens.
+    /// The characters of tokens. RFC 9110 section 5.6.2.
     private static let isTokenByte: [Bool] = (0..<256).map { byte in
         switch UInt8(byte) {
         case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true
@@ -215,7 +215,7 @@ struct HeadParser {
         }
     }
 
-    /// Names, addresses and ports; what could be taken for a path, a list or a user is refused.
+    /// The characters of names, addresses and ports, without those of paths, lists and user information.
     private static func isHostByte(_ byte: UInt8) -> Bool {
         switch byte {
         case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: true

@@ -1,38 +1,42 @@
-// Reading heads. RFC 9112 sections 2 to 6. Lines end in CR LF and in nothing else; no line is continued on the next.
+// Reads heads. RFC 9112 sections 2 to 6. A line ends in CR LF only; continuation lines are rejected.
+//
+// NIOHTTP1 does not parse what passes through the gateway: its values hold no reason phrase, no unknown method and no
+// value that is not UTF-8, and it accepts line ends that a backend may read differently. A message that could be read
+// in two ways is rejected. Queued writes do go through NIOHTTP1, under AsyncHTTPClient.
 
 package import NIOCore
 
-/// A request's head with what it says about its body and its connection.
+/// A request's head with the framing of its body and the options of its connection.
 package struct ReceivedRequest: Sendable, Equatable {
     package var head: RequestHead
     /// HTTP/1.x.
     package var minorVersion: Int
     package var framing: BodyFraming
-    /// Whether the client wants to go on with this connection afterwards.
+    /// Whether the connection stays open after this request.
     package var keepsAlive: Bool
-    /// Whether the client waits with the body for a 100.
+    /// Whether the client waits for a 100 before it sends the body.
     package var expectsContinue: Bool
 }
 
-/// An answer's head, likewise.
+/// A response's head with the framing of its body.
 package struct ReceivedResponse: Sendable, Equatable {
     package var head: ResponseHead
     package var framing: BodyFraming
     package var keepsAlive: Bool
 }
 
-/// Takes heads from the front of what has arrived. One reader for each direction of a connection.
+/// Reads heads from the front of a buffer. Each direction of a connection has its own reader.
 package struct HeadReader: Sendable {
     private let limits: HeadLimits
-    /// Bytes that were looked at and hold no end of the head, so that slow senders cost no more than fast ones.
+    /// Bytes already searched for the end of the head, so that a slow sender causes no repeated work.
     private var scanned = 0
 
     package init(limits: HeadLimits = HeadLimits()) { self.limits = limits }
 
-    /// Whether the client has begun a request.
+    /// Whether the client has begun to send a request.
     package func hasBegun(_ buffer: ByteBuffer) -> Bool { buffer.readableBytes > 0 }
 
-    /// The next request; nothing while it is not whole. The buffer moves only behind a whole head.
+    /// Returns the next request; nil if its head is incomplete. Consumes whole heads only.
     package mutating func request(_ buffer: inout ByteBuffer) throws(HTTPFault) -> ReceivedRequest? {
         // Section 2.2: an empty line before a request is skipped.
         while scanned == 0, buffer.getInteger(at: buffer.readerIndex, as: UInt16.self) == 0x0D0A {
@@ -48,9 +52,9 @@ package struct HeadReader: Sendable {
         return request
     }
 
-    /// The next answer; nothing while it is not whole.
+    /// Returns the next response; nil if its head is incomplete.
     ///
-    /// - Parameter isToHead: whether the request was a HEAD, whose answer has no body.
+    /// - Parameter isToHead: whether the request was a HEAD, whose response has no body.
     package mutating func response(
         _ buffer: inout ByteBuffer, isToHead: Bool
     ) throws(HTTPFault) -> ReceivedResponse? {
@@ -64,7 +68,7 @@ package struct HeadReader: Sendable {
         return response
     }
 
-    /// The fields behind a chunked body, with the empty line.
+    /// Returns the trailers after a chunked body, and consumes the empty line; nil if they are incomplete.
     package mutating func trailers(_ buffer: inout ByteBuffer) throws(HTTPFault) -> HeaderFields? {
         if buffer.getInteger(at: buffer.readerIndex, as: UInt16.self) == 0x0D0A {
             buffer.moveReaderIndex(forwardBy: 2)
@@ -80,7 +84,7 @@ package struct HeadReader: Sendable {
         return fields
     }
 
-    /// How long the head is, with its empty line.
+    /// The length of the head with its empty line, in bytes; nil if the head is incomplete.
     private mutating func headLength(_ buffer: ByteBuffer) throws(HTTPFault) -> Int? {
         let start = scanned
         let (end, isMalformed) = buffer.withUnsafeReadableBytes { bytes -> (Int?, Bool) in

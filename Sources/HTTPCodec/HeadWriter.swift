@@ -3,7 +3,7 @@
 package import NIOCore
 
 extension ByteBuffer {
-    /// A request's head, in HTTP/1.1, as it is.
+    /// Writes a request's head unchanged, with the version HTTP/1.1.
     package mutating func write(_ head: RequestHead) {
         FieldText.write(head.method, to: &self)
         writeInteger(UInt8(ascii: " "))
@@ -13,7 +13,7 @@ extension ByteBuffer {
         writeStaticString("\r\n")
     }
 
-    /// An answer's head, as it is.
+    /// Writes a response's head unchanged. A status outside of 100...999 is clamped.
     package mutating func write(_ head: ResponseHead, minorVersion: Int = 1) {
         writeStaticString(minorVersion == 0 ? "HTTP/1.0 " : "HTTP/1.1 ")
         let status = min(max(head.status, 100), 999)
@@ -34,13 +34,13 @@ extension ByteBuffer {
         }
     }
 
-    /// What stands before so many bytes of a chunk. Behind them stands CR LF.
+    /// Writes the line before a chunk of `count` bytes. The caller writes CR LF after the chunk.
     package mutating func writeChunkLine(_ count: Int) {
         writeString(String(count, radix: 16))
         writeStaticString("\r\n")
     }
 
-    /// The end of a chunked body.
+    /// Writes the last chunk and the trailers.
     package mutating func writeLastChunk(_ trailers: HeaderFields) {
         writeStaticString("0\r\n")
         write(trailers)

@@ -1,7 +1,6 @@
-// Header fields as they came: order and case of the names are the sender's, because what is passed on has to look the
-// same. RFC 9110 section 5.
+// Header fields in the sender's order and case, which the gateway preserves when it forwards them. RFC 9110 section 5.
 
-/// The fields of a request or an answer, in order.
+/// The fields of a request or a response, in order.
 package struct HeaderFields: Equatable, Sendable {
     /// One field line.
     package struct Field: Equatable, Sendable {
@@ -10,7 +9,7 @@ package struct HeaderFields: Equatable, Sendable {
 
         package init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
 
-        /// Whether its value is text, and not bytes that stand for something else.
+        /// Whether the value is UTF-8 text without control characters or escaped bytes.
         package var isText: Bool { FieldText.isText(value) }
     }
 
@@ -23,14 +22,14 @@ package struct HeaderFields: Equatable, Sendable {
         fields.compactMap { Self.areAlike($0.name, name) ? $0.value : nil }
     }
 
-    /// The value of the first line with this name; nothing where there is none.
+    /// The value of the first line with this name, case ignored; nil if there is none.
     package func first(_ name: String) -> String? {
         fields.first { Self.areAlike($0.name, name) }?.value
     }
 
     package mutating func add(_ name: String, _ value: String) { fields.append(Field(name, value)) }
 
-    /// Puts one line in the place of all lines with this name.
+    /// Replaces all lines with this name by one, in the position of the first.
     package mutating func set(_ name: String, to value: String) {
         if let index = fields.firstIndex(where: { Self.areAlike($0.name, name) }) {
             fields[index].value = value
@@ -43,7 +42,7 @@ package struct HeaderFields: Equatable, Sendable {
 
     package mutating func remove(_ name: String) { fields.removeAll { Self.areAlike($0.name, name) } }
 
-    /// The members of a list field, over all of its lines, in lower case: `Connection: close, X-A`. Section 5.6.1.
+    /// The members of a list field from all of its lines, in lower case: `Connection: close, X-A`. Section 5.6.1.
     package func tokens(_ name: String) -> [String] {
         self[name].flatMap { value in
             value.split(separator: ",").map { member in
@@ -52,7 +51,7 @@ package struct HeaderFields: Equatable, Sendable {
         }
     }
 
-    /// The same, with underscores that count as hyphens: behind CGI-like interfaces both are one field.
+    /// Whether two names are equal, with case ignored and underscores read as hyphens, as CGI-like interfaces do.
     package static func areOneBehindCGI(_ left: String, _ right: String) -> Bool {
         left.utf8.count == right.utf8.count
             && zip(left.utf8, right.utf8).allSatisfy {

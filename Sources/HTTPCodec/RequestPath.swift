@@ -1,18 +1,18 @@
-// The path of a request, read in the only way in which all backends read it alike. What one backend would read so and
-// another one otherwise is no path here: it fits no route, and what fits no route is refused where protection is due.
+// Parses request paths strictly: a path that backends could read differently is rejected. Such a path matches no route,
+// and a request without a route is refused if protection is required.
 
 /// The segments of a path, percent-decoded.
 package struct RequestPath: Equatable, Sendable {
-    /// Ours: segments of a path. Following a path takes a stack frame a segment.
+    /// Ours: maximum segments of a path, because matching takes one stack frame per segment.
     package static let segmentLimit = 64
 
     package let segments: [String]
 
-    /// Reads the path of a target (RFC 9112 section 3.2.1, RFC 3986 section 3.3).
+    /// Parses the path of a target. RFC 9112 section 3.2.1, RFC 3986 section 3.3.
     ///
-    /// - Returns: nothing where readers differ: no `/` in front, an empty segment but at the end, `.` or `..`, an encoded
-    ///   slash, a backslash, a semicolon (RFC 3986's parameters), a fragment, a percent sign that encodes nothing or
-    ///   another percent-encoding, control characters, white space, what is not UTF-8.
+    /// Returns nil if parsers disagree about the path: no `/` in front, an empty segment before the last one, `.` or
+    /// `..`, an encoded slash, a backslash, a semicolon (RFC 3986's parameters), a fragment, an invalid or a double
+    /// percent-encoding, control characters, white space, or bytes that are not UTF-8.
     package init?(_ path: Substring) {
         switch Self.read(path) {
         case .success(let segments): self.segments = segments
@@ -20,7 +20,7 @@ package struct RequestPath: Equatable, Sendable {
         }
     }
 
-    /// Why a path cannot be read, in words.
+    /// The reason why a path is rejected, for people; nil if the path is valid.
     package static func fault(_ path: Substring) -> String? {
         if case .failure(let fault) = read(path) { fault.words } else { nil }
     }
@@ -41,7 +41,7 @@ package struct RequestPath: Equatable, Sendable {
         segments.reserveCapacity(parts.count)
         for (index, part) in parts.enumerated() {
             guard !part.isEmpty || index == parts.count - 1 else {
-                return .failure(Fault("two slashes stand side by side"))
+                return .failure(Fault("the path has an empty segment before its end (//)"))
             }
             switch segment(part) {
             case .success(let text): segments.append(text)
@@ -53,14 +53,14 @@ package struct RequestPath: Equatable, Sendable {
 
     private static func segment(_ part: Substring.UTF8View) -> Result<String, Fault> {
         guard part.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "#") }) else {
-            return .failure(Fault("a byte stands in the path that has to be percent-encoded"))
+            return .failure(Fault("the path has a byte that must be percent-encoded"))
         }
         var text: String
         if part.contains(UInt8(ascii: "%")) {
             guard let bytes = PercentCoding.decode(part), let decoded = String(validating: bytes, as: UTF8.self) else {
-                return .failure(Fault("a percent-encoding in the path is wrong, or not UTF-8"))
+                return .failure(Fault("a percent-encoding in the path is invalid or not UTF-8"))
             }
-            // what a second decoding would change
+            // A second decoding would change the segment.
             guard !PercentCoding.holdsEncoding(bytes) else {
                 return .failure(Fault("a segment is percent-encoded twice"))
             }
@@ -71,8 +71,8 @@ package struct RequestPath: Equatable, Sendable {
         for byte in text.utf8 {
             switch byte {
             case UInt8(ascii: "/"), UInt8(ascii: "\\"), UInt8(ascii: ";"):
-                return .failure(Fault("an encoded slash, a backslash or a semicolon stands in a segment"))
-            case 0..<0x20, 0x7F: return .failure(Fault("a control character stands in a segment"))
+                return .failure(Fault("a segment has an encoded slash, a backslash or a semicolon"))
+            case 0..<0x20, 0x7F: return .failure(Fault("a segment has a control character"))
             default: break
             }
         }
@@ -82,7 +82,7 @@ package struct RequestPath: Equatable, Sendable {
     }
 }
 
-/// RFC 3986 section 2.1.
+/// Percent-encoding. RFC 3986 section 2.1.
 package enum PercentCoding {
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
         var bytes: [UInt8] = []
@@ -99,7 +99,7 @@ package enum PercentCoding {
         return bytes
     }
 
-    /// The same where some of it encodes nothing, which stays as it is.
+    /// Decodes like ``decode(_:)``, but keeps a percent sign without two hex digits as it is.
     package static func lenient(_ text: Substring.UTF8View) -> [UInt8] {
         var bytes = Array(text)
         guard bytes.contains(UInt8(ascii: "%")) else { return bytes }
@@ -119,7 +119,7 @@ package enum PercentCoding {
         return bytes
     }
 
-    /// Whether a percent sign with two digits stands in it.
+    /// Whether the bytes have a percent sign before two hex digits.
     static func holdsEncoding(_ bytes: [UInt8]) -> Bool {
         guard bytes.count >= 3 else { return false }
         return (0..<(bytes.count - 2)).contains { index in
@@ -127,7 +127,7 @@ package enum PercentCoding {
         }
     }
 
-    /// A text as one segment of a path: all but unreserved characters is encoded.
+    /// Encodes a text as one path segment. Only unreserved characters stay as they are.
     package static func segment(_ text: String) -> String {
         var output: [UInt8] = []
         output.reserveCapacity(text.utf8.count)

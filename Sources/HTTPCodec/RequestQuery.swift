@@ -1,28 +1,30 @@
-/// The query of a request, as forms write it: `since=s1&name=a+b`. A name that stands twice says nothing, because
-/// backends differ in which of the two they read; nor does anything in a query that they take apart differently.
+/// The query of a request, in form encoding: `since=s1&name=a+b`.
+///
+/// A repeated name is ambiguous, because backends differ in which value they use. The whole query is ambiguous if
+/// backends could split it differently.
 package struct RequestQuery: Equatable, Sendable {
     package enum Value: Equatable, Sendable {
         case absent
         case says(String)
-        /// It is said twice, or not in a way that everybody reads alike.
+        /// The name is repeated, or backends could decode the value or the query differently.
         case ambiguous
     }
 
-    /// Ours: pairs of a query. Looking one up reads them all.
+    /// Ours: maximum pairs of a query, because a lookup reads all of them.
     package static let pairLimit = 256
 
     private var pairs: [(name: String, value: String?)] = []
-    /// Nobody knows what is in it.
+    /// The query cannot be parsed, so every value is ambiguous.
     private var isOpaque = false
 
     package static func == (left: Self, right: Self) -> Bool {
         left.isOpaque == right.isOpaque && left.pairs.elementsEqual(right.pairs) { $0 == $1 }
     }
 
-    /// - Parameter text: what stands behind the question mark, still percent-encoded.
+    /// - Parameter text: the query after the question mark, still percent-encoded; nil if there is none.
     package init(_ text: Substring?) {
         guard let text, !text.isEmpty else { return }
-        // some backends take a semicolon for an ampersand
+        // Some backends read a semicolon as an ampersand.
         guard text.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: ";") && $0 != UInt8(ascii: "#") }) else {
             isOpaque = true
             return

@@ -1,6 +1,6 @@
 // CTCP: a message whose text is `\x01COMMAND argument\x01` (the closing byte may be missing).
 
-/// What kind of CTCP a text is, if it is one.
+/// The kind of a CTCP text.
 package enum CTCP: Equatable, Sendable {
     /// `/me`: a message that people read.
     case action
@@ -9,7 +9,7 @@ package enum CTCP: Equatable, Sendable {
     /// A request for a direct connection, which would bypass the gateway.
     case dcc
 
-    /// Classifies the text of a PRIVMSG or NOTICE.
+    /// Classifies the text of a PRIVMSG or NOTICE; nil if it is not CTCP.
     package init?(_ text: some Collection<UInt8>) {
         guard text.first == 0x01 else { return nil }
         let body = text.dropFirst().prefix { $0 != 0x20 && $0 != 0x01 }

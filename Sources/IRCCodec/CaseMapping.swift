@@ -1,4 +1,4 @@
-// Which names are the same name. A nick is compared folded everywhere and shown as written.
+// Folding of names. Nicks are always compared folded and shown as written.
 
 import NIOCore
 
@@ -21,14 +21,14 @@ package enum CaseMapping: String, Sendable {
         }
     }
 
-    /// A name folded, as a key.
+    /// A folded name, as a key.
     package func fold(_ name: some StringProtocol) -> String {
         String(decoding: name.utf8.map(fold), as: UTF8.self)
     }
 }
 
 extension IRCLine {
-    /// A part of the line, folded, as a key.
+    /// A folded part of the line, as a key.
     package func folded(_ span: ByteSpan, _ mapping: CaseMapping) -> String {
         bytes.withUnsafeReadableBytes { raw in
             String(unsafeUninitializedCapacity: span.count) { output in
@@ -39,9 +39,9 @@ extension IRCLine {
     }
 }
 
-/// Matches names against masks with `*` and `?`, letter case folded.
+/// Matches names against masks with `*` and `?`, ignoring letter case.
 package enum Mask {
-    /// Whether a name fits a mask. Time is bounded by the product of both lengths.
+    /// Whether a name matches a mask. The time is bounded by the product of both lengths.
     package static func matches(_ mask: String, _ name: String, _ mapping: CaseMapping = .ascii) -> Bool {
         let pattern = mask.utf8.map(mapping.fold)
         let text = name.utf8.map(mapping.fold)

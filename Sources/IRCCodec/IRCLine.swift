@@ -1,15 +1,15 @@
-// One line of IRC as a view over the bytes it came in. Nothing is copied and nothing is interpreted here: what a
-// verb means belongs to the route table, who a source is to the roster.
+// One line of IRC as a view over the received bytes. Nothing is copied or interpreted here: the route table knows the
+// meaning of verbs, the roster the owners of nicks.
 
 package import NIOCore
 
-/// Why a line is not IRC.
+/// Why a line is not valid IRC.
 package enum IRCParseError: Error, Equatable, Sendable {
-    /// Nothing but spaces, or nothing at all.
+    /// Empty, or only spaces.
     case empty
     /// Tags without a verb after them, or a source without a verb.
     case missingVerb
-    /// A verb that is neither letters nor three digits, or longer than ``IRCLimits/verbLength``.
+    /// A verb that is neither letters nor three digits, or is longer than ``IRCLimits/verbLength``.
     case malformedVerb
     /// A NUL byte, which no server relays.
     case containsNUL
@@ -17,17 +17,17 @@ package enum IRCParseError: Error, Equatable, Sendable {
     case tooLong
 }
 
-/// The lengths that the specifications fix.
+/// The limits of the specifications, and ours.
 package enum IRCLimits {
-    /// RFC 1459 section 2.3: a line without tags, CR LF included, in bytes.
+    /// RFC 1459 section 2.3: maximum length of a line without tags, CR LF included, in bytes.
     package static let lineLength = 512
-    /// IRCv3 message-tags: what a client may send as tags, `@` and the space included, in bytes.
+    /// IRCv3 message-tags: maximum length of the tags that a client sends, `@` and the space included, in bytes.
     package static let clientTagsLength = 4096
-    /// IRCv3 message-tags: all tags of a line, `@` and the space included, in bytes.
+    /// IRCv3 message-tags: maximum length of all tags of a line, `@` and the space included, in bytes.
     package static let tagsLength = 8191
-    /// RFC 1459 section 2.3: parameters of one line.
+    /// RFC 1459 section 2.3: maximum number of parameters of a line.
     package static let parameterCount = 15
-    /// Ours: no verb of any server is longer; a bound makes the lookup key fixed in size. In bytes.
+    /// Ours: maximum length of a verb, in bytes. No server has a longer one; the lookup key needs a fixed size.
     package static let verbLength = 16
 }
 
@@ -52,22 +52,22 @@ package struct ByteSpan: Equatable, Sendable {
 ///
 /// RFC 1459 section 2.3.1, RFC 2812 section 2.3.1, IRCv3 message-tags. All positions are offsets into ``bytes``.
 package struct IRCLine: Sendable {
-    /// The line as it came, without its end.
+    /// The line as received, without its CR LF.
     package let bytes: ByteBuffer
-    /// What stands between `@` and the space; empty where there are no tags.
+    /// The bytes between `@` and the space; empty if there are no tags.
     package private(set) var tags = ByteSpan(0, 0)
-    /// What stands between `:` and the space; empty where there is no source.
+    /// The bytes between `:` and the space; empty if there is no source.
     package private(set) var source = ByteSpan(0, 0)
     /// The verb or numeric as written.
     package private(set) var verbSpan = ByteSpan(0, 0)
-    /// Where the parameters begin (behind the verb).
+    /// The offset of the parameters: the end of the verb.
     private var parametersStart: UInt16 = 0
-    /// The verb, upper-cased, as a key.
+    /// The upper-case verb, as a key.
     package private(set) var key: VerbKey
 
-    /// Parses a line that has lost its CR LF.
+    /// Parses a line without its CR LF.
     ///
-    /// - Throws: ``IRCParseError`` when the line is not IRC.
+    /// - Throws: ``IRCParseError`` if the line is not valid IRC.
     package init(_ bytes: ByteBuffer) throws(IRCParseError) {
         self.bytes = bytes
         self.key = VerbKey()
@@ -119,7 +119,7 @@ package struct IRCLine: Sendable {
 
     // MARK: Parts
 
-    /// Where the parameters stand, at most ``IRCLimits/parameterCount``; the last one may hold spaces.
+    /// The spans of the parameters, at most ``IRCLimits/parameterCount``; the last one may contain spaces.
     package var parameters: [ByteSpan] {
         var spans: [ByteSpan] = []
         forEachParameter { _, span in
@@ -129,7 +129,7 @@ package struct IRCLine: Sendable {
         return spans
     }
 
-    /// The parameter at an index, or nothing. Costs no allocation.
+    /// The parameter at an index; nil if there is none. Does not allocate.
     package func parameter(_ index: Int) -> ByteSpan? {
         var found: ByteSpan?
         forEachParameter { position, span in
@@ -139,7 +139,7 @@ package struct IRCLine: Sendable {
         return found
     }
 
-    /// Walks the parameters until the body says stop.
+    /// Calls the body for each parameter until the body returns false.
     package func forEachParameter(_ body: (Int, ByteSpan) -> Bool) {
         bytes.withUnsafeReadableBytes { raw in
             var position = Int(parametersStart)
@@ -163,7 +163,7 @@ package struct IRCLine: Sendable {
         }
     }
 
-    /// A part of the line as a string; invalid UTF-8 is repaired, so this is for names and reports, not for relaying.
+    /// A part of the line as a string. Invalid UTF-8 is replaced, so this is for names and reports, not for relaying.
     package func string(_ span: ByteSpan) -> String {
         bytes.withUnsafeReadableBytes { raw in String(decoding: raw[span.range], as: UTF8.self) }
     }
@@ -173,12 +173,12 @@ package struct IRCLine: Sendable {
         bytes.getSlice(at: bytes.readerIndex + Int(span.start), length: span.count) ?? ByteBuffer()
     }
 
-    /// The parameter at an index as a string, or nothing.
+    /// The parameter at an index as a string; nil if there is none.
     package func text(_ index: Int) -> String? {
         parameter(index).map(string)
     }
 
-    /// Whether a part of the line equals some ASCII text, letter case ignored.
+    /// Whether a part of the line equals an ASCII text, ignoring letter case.
     package func matches(_ span: ByteSpan, _ text: StaticString) -> Bool {
         guard span.count == text.utf8CodeUnitCount else { return false }
         return bytes.withUnsafeReadableBytes { raw in
@@ -193,7 +193,7 @@ package struct IRCLine: Sendable {
         }
     }
 
-    /// Whether the line holds a NUL byte.
+    /// Whether the line contains a NUL byte.
     package var containsNUL: Bool {
         bytes.withUnsafeReadableBytes { raw in raw.contains(0) }
     }
@@ -205,7 +205,7 @@ package struct IRCLine: Sendable {
 
     // MARK: Source
 
-    /// The nick, or the server's name, of the source; empty where there is none.
+    /// The nick or server name of the source; empty if there is no source.
     package var sourceNick: ByteSpan {
         bytes.withUnsafeReadableBytes { raw in
             let end = raw[source.range].firstIndex { $0 == UInt8(ascii: "!") || $0 == UInt8(ascii: "@") }
@@ -218,7 +218,7 @@ package struct IRCLine: Sendable {
         !source.isEmpty && sourceNick.count < source.count
     }
 
-    /// What stands behind the `@` of the source; empty where there is none.
+    /// The bytes after the `@` of the source; empty if there are none.
     package var sourceHost: ByteSpan {
         bytes.withUnsafeReadableBytes { raw in
             guard let at = raw[source.range].lastIndex(of: UInt8(ascii: "@")) else { return ByteSpan(0, 0) }

@@ -1,13 +1,13 @@
-// Order per connection: nothing overtakes an entry that waits for its commit.
+// The order of one connection: no entry overtakes one that waits for its commit.
 
 package import DequeModule
 
-/// A queue whose entries are either ready or waiting for a ticket to be answered, and which gives them out in order.
+/// A queue of entries that are ready or wait for a ticket to be resolved; returns them in order.
 ///
-/// Its members may be inlined: a lane stands on the path of every line, and a generic that is not specialised costs more
-/// than the rest of that path.
+/// Its members are inlinable: every line passes through a lane, and a generic that is not specialised costs more than
+/// the rest of that path.
 package struct Lane<Ready> {
-    /// What stands for an entry that is not ready yet.
+    /// Identifies an entry that is not ready yet.
     package typealias Ticket = UInt64
 
     @usableFromInline
@@ -34,7 +34,7 @@ package struct Lane<Ready> {
         entries.append(.ready(ready))
     }
 
-    /// Reserves the next place for an answer that will come.
+    /// Reserves the next position for a later answer.
     @inlinable
     package mutating func reserve() -> Ticket {
         defer { nextTicket += 1 }
@@ -42,7 +42,7 @@ package struct Lane<Ready> {
         return nextTicket
     }
 
-    /// Puts the answers in the reserved place; none removes it. An unknown ticket changes nothing.
+    /// Puts the answers in the reserved position; an empty array removes it. An unknown ticket changes nothing.
     @inlinable
     package mutating func resolve(_ ticket: Ticket, with answers: [Ready]) {
         let place = entries.firstIndex { entry in
@@ -57,14 +57,14 @@ package struct Lane<Ready> {
         }
     }
 
-    /// The front entry if it is ready.
+    /// The front entry if it is ready, else nil.
     @inlinable
     package var first: Ready? {
         if case .ready(let ready) = entries.first { return ready }
         return nil
     }
 
-    /// Takes the front entry if it is ready.
+    /// Removes and returns the front entry if it is ready, else returns nil.
     @inlinable
     package mutating func popFirst() -> Ready? {
         guard case .ready(let ready) = entries.first else { return nil }
@@ -72,14 +72,14 @@ package struct Lane<Ready> {
         return ready
     }
 
-    /// Changes the front entry in place if it is ready.
+    /// Replaces the front entry if it is ready.
     @inlinable
     package mutating func replaceFirst(_ ready: Ready) {
         guard case .ready = entries.first else { return }
         entries[entries.startIndex] = .ready(ready)
     }
 
-    /// Reserves the place before everything else.
+    /// Reserves the position in front of all entries.
     @inlinable
     package mutating func reserveFirst() -> Ticket {
         defer { nextTicket += 1 }
@@ -87,13 +87,13 @@ package struct Lane<Ready> {
         return nextTicket
     }
 
-    /// Puts what is ready before everything else, but behind the front entry where that is ready and has to stay there.
+    /// Inserts entries at the front, or behind a ready front entry that has to stay in front.
     package mutating func insertFirst(_ ready: [Ready], unlessFront staysInFront: (Ready) -> Bool) {
         let place = first.map(staysInFront) == true ? 1 : 0
         entries.insert(contentsOf: ready.map(Entry.ready), at: entries.startIndex + place)
     }
 
-    /// Takes out what is ready and fits, in order.
+    /// Removes and returns the ready entries that match, in order.
     @inlinable
     package mutating func removeReady(where fits: (Ready) -> Bool) -> [Ready] {
         var taken: [Ready] = []

@@ -1,14 +1,14 @@
-// Two token buckets: how fast the gateway may write to a backend that punishes floods.
+// Two token buckets that limit writes to a backend with flood protection.
 
-/// Spends lines and bytes; time is an argument.
+/// Limits lines and bytes per time. Time is an argument.
 package struct Pacer: Sendable {
-    /// What a backend lets one connection write.
+    /// What a backend accepts from one connection.
     package struct Limit: Equatable, Sendable {
-        /// Lines that may be written at once after a silence.
+        /// Lines that may be written at once after a pause.
         package var burst: Double
-        /// Lines per second that come back; zero means unlimited.
+        /// Lines per second by which the bucket refills; zero means unlimited.
         package var linesPerSecond: Double
-        /// Bytes per second; zero means unlimited. The burst of bytes is that of lines, each of 512.
+        /// Bytes per second; zero means unlimited. The burst in bytes is 512 for each line of `burst`.
         package var bytesPerSecond: Double
 
         package init(burst: Double, linesPerSecond: Double, bytesPerSecond: Double = 0) {
@@ -31,7 +31,7 @@ package struct Pacer: Sendable {
         bytes = limit.burst * 512
     }
 
-    /// Takes another limit; what was spent stays spent.
+    /// Replaces the limit. What was spent stays spent.
     package mutating func renew(_ new: Limit) {
         guard new != limit else { return }
         limit = new
@@ -39,10 +39,10 @@ package struct Pacer: Sendable {
         bytes = min(bytes, new.burst * 512)
     }
 
-    /// Whether nothing is ever held back.
+    /// Whether there is no limit.
     package var isUnlimited: Bool { limit.linesPerSecond == 0 && limit.bytesPerSecond == 0 }
 
-    /// Takes one line's worth if there is one.
+    /// Spends one line of this length; false if the line has to wait.
     package mutating func spend(_ length: Int, now: Int64) -> Bool {
         guard !isUnlimited else { return true }
         refill(now: now)
@@ -51,7 +51,7 @@ package struct Pacer: Sendable {
         return true
     }
 
-    /// Accounts for a line that could not be held back. The debt is bounded, so that silence always ends it.
+    /// Spends a line that could not be delayed. The debt is bounded, so that a pause always ends it.
     package mutating func charge(_ length: Int, now: Int64) {
         guard !isUnlimited else { return }
         refill(now: now)
@@ -65,7 +65,7 @@ package struct Pacer: Sendable {
         guard !isUnlimited else { return now }
         refill(now: now)
         let seconds = delay(for: 512)
-        // A configured rate may be as small as it likes; the next look is a day away at most.
+        // A configured rate may be arbitrarily small; the next attempt is at most a day away.
         return seconds <= 0 ? now : now + Int64(min(seconds, 86_400) * 1_000_000_000) + 1_000_000
     }
 
@@ -74,7 +74,7 @@ package struct Pacer: Sendable {
         if limit.bytesPerSecond > 0 { bytes -= Double(length) }
     }
 
-    /// Seconds until a line of this length may go.
+    /// Seconds until a line of this length may be written.
     private func delay(for length: Int) -> Double {
         let byLines = limit.linesPerSecond > 0 ? (1 - lines) / limit.linesPerSecond : 0
         let byBytes = limit.bytesPerSecond > 0 ? (Double(length) - bytes) / limit.bytesPerSecond : 0

@@ -1,19 +1,19 @@
-// What a server says of itself in 005 (RPL_ISUPPORT), as far as the gateway needs it.
+// The tokens of 005 (RPL_ISUPPORT) that the gateway needs.
 
-/// The facts of ISUPPORT, with the defaults of RFC 1459 where the server is silent.
+/// The ISUPPORT values of a server, with the defaults of RFC 1459 for missing tokens.
 package struct ServerSupport: Equatable, Sendable {
     package var caseMapping = CaseMapping.rfc1459
-    /// Characters that begin the name of a room.
+    /// The first characters of room names.
     package var channelTypes = Array("#&+!".utf8)
-    /// Characters that may stand before a room's name to address only members of that status.
+    /// Prefixes of a room's name that address only members with that status.
     package var statusPrefixes: [UInt8] = []
-    /// Longest nick, in bytes. RFC 1459 says 9; every server of today allows more, so the default is a safe one.
+    /// Maximum length of a nick, in bytes. RFC 1459 allows 9, every current server more, so the default is a safe one.
     package var nickLength = 30
     package var network: String?
 
     package init() {}
 
-    /// Takes the tokens of one 005 line.
+    /// Reads the tokens of one 005 line.
     package mutating func absorb(_ line: IRCLine) {
         let parameters = line.parameters
         guard parameters.count > 2 else { return }

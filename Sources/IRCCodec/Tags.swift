@@ -1,4 +1,4 @@
-// IRCv3 message-tags: walking, unescaping and writing them.
+// IRCv3 message-tags: reading, unescaping and writing them.
 
 import NIOCore
 
@@ -6,7 +6,7 @@ import NIOCore
 package struct IRCTag: Equatable, Sendable {
     /// The key with its `+` and vendor, as written.
     package let key: String
-    /// The value, unescaped; empty where there is none.
+    /// The unescaped value; empty if there is none.
     package let value: String
 
     package init(key: String, value: String) {
@@ -14,12 +14,12 @@ package struct IRCTag: Equatable, Sendable {
         self.value = value
     }
 
-    /// Whether clients send it and servers only relay it.
+    /// Whether it is a client-only tag: servers only relay it.
     package var isClientOnly: Bool { key.utf8.first == UInt8(ascii: "+") }
 }
 
 extension IRCLine {
-    /// All tags in their order; empty pieces are skipped, as the specification asks.
+    /// All tags in their order; empty pieces are skipped, as the specification requires.
     package var tagList: [IRCTag] {
         guard !tags.isEmpty else { return [] }
         return string(tags).split(separator: ";", omittingEmptySubsequences: true).map { piece in
@@ -29,12 +29,12 @@ extension IRCLine {
         }
     }
 
-    /// The value of a tag, unescaped; the last one wins, as the specification says.
+    /// The unescaped value of a tag; nil if there is none. The last one wins, as the specification requires.
     ///
-    /// - Parameter key: in ASCII. It is compared as bytes, and only a value that is found is copied.
+    /// - Parameter key: in ASCII. It is compared as bytes; only a matching value is copied.
     package func tag(_ key: String) -> String? { tagSpan(key).map { TagValue.unescape(string($0)[...]) } }
 
-    /// Where the value of a tag stands, as it is written; the last one wins.
+    /// The span of a tag's escaped value; nil if there is none. The last one wins.
     package func tagSpan(_ key: String) -> ByteSpan? {
         guard !tags.isEmpty else { return nil }
         var key = key
@@ -63,7 +63,7 @@ extension IRCLine {
 
 /// The escaping of tag values (IRCv3 message-tags, "Escaping Values").
 package enum TagValue {
-    /// `\:` `\s` `\\` `\r` `\n` become what they stand for; a lone backslash is dropped.
+    /// Replaces the escapes `\:` `\s` `\\` `\r` `\n`; drops a lone backslash.
     package static func unescape(_ text: Substring) -> String {
         guard text.utf8.contains(UInt8(ascii: "\\")) else { return String(text) }
         var result = ""
@@ -105,7 +105,7 @@ package enum TagValue {
 }
 
 extension ByteBuffer {
-    /// Writes `@key=value;... ` or nothing where the list is empty.
+    /// Writes `@key=value;... `, or nothing if the list is empty.
     package mutating func writeTags(_ tags: [IRCTag]) {
         guard !tags.isEmpty else { return }
         var separator = "@"

@@ -1,13 +1,13 @@
-// Verbs as two machine words, so that looking one up costs no allocation and no string comparison.
+// Verbs as two machine words, so that a lookup costs no allocation and no string comparison.
 
-/// An upper-cased verb of at most sixteen bytes, or a numeric of three digits.
+/// An upper-case verb of at most sixteen bytes, or a numeric of three digits.
 package struct VerbKey: Hashable, Sendable {
     private var high: UInt64 = 0
     private var low: UInt64 = 0
 
     package init() {}
 
-    /// The key of a verb in raw bytes: ASCII letters of either case, or three digits. Anything else has none.
+    /// The key of a verb in raw bytes: ASCII letters of either case, or three digits; nil for anything else.
     package init?(_ raw: UnsafeRawBufferPointer, _ range: Range<Int>) {
         guard !range.isEmpty, range.count <= IRCLimits.verbLength else { return nil }
         var digits = 0
@@ -27,7 +27,7 @@ package struct VerbKey: Hashable, Sendable {
         guard digits == 0 || (digits == 3 && range.count == 3) else { return nil }
     }
 
-    /// The key of a verb that the code names.
+    /// The key of a verb that is a constant in the code, in upper case.
     package init(_ verb: String) {
         for (offset, byte) in verb.utf8.prefix(IRCLimits.verbLength).enumerated() { push(byte, at: offset) }
     }
@@ -40,7 +40,7 @@ package struct VerbKey: Hashable, Sendable {
         }
     }
 
-    /// The numeric that this key stands for, or nothing when it is a verb.
+    /// The numeric of this key; nil if it is a verb.
     package var numeric: Int? {
         guard low == 0, high < 1 << 24 else { return nil }
         var number = 0

@@ -1,13 +1,13 @@
-/// The exact value of a number, however it is written: `1`, `1.0`, `10e-1` are the same. No floating point: what two
-/// readers round differently must not be equal here and different there.
+/// The exact value of a number: `1`, `1.0` and `10e-1` are equal. No floating point is used, because two readers could
+/// round differently, and numbers equal for one would differ for the other.
 struct JSONDecimal: Hashable, Sendable {
     private let isNegative: Bool
-    /// Without zeros at either end; empty for zero.
+    /// Without leading and trailing zeros; empty for zero.
     private let digits: [UInt8]
-    /// Of the last digit, as a power of ten.
+    /// The power of ten of the last digit.
     private let exponent: Int
 
-    /// Exponents beyond this are all the same to us. No number that means something comes near.
+    /// Larger exponents are all treated as this one. No meaningful number comes near.
     private static let largestExponent = 1 << 32
 
     /// - Parameter text: a number that is valid by RFC 8259 section 6.
@@ -40,9 +40,9 @@ struct JSONDecimal: Hashable, Sendable {
         self.exponent = digits.isEmpty ? 0 : exponent
     }
 
-    /// The value where it is whole and fits.
+    /// The value as an integer; nil if it is not whole or does not fit.
     var integer: Int? {
-        // nineteen digits are the most that fit
+        // An `Int` has at most nineteen digits.
         guard exponent >= 0, digits.count + exponent <= 19 else { return nil }
         var value = 0
         for digit in digits + Array(repeating: 0, count: exponent) {

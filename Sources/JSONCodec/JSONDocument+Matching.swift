@@ -1,34 +1,36 @@
-/// Why a path cannot be followed in a document. The fault of whoever wrote the document.
+/// Why a path cannot be followed in a document. The author of the document is at fault.
 package enum JSONMatchError: Error, Equatable, Sendable {
-    /// An object on the way names two of its members alike, so that nobody can say which of them others read. With the
-    /// object's offset in bytes.
+    /// An object on the path has two members with the same name, so it is unknown which of them other programs read.
+    /// With the object's offset in bytes.
     case duplicateNames(at: Int)
-    /// More than ``JSONPath/placeLimit``, or whatever the caller said.
+    /// More than ``JSONPath/placeLimit``, or than the limit that the caller set.
     case tooManyPlaces
 }
 
 extension JSONDocument {
-    /// All places that a path leads to, in the order in which they stand in the document, none of them inside another.
+    /// All values that a path matches, in document order, none of them inside another.
     ///
     /// The time is bounded by the size of the document times the number of steps.
     ///
-    /// - Parameter start: the value that the path begins at; the whole document where nothing is said.
+    /// - Parameter start: the value that the path starts at; nil for the whole document.
     package func places(
         _ path: JSONPath, from start: JSONPlace? = nil, limit: Int = JSONPath.placeLimit
     ) throws(JSONMatchError) -> [JSONPlace] {
         try match(path, from: start, limit: limit).places
     }
 
-    /// The place that a path leads to, where there is one.
+    /// The value that a path matches; nil if there is none.
     ///
-    /// - Throws: ``JSONMatchError/tooManyPlaces`` where there are several: a sender or an id that stands twice is none.
+    /// - Throws: ``JSONMatchError/tooManyPlaces`` if there are several: a sender or an id that occurs twice is
+    ///   ambiguous.
     package func place(_ path: JSONPath, from start: JSONPlace? = nil) throws(JSONMatchError) -> JSONPlace? {
         try match(path, from: start, limit: 1).places.first
     }
 
-    /// What a path finds here, in words, for an operator who tries a mapping. Holds names and places, no values.
+    /// Describes the path's matches in words, for an operator who tests a mapping. Contains names and positions, no
+    /// values.
     ///
-    /// - Parameter start: the value that the path begins at; the whole document where nothing is said.
+    /// - Parameter start: the value that the path starts at; nil for the whole document.
     package func explanation(of path: JSONPath, from start: JSONPlace? = nil) -> String {
         do throws(JSONMatchError) {
             let result = try match(path, from: start, limit: JSONPath.placeLimit)
@@ -46,7 +48,7 @@ extension JSONDocument {
         } catch {
             return switch error {
             case .duplicateNames(let offset):
-                "\(path.text) is not followed: the object at byte \(offset) names two of its members alike"
+                "\(path.text) cannot be followed: the object at byte \(offset) has two members with the same name"
             case .tooManyPlaces: "\(path.text) finds more than \(JSONPath.placeLimit) places"
             }
         }
@@ -68,13 +70,13 @@ extension JSONDocument {
     }
 }
 
-/// Follows a path. It goes deeper by one call for each step that branches, so by ``JSONPath/stepLimit`` at most, however
-/// deep the document is.
+/// Follows a path. It recurses once for each step that branches, so ``JSONPath/stepLimit`` bounds the recursion,
+/// however deep the document is.
 struct JSONMatcher {
     private let steps: [JSONPath.Step]
     private let limit: Int
     private(set) var places: [JSONPlace] = []
-    /// The first of the places from which the path went no further, of those that came furthest.
+    /// The first value at which a step matched nothing, of those that the most steps led to.
     private(set) var furthest: (step: Int, place: JSONPlace)?
 
     init(_ steps: [JSONPath.Step], _ limit: Int) {

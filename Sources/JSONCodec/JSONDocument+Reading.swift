@@ -2,9 +2,9 @@ package import NIOCore
 
 /// Why a string cannot be read as text.
 package enum JSONReadError: Error, Equatable, Sendable {
-    /// It is no string.
+    /// It is not a string.
     case notAString
-    /// It escapes half a surrogate pair; see ``JSONDocument``.
+    /// It contains the escape of half a surrogate pair; see ``JSONDocument``.
     case loneSurrogate
 }
 
@@ -20,10 +20,10 @@ extension JSONDocument {
         }
     }
 
-    /// Where it stands, in bytes from the beginning of the document, a string with its quotes.
+    /// The value's range, in bytes from the beginning of the document. A string's range includes its quotes.
     package func range(_ place: JSONPlace) -> Range<Int> { entries[Int(place.index)].range }
 
-    /// The value as it is written, as a slice of the document.
+    /// The value's bytes, as a slice of the document.
     package func slice(_ place: JSONPlace) -> ByteBuffer {
         let range = range(place)
         return bytes.getSlice(at: bytes.readerIndex + range.lowerBound, length: range.count) ?? ByteBuffer()
@@ -31,7 +31,7 @@ extension JSONDocument {
 
     // MARK: Scalars
 
-    /// The bytes of a string without its escapes; always UTF-8.
+    /// The unescaped bytes of a string; always UTF-8.
     package func utf8(_ place: JSONPlace) throws(JSONReadError) -> [UInt8] {
         let entry = entries[Int(place.index)]
         guard entry.kind == .string else { throw .notAString }
@@ -39,32 +39,32 @@ extension JSONDocument {
         return withTable { table in unescaped(entry, table) }
     }
 
-    /// Whether it is a string that can be read.
+    /// Whether the value is a string that can be read.
     package func isText(_ place: JSONPlace) -> Bool {
         let entry = entries[Int(place.index)]
         return entry.kind == .string && !entry.hasLoneSurrogate
     }
 
-    /// A string without its escapes.
+    /// The unescaped text of a string.
     package func text(_ place: JSONPlace) throws(JSONReadError) -> String {
         String(decoding: try utf8(place), as: UTF8.self)
     }
 
-    /// Whether it is a string that says this once escapes are undone. Nothing is copied.
+    /// Whether the value is a string that equals `text` after unescaping. Nothing is copied.
     package func says(_ text: String, _ place: JSONPlace) -> Bool {
         let entry = entries[Int(place.index)]
         guard entry.kind == .string else { return false }
         return withTable { $0.text(entry).elementsEqual(text.utf8) }
     }
 
-    /// A number as it is written: whoever needs a value of it knows how wide.
+    /// A number as written, so that the caller chooses the type; nil if the value is not a number.
     package func numberText(_ place: JSONPlace) -> String? {
         let entry = entries[Int(place.index)]
         guard entry.kind == .number else { return nil }
         return withTable { String(decoding: $0.bytes[entry.range], as: UTF8.self) }
     }
 
-    /// A number that is a whole one, however it is written (`12`, `12.0`, `1.2e1`), and fits.
+    /// A number as an integer, however it is written (`12`, `12.0`, `1.2e1`); nil if it is not whole or does not fit.
     package func integer(_ place: JSONPlace) -> Int? {
         let entry = entries[Int(place.index)]
         guard entry.kind == .number else { return nil }
@@ -83,18 +83,18 @@ extension JSONDocument {
 
     // MARK: Containers
 
-    /// How many members or elements it has; 0 where it can have none.
+    /// The number of members or elements; 0 if the value is neither object nor array.
     package func count(_ place: JSONPlace) -> Int { entries[Int(place.index)].count }
 
-    /// The values in an object or array, in their order; none where it is neither.
+    /// The values in an object or array, in order; empty for other values.
     package func children(_ place: JSONPlace) -> JSONChildren { JSONChildren(entries, place) }
 
-    /// The value of a member; where the name stands twice, the first of them. See ``hasDuplicateNames(_:)``.
+    /// The value of a member, the first if the name is duplicate. See ``hasDuplicateNames(_:)``.
     package func member(_ name: String, of place: JSONPlace) -> JSONPlace? {
         withTable { $0.member(JSONName(Array(name.utf8)), of: place) }
     }
 
-    /// Whether a value is a member or element of this very one.
+    /// Whether a value is a direct member or element of a container.
     package func isMember(_ place: JSONPlace, of container: JSONPlace) -> Bool { place.parent == container.index }
 
     /// Whether a value is an element of an array.
@@ -102,7 +102,7 @@ extension JSONDocument {
         place.parent != JSONEntry.none && entries[Int(place.parent)].kind == .array
     }
 
-    /// The name of a value that is an object's member.
+    /// The name of a value that is a member of an object; nil for other values.
     package func name(_ place: JSONPlace) throws(JSONReadError) -> String? {
         guard place.parent != JSONEntry.none, entries[Int(place.parent)].kind == .object else { return nil }
         let entry = entries[Int(place.index) - 1]
@@ -110,10 +110,10 @@ extension JSONDocument {
         return withTable { String(decoding: unescaped(entry, $0), as: UTF8.self) }
     }
 
-    /// Whether an object names two of its members alike, once escapes are undone.
+    /// Whether an object has two members with the same name after unescaping.
     package func hasDuplicateNames(_ place: JSONPlace) -> Bool { entries[Int(place.index)].hasDuplicateNames }
 
-    /// Whether any object of the document does.
+    /// Whether any object of the document has duplicate names.
     package var hasDuplicateNames: Bool { entries.contains { $0.hasDuplicateNames } }
 
     private func unescaped(_ entry: JSONEntry, _ table: JSONTable) -> [UInt8] {

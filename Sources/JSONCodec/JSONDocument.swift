@@ -1,26 +1,26 @@
-// A JSON document as a view over the bytes it came in: the bytes stay where they are, beside them lies an index of
-// offsets. What a value means belongs to the mapping of a backend, not here.
+// A JSON document as a view over the received bytes: the bytes stay in place, and an index of offsets is built beside
+// them. The mapping of a backend, not this module, gives values their meaning.
 
 package import NIOCore
 
-/// A document that has been checked: valid by RFC 8259, all of it UTF-8, within ``JSONLimits``.
+/// A checked document: valid by RFC 8259, all of it UTF-8, within ``JSONLimits``.
 ///
-/// Two things RFC 8259 leaves to the reader. Our rules:
+/// RFC 8259 leaves two cases to the reader. Our rules:
 ///
-/// - **Names that stand twice in one object** (section 4): backends read such objects differently, so nobody can say what
-///   one means. The document is taken, ``hasDuplicateNames(_:)`` tells, and every path and edit that touches such an
-///   object is refused. Elsewhere in the document it passes untouched.
-/// - **Half a surrogate pair as an escape**, `"\ud800"` (section 8.2): the document is taken, because one message cut in
-///   the middle of an emoji must not make a whole batch unreadable, and the bytes pass untouched. Its text cannot be read
-///   (``JSONReadError/loneSurrogate``), because there is no such text.
+/// - **Duplicate names in one object** (section 4): backends read such objects differently, so their meaning is
+///   ambiguous. The document is accepted, ``hasDuplicateNames(_:)`` reports the object, and every path and edit that
+///   touches it is refused. The rest of the document can be read and edited.
+/// - **Half a surrogate pair as an escape**, `"\ud800"` (section 8.2): the document is accepted, because one message
+///   cut in the middle of an emoji must not make a whole batch unreadable, and its bytes are not changed. The string
+///   cannot be read (``JSONReadError/loneSurrogate``), because it has no valid text.
 package struct JSONDocument: Sendable {
-    /// The document as it came, white space around it included.
+    /// The document as received, including surrounding white space.
     package let bytes: ByteBuffer
     let entries: [JSONEntry]
 
-    /// Checks a document and finds its values.
+    /// Checks a document and indexes its values.
     ///
-    /// - Throws: ``JSONError`` with the place of the first byte that is not right.
+    /// - Throws: ``JSONError`` with the offset of the first invalid byte.
     package init(_ bytes: ByteBuffer, limits: JSONLimits = .standard) throws(JSONError) {
         let result = bytes.withUnsafeReadableBytes { raw -> Result<[JSONEntry], JSONError> in
             var scanner = JSONScanner(raw, limits)
@@ -38,20 +38,20 @@ package struct JSONDocument: Sendable {
     /// The outermost value.
     package var root: JSONPlace { JSONPlace(0, in: nil) }
 
-    /// How many values there are, names of members not counted.
+    /// The number of values, not counting names of members.
     package var valueCount: Int { entries.count { $0.kind != .name } }
 
-    /// Runs something on bytes and index.
+    /// Calls a closure with bytes and index.
     func withTable<Value>(_ body: (JSONTable) -> Value) -> Value {
         bytes.withUnsafeReadableBytes { body(JSONTable(bytes: $0, entries: entries)) }
     }
 }
 
-/// One value of a document. It means something for the document that it comes from, and for no other. 8 bytes.
+/// One value of a document. Valid for that document only. 8 bytes.
 package struct JSONPlace: Hashable, Sendable {
-    /// Its entry.
+    /// The index of its entry.
     let index: UInt32
-    /// The entry of the object or array around it.
+    /// The index of the entry of the object or array that contains it.
     let parent: UInt32
 
     init(_ index: Int, in parent: JSONPlace?) {
@@ -60,11 +60,11 @@ package struct JSONPlace: Hashable, Sendable {
     }
 }
 
-/// What a value is.
+/// The type of a value.
 package enum JSONKind: Equatable, Sendable {
     case object, array, string, number, boolean, null
 
-    /// As a person says it.
+    /// The name shown to people.
     package var words: String {
         switch self {
         case .object: "an object"

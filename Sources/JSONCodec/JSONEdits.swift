@@ -1,23 +1,23 @@
 package import NIOCore
 
-/// Why edits cannot be made. None of them is made then.
+/// Why edits cannot be applied. If one is thrown, none is applied.
 package enum JSONEditError: Error, Equatable, Sendable {
-    /// Two edits touch the same bytes, or one inserts beside what another removes. With the offset of the later one.
+    /// Two edits touch the same bytes, or one inserts next to a removed member. With the offset of the later one.
     case overlap(at: Int)
-    /// The object has a member of that name already, or is given it twice.
+    /// The object already has a member with that name, or gets two of them.
     case nameExists(String)
-    /// The object that is touched names two of its members alike; see ``JSONDocument``.
+    /// The object to edit has two members with the same name; see ``JSONDocument``.
     case duplicateNames(at: Int)
-    /// Inserting beside something that is no member of an object.
+    /// Insertion next to a value that is not a member of an object.
     case notAMember(at: Int)
-    /// Inserting into something that is no object.
+    /// Insertion into a value that is not an object.
     case notAnObject(at: Int)
-    /// Removing the whole document.
+    /// Removal of the whole document.
     case wholeDocument
 }
 
-/// Changes to a document, gathered and made in one pass. Every byte that no change is about stays the byte that came:
-/// white space, the order of members, escapes, the form of numbers.
+/// Edits of a document, collected and applied in one pass. All bytes that no edit touches stay as received: white
+/// space, the order of members, escapes, the form of numbers.
 ///
 ///     var edits = JSONEdits(document)
 ///     edits.replace(text, with: .base64(envelope))
@@ -26,20 +26,20 @@ package enum JSONEditError: Error, Equatable, Sendable {
 package struct JSONEdits: Sendable {
     package let document: JSONDocument
     private var replacements: [(place: JSONPlace, value: JSONFragment)] = []
-    /// By the entry of the object or array.
+    /// By the index of the container's entry.
     private var containers: [UInt32: JSONContainerEdits] = [:]
 
     package init(_ document: JSONDocument) { self.document = document }
 
     package var isEmpty: Bool { replacements.isEmpty && containers.isEmpty }
 
-    /// Puts another value in the place of one; a member keeps its name.
+    /// Replaces a value; a member keeps its name.
     package mutating func replace(_ place: JSONPlace, with value: JSONFragment) {
         replacements.append((place, value))
     }
 
-    /// Adds a member right behind another member of the same object. Several behind the same one stand in the order in
-    /// which they were asked for.
+    /// Adds a member directly after another member of the same object. Several additions after the same member keep the
+    /// order of the calls.
     package mutating func insert(_ name: String, _ value: JSONFragment, beside place: JSONPlace) {
         containers[place.parent, default: .init()].behind.append((place, (name, value)))
     }
@@ -49,23 +49,23 @@ package struct JSONEdits: Sendable {
         containers[object.index, default: .init()].atEnd.append((name, value))
     }
 
-    /// Gives a member of the same object this value: replaces it where there is one, else adds it behind `place`.
+    /// Sets a member of the same object: replaces its value if it exists, else adds it after `place`.
     package mutating func set(_ name: String, to value: JSONFragment, beside place: JSONPlace) {
         guard place.parent != JSONEntry.none else { return insert(name, value, beside: place) }
-        // an object is found by its entry alone; what stands around it does not matter here
+        // Only the entry's index is needed to find an object, not its parent.
         let found = document.member(name, of: JSONPlace(Int(place.parent), in: nil))
         if let found { replace(found, with: value) } else { insert(name, value, beside: place) }
     }
 
-    /// Takes a member or element out, with one comma. White space around what stays is kept where it does not belong to
+    /// Removes a member or element and one comma. White space around the remaining values is kept unless it belongs to
     /// the comma.
     package mutating func remove(_ place: JSONPlace) {
         containers[place.parent, default: .init()].removed.append(place)
     }
 
-    /// Makes all changes.
+    /// Applies all edits.
     ///
-    /// - Returns: a valid document, without duplicates in the objects that were touched.
+    /// - Returns: a valid document, without duplicate names in the edited objects.
     /// - Throws: ``JSONEditError``.
     package func apply() throws(JSONEditError) -> ByteBuffer {
         guard !isEmpty else { return document.bytes }
@@ -94,7 +94,7 @@ package struct JSONEdits: Sendable {
     }
 }
 
-/// What is to become of the members of one object, or the elements of one array.
+/// The edits of one object or array.
 struct JSONContainerEdits: Sendable {
     typealias Member = (name: String, value: JSONFragment)
 
@@ -102,8 +102,8 @@ struct JSONContainerEdits: Sendable {
     var behind: [(place: JSONPlace, member: Member)] = []
     var atEnd: [Member] = []
 
-    /// The changes as bytes. A run of members that go takes with it the comma in front of it, or behind it where nothing
-    /// stays in front of it.
+    /// The edits as splices. A run of removed members includes the comma before it, or the one after it if no member
+    /// before it stays.
     func splices(of container: JSONPlace, in document: JSONDocument) throws(JSONEditError) -> [JSONSplice] {
         let entry = document.entries[Int(container.index)]
         let isObject = entry.kind == .object
@@ -128,14 +128,14 @@ struct JSONContainerEdits: Sendable {
                 run = (run?.lowerBound ?? stays ?? start)..<range.upperBound
                 continue
             }
-            // a run at the very front ends where the first member that stays begins
+            // A run at the very front ends at the start of the first member that stays.
             if let run { splices.append(JSONSplice(run.lowerBound..<(stays == nil ? start : run.upperBound), [])) }
             run = nil
             stays = range.upperBound
         }
         let last = Self.written(atEnd, comma: stays != nil)
         if let run {
-            // where nothing stays, what is added takes the place of all that goes
+            // If no member stays, the added ones replace the whole run.
             splices.append(JSONSplice(run, stays == nil ? last : []))
             if stays == nil { return splices }
         }
@@ -172,7 +172,7 @@ struct JSONContainerEdits: Sendable {
     }
 }
 
-/// Bytes to be put in the place of others.
+/// Bytes that replace a range of others.
 struct JSONSplice: Sendable {
     /// In bytes from the beginning of the document.
     let range: Range<Int>
@@ -181,8 +181,8 @@ struct JSONSplice: Sendable {
     init(_ range: Range<Int>, _ bytes: [UInt8]) { (self.range, self.bytes) = (range, bytes) }
     init(at offset: Int, _ bytes: [UInt8]) { self.init(offset..<offset, bytes) }
 
-    /// By where they stand; what is put in at a place comes before what is cut from there on, and what is put in at the
-    /// same place stays in the order in which it was asked for.
+    /// Sorted by position. An insertion comes before a removal that starts at the same offset; insertions at the same
+    /// offset keep the order of the calls.
     static func ordered(_ splices: [JSONSplice]) -> [JSONSplice] {
         splices.enumerated().sorted { left, right in
             (left.element.range.lowerBound, left.element.range.upperBound, left.offset)
@@ -190,7 +190,7 @@ struct JSONSplice: Sendable {
         }.map(\.element)
     }
 
-    /// - Parameter splices: in their order, none over another.
+    /// - Parameter splices: in order, not overlapping.
     static func apply(_ splices: [JSONSplice], to bytes: ByteBuffer) -> ByteBuffer {
         let growth = splices.reduce(0) { $0 + $1.bytes.count - $1.range.count }
         var output = ByteBuffer()

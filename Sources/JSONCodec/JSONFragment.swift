@@ -1,6 +1,6 @@
 import NIOCore
 
-/// A value to be written: bytes that are valid JSON by construction.
+/// A value to write: bytes that are valid JSON by construction.
 package struct JSONFragment: Hashable, Sendable {
     package let bytes: [UInt8]
 
@@ -14,7 +14,7 @@ package struct JSONFragment: Hashable, Sendable {
 
     package static func integer(_ value: Int) -> JSONFragment { JSONFragment(valid: Array(String(value).utf8)) }
 
-    /// A number as it is written; nothing where that is none (RFC 8259 section 6).
+    /// A number as written; nil if the text is not a number (RFC 8259 section 6).
     package init?(number text: String) {
         let bytes = Array(text.utf8)
         guard let first = bytes.first, first == UInt8(ascii: "-") || UInt8(ascii: "0")...UInt8(ascii: "9") ~= first,
@@ -24,27 +24,29 @@ package struct JSONFragment: Hashable, Sendable {
         self.bytes = bytes
     }
 
-    /// Text in the shortest form that is valid: only what has to be escaped is.
+    /// Text in its shortest valid form: only mandatory escapes are used.
     package static func string(_ text: String) -> JSONFragment {
         var bytes: [UInt8] = []
         JSONStringWriter.append(text.utf8, to: &bytes)
         return JSONFragment(valid: bytes)
     }
 
-    /// Text in Base64 (RFC 4648, either alphabet), which needs no escapes. Anything else is the caller's fault.
+    /// Text in Base64 (RFC 4648, either alphabet), which needs no escapes.
+    ///
+    /// - Precondition: the text has characters of Base64 only.
     package static func base64(_ text: some Collection<UInt8>) -> JSONFragment {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(text.count + 2)
         bytes.append(UInt8(ascii: "\""))
         bytes.append(contentsOf: text)
-        // Looked at as an array: whatever else `text` may be has to be asked for each byte.
+        // Checked in the array: an unspecialised `text` would be called for each byte.
         precondition(
             bytes.dropFirst().allSatisfy { 0x2B...0x7A ~= $0 && $0 != UInt8(ascii: "\\") }, "this is not Base64")
         bytes.append(UInt8(ascii: "\""))
         return JSONFragment(valid: bytes)
     }
 
-    /// A value of a document, as it is written there.
+    /// The bytes of a value in a document.
     package init(_ document: JSONDocument, _ place: JSONPlace) {
         bytes = Array(document.slice(place).readableBytesView)
     }
@@ -59,9 +61,11 @@ package struct JSONFragment: Hashable, Sendable {
         return JSONFragment(valid: bytes)
     }
 
-    /// An object. Names that stand in it twice are the caller's fault.
+    /// Makes an object.
+    ///
+    /// - Precondition: all names are different.
     package static func object(_ members: [(name: String, value: JSONFragment)]) -> JSONFragment {
-        precondition(Set(members.map(\.name)).count == members.count, "a name stands twice")
+        precondition(Set(members.map(\.name)).count == members.count, "duplicate name")
         var bytes = [UInt8(ascii: "{")]
         for (index, member) in members.enumerated() {
             if index > 0 { bytes.append(UInt8(ascii: ",")) }
@@ -74,7 +78,7 @@ package struct JSONFragment: Hashable, Sendable {
     }
 }
 
-/// Strings as RFC 8259 section 7 wants them.
+/// Writes strings by RFC 8259 section 7.
 enum JSONStringWriter {
     /// - Parameter text: UTF-8.
     static func append(_ text: some Collection<UInt8>, to output: inout [UInt8]) {

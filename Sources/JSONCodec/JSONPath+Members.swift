@@ -1,6 +1,6 @@
 extension JSONPath {
-    /// The names that it follows, where it follows nothing but members: then something can be put where it leads, even
-    /// where there is nothing yet. Empty for `$`.
+    /// The names in the path if all steps are members; else nil. A value can be inserted at such a path even if none
+    /// exists there yet. Empty for `$`.
     package var memberNames: [String]? {
         var names: [String] = []
         for step in steps {
@@ -10,13 +10,13 @@ extension JSONPath {
         return names
     }
 
-    /// The name of the member that it begins with; nothing where it begins otherwise.
+    /// The name of the path's first step; nil if that step is not a member.
     package var firstMember: String? {
         guard case .member(let name)? = steps.first else { return nil }
         return String(decoding: name.bytes, as: UTF8.self)
     }
 
-    /// The path to one member, written so that it is read as such whatever the name is.
+    /// The path to one member, quoted if the name needs it.
     package static func text(ofMember name: String) -> String {
         if let path = try? JSONPath(name), path.memberNames == [name] { return name }
         return "\"" + name.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"") + "\""

@@ -1,4 +1,4 @@
-// Where in a backend's documents a text, a sender, an id stands, as an operator writes it in a mapping:
+// Paths to values in a backend's documents (a text, a sender, an id), as written in a mapping:
 //
 //     path       = [ "$" ] first *step           "$" alone is the whole document
 //     first      = name / "*" / bracket          after "$": as step
@@ -15,11 +15,11 @@
 //     rooms.join.*.timeline.events[?type == "m.room.message"].content.body
 //     content."m.relates_to".event_id
 
-/// A path that has been read once, to be followed in many documents.
+/// A parsed path, to be followed in many documents.
 ///
-/// `*` takes every member of an object, `[*]` every element of an array; neither takes the other, so that a mapping says
-/// which of them it means. A condition takes the elements of an array that satisfy it; on an object it asks that object
-/// itself, which is how a mapping for WebSocket frames says what kind of frame it is for.
+/// `*` matches every member of an object, `[*]` every element of an array; neither matches the other, so that a mapping
+/// states which one it means. A condition selects the elements of an array that satisfy it. For an object it tests the
+/// object itself; a mapping for WebSocket frames uses that to state the kind of frame.
 package struct JSONPath: Hashable, Sendable {
     enum Step: Hashable, Sendable {
         case member(JSONName)
@@ -29,24 +29,24 @@ package struct JSONPath: Hashable, Sendable {
         case condition([JSONCondition])
     }
 
-    /// As it was written.
+    /// The path as written.
     package let text: String
     let steps: [Step]
-    /// Where each step stands in ``text``, in Unicode scalars.
+    /// The offset of each step in ``text``, in Unicode scalars.
     let positions: [Int]
 
     /// Ours: Unicode scalars of a path.
     package static let lengthLimit = 1024
-    /// Ours: steps of a path, and names in a condition. Following a path takes a stack frame a step.
+    /// Ours: steps of a path, and names in a condition. Following a path needs at most one stack frame for each step.
     package static let stepLimit = 32
-    /// Ours: indices are below this.
+    /// Ours: the upper bound of indices, exclusive.
     package static let indexLimit = 1_000_000
-    /// Ours: places that one path may lead to in one document.
+    /// Ours: values that one path may match in one document.
     package static let placeLimit = 1 << 16
 
-    /// Reads a path.
+    /// Parses a path.
     ///
-    /// - Throws: ``JSONPathError``, in words, with the place.
+    /// - Throws: ``JSONPathError``, with a reason in words and a position.
     package init(_ text: String) throws(JSONPathError) {
         var parser = JSONPathParser(text)
         try parser.parse()
@@ -55,7 +55,7 @@ package struct JSONPath: Hashable, Sendable {
         positions = parser.positions
     }
 
-    /// Whether it can lead to more than one place.
+    /// Whether the path can match more than one value.
     package var isPlural: Bool {
         steps.contains { step in
             switch step {
@@ -71,7 +71,7 @@ struct JSONCondition: Hashable, Sendable {
     enum Test: Hashable, Sendable {
         case exists
         case equals(JSONLiteral)
-        /// Satisfied as well where there is no such value.
+        /// Also satisfied if there is no such value.
         case differs(JSONLiteral)
     }
 
@@ -79,7 +79,7 @@ struct JSONCondition: Hashable, Sendable {
     let test: Test
 }
 
-/// What a value is compared with.
+/// A value to compare with.
 enum JSONLiteral: Hashable, Sendable {
     case string([UInt8])
     case number(JSONDecimal)
@@ -87,15 +87,15 @@ enum JSONLiteral: Hashable, Sendable {
     case null
 }
 
-/// Why a text is no path. The fault of whoever wrote the mapping.
+/// Why a text is not a path. The author of the mapping is at fault.
 package struct JSONPathError: Error, Equatable, Sendable {
     package let path: String
-    /// Where, in Unicode scalars from the beginning of the path.
+    /// The offset of the error in the path, in Unicode scalars.
     package let position: Int
-    /// What is wrong and what to write, in words.
+    /// The error and its remedy, in words.
     package let reason: String
 
-    /// The path with a mark under the place and the reason beside it, for a terminal.
+    /// The path with a mark under the error and the reason beside it, for a terminal.
     package var pointed: String {
         path + "\n" + String(repeating: " ", count: position) + "^ " + reason
     }

@@ -1,4 +1,4 @@
-/// Reads a path; the grammar stands in JSONPath.swift.
+/// Parses a path; JSONPath.swift has the grammar.
 struct JSONPathParser {
     private let text: String
     private let scalars: [Unicode.Scalar]
@@ -17,7 +17,7 @@ struct JSONPathParser {
         guard scalars.count <= JSONPath.lengthLimit else {
             throw failure("a path has at most \(JSONPath.lengthLimit) characters", at: JSONPath.lengthLimit)
         }
-        guard !scalars.isEmpty else { throw failure("there is nothing; write $ for the whole document") }
+        guard !scalars.isEmpty else { throw failure("the path is empty; write $ for the whole document") }
         var needsDot = false
         if scalars[0] == "$", scalars.count == 1 || scalars[1] == "." || scalars[1] == "[" {
             position = 1
@@ -35,7 +35,7 @@ struct JSONPathParser {
             } else {
                 if needsDot {
                     guard take(".") else {
-                        throw failure("before a name stands a dot; a name with such a character stands in quotes")
+                        throw failure("a dot precedes a name; put a name with such a character in quotes")
                     }
                     if peek == "." { throw failure("two dots: write every step, there is no search at any depth") }
                     if peek == "[" { throw failure("no dot before a bracket") }
@@ -78,7 +78,7 @@ struct JSONPathParser {
         guard position > start else {
             guard let next = peek else { throw failure("a name is missing") }
             if next == "*" { throw failure("* stands alone between two dots, or in brackets for an array") }
-            throw failure("a name is missing; a name with \(Self.spelled(next)) in it stands in quotes")
+            throw failure("a name is missing; put a name with \(Self.spelled(next)) in it in quotes")
         }
         return JSONName(Array(String(String.UnicodeScalarView(scalars[start..<position])).utf8))
     }
@@ -99,7 +99,7 @@ struct JSONPathParser {
                 continue
             }
             guard let escaped = peek, escaped == "\\" || escaped == quote else {
-                throw failure("behind a backslash stands a backslash or \(quote)", at: position - 1)
+                throw failure("after a backslash comes a backslash or \(quote)", at: position - 1)
             }
             content.append(escaped)
             position += 1
@@ -123,12 +123,12 @@ struct JSONPathParser {
         case let next? where ("0"..."9") ~= next: step = .element(try index())
         case "-": throw failure("elements are counted from the front, from 0")
         case nil: throw failure("this [ is not closed", at: start)
-        default: throw failure("in brackets stands a number, *, a name in quotes, or ? and a condition")
+        default: throw failure("brackets contain a number, *, a name in quotes, or ? and a condition")
         }
         skipSpaces()
         guard take("]") else {
             guard peek != nil else { throw failure("this [ is not closed", at: start) }
-            throw failure("here a ] is missing")
+            throw failure("a ] is missing here")
         }
         return step
     }
@@ -144,7 +144,7 @@ struct JSONPathParser {
             position += 1
         }
         guard position == start + 1 || scalars[start] != "0" else {
-            throw failure("a number has no zeros in front", at: start)
+            throw failure("a number has no leading zeros", at: start)
         }
         return value
     }
@@ -166,8 +166,8 @@ struct JSONPathParser {
 
     private mutating func condition() throws(JSONPathError) -> JSONCondition {
         skipSpaces()
-        if peek == "(" { throw failure("a condition stands without parentheses") }
-        if peek == "!" { throw failure("write that a value is != something") }
+        if peek == "(" { throw failure("write a condition without parentheses") }
+        if peek == "!" { throw failure("there is no ! before a value; compare with !=") }
         if peek == "@", position + 1 < scalars.count, scalars[position + 1] == "." { position += 2 }
         var names: [JSONName] = []
         repeat {

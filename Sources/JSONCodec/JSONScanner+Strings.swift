@@ -1,5 +1,5 @@
 extension JSONScanner {
-    /// Section 7. The entry of a string or name; its bytes are checked and left where they are.
+    /// Section 7: checks the bytes of a string or name and returns its entry.
     mutating func string(_ kind: JSONEntry.Kind) throws(JSONError) -> JSONEntry {
         var entry = JSONEntry(kind, start: position)
         position += 1
@@ -24,7 +24,7 @@ extension JSONScanner {
         }
     }
 
-    /// Skips what is neither quote, backslash, control character nor beyond ASCII, eight bytes at a time.
+    /// Skips ASCII except quotes, backslashes and control characters, eight bytes at a time.
     private mutating func skipPlainBytes() {
         while position + 8 <= bytes.count {
             let found = JSONWord.special(bytes.loadUnaligned(fromByteOffset: position, as: UInt64.self))
@@ -36,7 +36,7 @@ extension JSONScanner {
         }
     }
 
-    /// One escape, or a surrogate pair of two.
+    /// Scans one escape, or the two escapes of a surrogate pair.
     ///
     /// - Returns: whether it is half a surrogate pair without its other half.
     private mutating func escape() throws(JSONError) -> Bool {
@@ -61,7 +61,7 @@ extension JSONScanner {
         return false
     }
 
-    /// One sequence of UTF-8 beyond ASCII: RFC 3629 section 4.
+    /// Checks one non-ASCII UTF-8 sequence: RFC 3629 section 4.
     private mutating func sequence() throws(JSONError) {
         let first = bytes[position]
         let (length, second): (Int, ClosedRange<UInt8>)
@@ -85,12 +85,12 @@ extension JSONScanner {
     }
 }
 
-/// Eight bytes looked at together.
+/// Tests on eight bytes at once.
 enum JSONWord {
     private static func all(_ byte: UInt8) -> UInt64 { 0x0101_0101_0101_0101 &* UInt64(byte) }
 
-    /// Marks bytes that cannot stand in a string as they are, or are not ASCII: the lowest bit that is set is the
-    /// highest of the first such byte; bits above it say nothing.
+    /// Marks bytes that are not plain: quote, backslash, control character or not ASCII. The lowest set bit is the
+    /// highest bit of the first such byte; the bits above it are undefined.
     static func special(_ loaded: UInt64) -> UInt64 {
         let word = UInt64(littleEndian: loaded)
         let quote = word ^ all(UInt8(ascii: "\""))

@@ -1,17 +1,17 @@
-// Reads a document once, front to back, and writes down where its values are. It keeps no stack: an open container's
-// entry holds the place of the container around it, so depth costs nothing but what the limit allows.
+// Scans a document once, front to back, and records where its values are. It keeps no stack: the entry of an open
+// container holds the index of the container around it, so that depth needs no memory of its own.
 
-/// The scanner: RFC 8259, and nothing beside it (no comments, no byte order mark, no NaN).
+/// The scanner: strictly RFC 8259 (no comments, no byte order mark, no NaN).
 struct JSONScanner {
     let bytes: UnsafeRawBufferPointer
     let limits: JSONLimits
     private(set) var entries: [JSONEntry] = []
     var position = 0
-    /// The innermost container that is open.
+    /// The innermost open container.
     private var container = JSONEntry.none
     private var depth = 0
     private var values = 0
-    /// Names of the object that is being closed; kept to be used again.
+    /// The names of the object that is being closed; kept to reuse its memory.
     private var names: [UInt32] = []
 
     private enum Expectation {
@@ -23,15 +23,15 @@ struct JSONScanner {
         self.limits = limits
     }
 
-    /// Reads all of it.
+    /// Scans the whole document.
     ///
-    /// - Throws: ``JSONError`` with the place of the first byte that does not fit.
+    /// - Throws: ``JSONError`` with the offset of the first invalid byte.
     mutating func scan() throws(JSONError) {
         let largest = min(limits.size, JSONLimits.largestSize)
         guard bytes.count <= largest else { throw JSONError(.tooLarge, at: largest) }
         skipWhiteSpace()
         guard position < bytes.count else { throw JSONError(.empty, at: position) }
-        // a guess at the number of values that wastes little where it is wrong
+        // An estimate of the number of values that wastes little memory if it is wrong.
         entries.reserveCapacity(min(bytes.count / 16 + 4, 4096))
         var expectation = try value(bytes[position])
         while container != JSONEntry.none {
@@ -139,7 +139,7 @@ struct JSONScanner {
         append(kind, from: start)
     }
 
-    /// Section 6: `-`, digits without zeros in front, a fraction, an exponent.
+    /// Section 6: `-`, digits without leading zeros, a fraction, an exponent.
     private mutating func number() throws(JSONError) {
         let start = position
         if bytes[position] == UInt8(ascii: "-") { position += 1 }
@@ -161,7 +161,7 @@ struct JSONScanner {
         append(.number, from: start)
     }
 
-    /// One digit or more.
+    /// One or more digits.
     private mutating func digits() throws(JSONError) {
         let start = position
         while position < bytes.count, UInt8(ascii: "0")...UInt8(ascii: "9") ~= bytes[position] { position += 1 }
@@ -186,8 +186,8 @@ struct JSONScanner {
         position += 1
     }
 
-    /// Whether two members of an object have the same name once escapes are undone. Sorting by hash and then by bytes
-    /// keeps a flood of equal hashes harmless.
+    /// Whether two members of an object have the same name after unescaping. Sorting by hash and then by bytes keeps
+    /// many names with equal hashes harmless.
     private mutating func namesAreDuplicate(of object: Int) -> Bool {
         names.removeAll(keepingCapacity: true)
         var index = object + 1
@@ -196,7 +196,7 @@ struct JSONScanner {
             index = Int(entries[index + 1].next)
         }
         let table = JSONTable(bytes: bytes, entries: entries)
-        // few names are compared faster than sorted
+        // Comparing few names is faster than sorting them.
         if names.count <= 16 {
             for later in 1..<names.count {
                 for earlier in 0..<later where table.isSameName(names[earlier], names[later]) { return true }

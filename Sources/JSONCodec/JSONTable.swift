@@ -1,11 +1,11 @@
-/// A document's bytes and index side by side, for as long as the bytes are in reach.
+/// A document's bytes and its index, valid while the bytes are accessible.
 struct JSONTable {
     let bytes: UnsafeRawBufferPointer
     let entries: [JSONEntry]
 
     // MARK: Names
 
-    /// Whether two names are the same once escapes are undone.
+    /// Whether two names are equal after unescaping.
     func isSameName(_ left: UInt32, _ right: UInt32) -> Bool {
         let (left, right) = (entries[Int(left)], entries[Int(right)])
         guard left.next == right.next else { return false }
@@ -20,7 +20,7 @@ struct JSONTable {
         return text(left).lexicographicallyPrecedes(text(right))
     }
 
-    /// Whether a string or name says `name` once escapes are undone.
+    /// Whether a string or name equals `name` after unescaping.
     func says(_ name: [UInt8], _ entry: JSONEntry) -> Bool {
         guard entry.hasEscapes else {
             guard entry.range.count - 2 == name.count else { return false }
@@ -32,11 +32,11 @@ struct JSONTable {
 
     func text(_ entry: JSONEntry) -> JSONTextBytes { JSONTextBytes(bytes, entry.range) }
 
-    // MARK: Places
+    // MARK: Values
 
     func entry(_ place: JSONPlace) -> JSONEntry { entries[Int(place.index)] }
 
-    /// The value of the first member of that name.
+    /// The value of the first member with that name.
     func member(_ name: JSONName, of place: JSONPlace) -> JSONPlace? {
         guard entry(place).kind == .object else { return nil }
         var index = Int(place.index) + 1
@@ -50,11 +50,11 @@ struct JSONTable {
         return nil
     }
 
-    /// The values in an object or array, in their order; nothing where it is neither.
+    /// The values in an object or array, in order; empty for other values.
     func children(of place: JSONPlace) -> JSONChildren { JSONChildren(entries, place) }
 }
 
-/// A name that is looked for, with its hash.
+/// A name to search for, with its hash.
 struct JSONName: Hashable, Sendable {
     let bytes: [UInt8]
     let hash: UInt32
@@ -64,7 +64,7 @@ struct JSONName: Hashable, Sendable {
         hash = Self.hash(bytes)
     }
 
-    /// FNV-1a with 32 bits: names are short, and nothing rests on its quality.
+    /// FNV-1a with 32 bits: names are short, and correctness does not depend on the hash.
     static func hash(_ bytes: some Sequence<UInt8>) -> UInt32 {
         var hash: UInt32 = 0x811C_9DC5
         for byte in bytes { hash = (hash ^ UInt32(byte)) &* 0x0100_0193 }
@@ -72,7 +72,7 @@ struct JSONName: Hashable, Sendable {
     }
 }
 
-/// The values in an object or array, one after the other.
+/// The values in an object or array, in order.
 package struct JSONChildren: Sequence, IteratorProtocol {
     private let entries: [JSONEntry]
     private let parent: JSONPlace

@@ -1,11 +1,12 @@
-/// The bytes of a string without its escapes (RFC 8259 section 7), one by one, out of a string that the scanner has
-/// found valid. Half a surrogate pair comes out as the three bytes that UTF-8 would give it if it were allowed: good for
-/// comparing, never for writing.
+/// The unescaped bytes of a string (RFC 8259 section 7) that the scanner has accepted.
+///
+/// Half a surrogate pair yields the three bytes that UTF-8 would have for it if it were allowed: usable for comparison,
+/// never for output.
 struct JSONTextBytes: IteratorProtocol, Sequence {
     private let bytes: UnsafeRawBufferPointer
     private var position: Int
     private let end: Int
-    /// Bytes of an escape that are still to come, the next one lowest.
+    /// Remaining bytes of an escape, the next one lowest.
     private var waiting: UInt32 = 0
 
     /// - Parameter range: the string with its quotes.
@@ -62,9 +63,9 @@ struct JSONTextBytes: IteratorProtocol, Sequence {
     }
 }
 
-/// Reading `\uXXXX` and pairs of them.
+/// Decodes `\uXXXX` and pairs of them.
 enum JSONEscape {
-    /// Four hexadecimal digits; nothing where they are none. The caller has seen to it that four bytes are there.
+    /// Decodes four hexadecimal digits; nil if they are not. The caller must ensure that four bytes exist.
     static func fourDigits(_ bytes: UnsafeRawBufferPointer, at position: Int) -> UInt32? {
         var value: UInt32 = 0
         for index in position..<(position + 4) {
@@ -83,7 +84,7 @@ enum JSONEscape {
         }
     }
 
-    /// The second half of a surrogate pair, where `value` is a first half and the second follows it.
+    /// The second half of a surrogate pair; nil if `value` is not a first half that a second one follows.
     static func lowHalf(
         behind value: UInt32, in bytes: UnsafeRawBufferPointer, at position: Int, end: Int
     ) -> UInt32? {

@@ -2,10 +2,11 @@ package import HTTPCodec
 import JSONCodec
 package import NIOCore
 
-/// A request or an answer as somebody has copied it into a file: first line, header fields, an empty line, the body. Lines
-/// may end as the editor ends them; `Content-Length` is not believed.
+/// A request or an answer that was copied into a file: first line, header fields, an empty line, the body.
+///
+/// Lines may end with LF or CRLF. `Content-Length` is ignored.
 package struct HTTPSample: Sendable {
-    /// Ours: a body that a gateway would collect.
+    /// Ours: maximum size, in bytes: the largest body that a gateway collects, and a head.
     package static let sizeLimit = JSONLimits.standard.size + lengthOfHead
     private static let lengthOfHead = 1 << 16
 
@@ -17,7 +18,7 @@ package struct HTTPSample: Sendable {
     package let head: Head
     package let body: ByteBuffer
 
-    /// Why it is none, in words.
+    /// Why it is not a sample, in words.
     package struct Fault: Error, Sendable, Equatable {
         package let words: String
 
@@ -33,7 +34,7 @@ package struct HTTPSample: Sendable {
         return (head, sample.body)
     }
 
-    /// Reads an answer; its body alone will do.
+    /// Reads an answer. A JSON body alone is enough.
     package static func response(_ bytes: [UInt8]) throws(Fault) -> (ResponseHead, ByteBuffer) {
         let first = bytes.first { !" \t\r\n".utf8.contains($0) }
         if first == UInt8(ascii: "{") || first == UInt8(ascii: "[") {

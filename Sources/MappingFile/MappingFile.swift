@@ -1,4 +1,4 @@
-// A mapping as an operator writes it. The grammar is told in config/mappings/README.md; in short:
+// A mapping as an operator writes it. For the grammar see config/mappings/README.md; in short:
 //
 //     name: NAME
 //     account: {credential: [WHERE NAME, ...], ask: GET TARGET, name: PATH, acting_as: query NAME}
@@ -14,11 +14,11 @@
 package import JSONGateway
 package import PawlConfiguration
 
-/// Reading a mapping from its file.
+/// Reads a mapping from its file.
 package enum MappingFile {
     /// Reads a mapping.
     ///
-    /// - Throws: everything that is wrong with it, not only the first thing.
+    /// - Throws: all problems of the file, not only the first.
     package static func read(path: String) throws(ConfigurationError) -> Mapping {
         let tree = try self.tree(path)
         var reader = MappingReader(path: path)
@@ -29,12 +29,12 @@ package enum MappingFile {
         return mapping
     }
 
-    /// What YAML takes for something else is what people stumble over first.
+    /// Reads the YAML. A syntax error gets a hint about quotes, the most frequent mistake.
     private static func tree(_ path: String) throws(ConfigurationError) -> ConfigurationTree {
         do throws(ConfigurationError) {
             return try ConfigurationTree(path: path, called: "mapping")
         } catch {
-            let hint = "; a path that begins with * or [, or stands in a list and has them in it, is put in quotes"
+            let hint = "; put a path in quotes if it begins with * or [, or has them in a list"
             throw ConfigurationError(
                 problems: error.problems.map { problem in
                     guard problem.code == .syntax else { return problem }
@@ -44,29 +44,29 @@ package enum MappingFile {
     }
 }
 
-/// Reads the tree of a mapping, and gathers what is wrong with it.
+/// Reads the tree of a mapping, and collects its problems.
 struct MappingReader {
-    /// Ours: routes of a mapping, those counted that alternatives in a path stand for. Matrix has some hundreds.
+    /// Ours: routes of a mapping, counting each path that alternatives stand for. Matrix has some hundreds.
     static let routeLimit = 2048
-    /// Ours: shapes of a mapping, those counted that lists of paths stand for.
+    /// Ours: shapes of a mapping, counting each that lists of paths stand for.
     static let shapeLimit = 1024
     /// Ours: kinds of frames.
     static let frameLimit = 1024
-    /// Ours: characters of words for people.
+    /// Ours: characters of one text.
     static let textLimit = 4096
 
     let path: String
     private(set) var problems: [ConfigurationError.Problem] = []
-    /// What the messages' parts are called, where nothing else is said.
+    /// The default names of the parts of messages.
     var content: ContentKeys?
-    /// The shapes by their name, each with its line.
+    /// The shapes by name, and the line of each name.
     var shapes: [String: [MessageShape]] = [:]
     var shapeLines: [String: Int] = [:]
     var usedShapes: Set<String> = []
 
     init(path: String) { self.path = path }
 
-    /// Keys at the top, in the order in which they are written in examples.
+    /// The top-level keys, in the order of the examples.
     static let keys = [
         "name", "account", "members", "content", "messages", "routes", "frames", "refusal", "merged", "cors",
     ]
@@ -96,7 +96,7 @@ struct MappingReader {
 
     // MARK: Problems
 
-    /// Says that something in a line is wrong: "`KEY` in FILE line 3 is ...; expected ...".
+    /// Adds a problem of a line: "`KEY` in FILE line 3 is ...; expected ...".
     mutating func wrong(
         _ what: String, _ line: Int, _ words: String, code: ConfigurationError.Code = .wrongValue
     ) {
@@ -106,7 +106,7 @@ struct MappingReader {
 
     // MARK: Shapes of YAML
 
-    /// The keys of a map, those that are known; what is unknown or missing is a problem.
+    /// The known keys of a map. Unknown and missing keys are problems.
     mutating func map(
         _ tree: ConfigurationTree, _ place: String, _ known: [String], needs: [String] = []
     ) -> [String: ConfigurationTree]? {
@@ -131,7 +131,7 @@ struct MappingReader {
         return found
     }
 
-    /// The members of a map whose keys are the operator's own.
+    /// The members of a map whose keys the operator chooses.
     mutating func entries(
         _ tree: ConfigurationTree, _ place: String, _ example: String
     ) -> [(key: String, value: ConfigurationTree)] {

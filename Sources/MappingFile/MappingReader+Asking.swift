@@ -3,7 +3,7 @@ import JSONGateway
 import NIOCore
 import PawlConfiguration
 
-/// What the gateway asks the backend itself, and how it says no.
+/// Reads the gateway's own requests to the backend, and the form of its refusals.
 extension MappingReader {
     static let accountKeys = ["credential", "ask", "name", "acting_as"]
 
@@ -15,7 +15,7 @@ extension MappingReader {
         let target = keys["ask"].flatMap { self.target($0, "account.ask", "GET /me") }
         let name = keys["name"].flatMap { single($0, "account.name") }
         if let target, target.contains("{"), let line = keys["ask"]?.line {
-            wrong("`account.ask`", line, "holds braces; whose a credential is does not depend on a conversation")
+            wrong("`account.ask`", line, "holds braces; the account of a credential does not depend on a conversation")
         }
         guard !credentials.isEmpty, let target, let name else { return nil }
         var source = AccountSource(credentials: credentials, target: target, name: name)
@@ -77,7 +77,7 @@ extension MappingReader {
         {
             wrong(
                 "`members.ask`", keys["ask"]?.line ?? tree.line,
-                "names the conversation otherwise than once, as {conversation}; for example `\(example)`")
+                "must name the conversation once, as {conversation}; for example `\(example)`")
             return nil
         }
         guard let accounts = keys["accounts"],
@@ -110,14 +110,14 @@ extension MappingReader {
     private mutating func refusal(_ tree: ConfigurationTree?, _ place: String) -> String? {
         guard let tree, let body = json(tree, place, #"{"error":"{reason}"}"#) else { return nil }
         if !body.contains("{reason}") {
-            wrong("`\(place)`", tree.line, "tells nobody why: write {reason} where the words belong")
+            wrong("`\(place)`", tree.line, "has no {reason}; write it where the explanation belongs")
         }
         return body
     }
 
     static let corsKeys = ["origins", "credentials"]
 
-    /// Which pages in browsers may read the gateway's own answers.
+    /// Reads which web pages may read the gateway's own answers.
     mutating func crossOrigin(_ tree: ConfigurationTree) -> CrossOrigin? {
         guard let keys = map(tree, "`cors`", Self.corsKeys, needs: ["origins"]), let origins = keys["origins"] else {
             return nil
@@ -172,7 +172,7 @@ extension MappingReader {
         return number
     }
 
-    /// JSON with words in braces in its strings.
+    /// Reads JSON whose strings may have names in braces.
     mutating func json(_ tree: ConfigurationTree, _ place: String, _ example: String) -> String? {
         let expected = "JSON in single quotes, for example `'\(example)'`"
         guard let text = text(tree, place, expected) else { return nil }

@@ -2,7 +2,7 @@ import JSONCodec
 import JSONGateway
 import PawlConfiguration
 
-/// What the parts of a message are called that is sealed.
+/// The names of the parts of a message that is sealed.
 struct ContentKeys {
     var text: JSONPath
     var also: [JSONPath] = []
@@ -12,11 +12,11 @@ struct ContentKeys {
     var fallback = ""
 }
 
-/// Where messages stand, and what in them is what.
+/// Reads where messages are, and which parts they have.
 extension MappingReader {
     static let contentKeys = ["text", "also", "keep", "flag", "envelope", "fallback"]
 
-    /// - Parameter standard: what is said for all messages, where this is said for some.
+    /// - Parameter standard: the values for all messages, if this is about some of them.
     mutating func content(
         _ tree: ConfigurationTree, _ place: String, _ standard: ContentKeys? = nil
     ) -> ContentKeys? {
@@ -41,7 +41,7 @@ extension MappingReader {
             result.fallback = self.text(tree, place + ".fallback", "words for clients that cannot read it") ?? ""
         }
         if result.envelope == nil, let tree = keys["fallback"] {
-            wrong("`\(place).fallback`", tree.line, "has no place: the envelope takes it; give it one with `envelope:`")
+            wrong("`\(place).fallback`", tree.line, "is used only in an envelope; say where that is with `envelope:`")
         } else if result.envelope != nil, result.fallback.isEmpty {
             wrong(
                 "`\(place)`", tree.line, "has no `fallback`, the words that stand where the text was", code: .conflict)
@@ -85,7 +85,7 @@ extension MappingReader {
             }
             guard var keys = written[name] else { continue }
             if let like = keys.removeValue(forKey: "like") {
-                // what it is like stands above it, so nothing is like itself
+                // Only messages above it can be named, so none can name itself.
                 guard let other = text(like, place + ".like", "the name of other messages") else { continue }
                 guard shapeLines[other] != nil, let inherited = written[other] else {
                     let hint = NearestName.of(other, among: shapeLines.keys.sorted()).map { "; did you mean `\($0)`?" }
@@ -140,7 +140,7 @@ extension MappingReader {
         guard let conversation else { return [] }
         var kept = content.kept
         if object == nil {
-            // what the gateway reads itself is no part of what is sealed
+            // Members that the gateway reads itself are not sealed.
             var inMessage: JSONPath?
             if case .message(let path) = conversation { inMessage = path }
             kept?.formUnion([sender, recipients, remote, local, inMessage].compactMap { $0?.firstMember })
@@ -165,7 +165,7 @@ extension MappingReader {
         return shapes
     }
 
-    /// Where the messages stand in a container: each place, and each place within one, as far as the condition holds.
+    /// The paths of messages in a container: each place, and each place within one, with the condition.
     private mutating func messagePaths(
         _ keys: [String: ConfigurationTree], _ place: String, _ line: Int
     ) -> [JSONPath] {
@@ -175,7 +175,7 @@ extension MappingReader {
             text($0, place + ".when", "a condition, for example `type == \"text\"`")
         }
         var paths: [JSONPath] = []
-        // each part is read by itself first, so that a problem is told in its own words
+        // Each part is first read alone, so that a problem is reported for this part.
         for (text, line) in inner { _ = path(text, place + ".within", line) }
         if let condition, let tree = keys["when"] { _ = path("[?\(condition)]", place + ".when", tree.line) }
         guard bases.count * (inner.count + 1) <= Self.shapeLimit else {

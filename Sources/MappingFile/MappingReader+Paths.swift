@@ -2,7 +2,7 @@ import JSONCodec
 import JSONGateway
 import PawlConfiguration
 
-/// Where something stands in a document, or in a request.
+/// Reads paths in a document, and sources in a request.
 extension MappingReader {
     static let pathExample = "a path as `message.text` or `messages[*]`"
 
@@ -20,7 +20,7 @@ extension MappingReader {
         }
     }
 
-    /// A path that leads to one thing at most.
+    /// A path that leads to one value at most.
     mutating func single(_ tree: ConfigurationTree, _ place: String) -> JSONPath? {
         path(tree, place).flatMap { single($0, place, tree.line) }
     }
@@ -33,7 +33,7 @@ extension MappingReader {
         return path
     }
 
-    /// A path of members only: something can be put there.
+    /// A path of members only, so that a value can be written there.
     mutating func members(_ tree: ConfigurationTree, _ place: String) -> JSONPath? {
         path(tree, place).flatMap { members($0, place, tree.line) }
     }
@@ -53,7 +53,7 @@ extension MappingReader {
         "a path in the message (`room.id`), `path NAME` for what stands in braces in the route, `query NAME`, "
         + "`container PATH`, or `name of container`"
 
-    /// Where something stands, in the message or around it.
+    /// The source of a value, in the message or around it.
     mutating func source(_ tree: ConfigurationTree, _ place: String) -> ValueSource? {
         text(tree, place, Self.sourceExample).flatMap { source($0, place, tree.line) }
     }
@@ -68,7 +68,7 @@ extension MappingReader {
             case "container":
                 return path(words[1], place, line).flatMap { single($0, place, line) }.map { .container($0) }
             default:
-                // a condition holds spaces as well
+                // A condition may have spaces as well.
                 guard text.contains("[") || text.hasPrefix("\"") || text.hasPrefix("'") else {
                     wrong("`\(place)`", line, "is \(quoted(text)); expected \(Self.sourceExample)")
                     return nil

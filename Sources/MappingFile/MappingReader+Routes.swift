@@ -3,7 +3,7 @@ import JSONGateway
 import NIOCore
 import PawlConfiguration
 
-/// Which requests and frames there are.
+/// Reads the routes of requests and the kinds of frames.
 extension MappingReader {
     static let routeKeys = ["label", "remote_id", "local_id", "conversation", "references", "at_once"]
     static let routeExample = "POST /conversations/{conversation}/messages: content written"
@@ -11,7 +11,7 @@ extension MappingReader {
     mutating func routes(_ tree: ConfigurationTree) -> [Mapping.Route] {
         var routes: [Mapping.Route] = []
         var lines: [Int] = []
-        // by the segment that a path begins with; those that begin with any stand under nothing
+        // By the first segment of the path; nil if it begins with any segment.
         var firsts: [String?: [Int]] = [:]
         for (key, value) in entries(tree, "`routes`", Self.routeExample) {
             do throws(RouteKey.Fault) {
@@ -24,7 +24,7 @@ extension MappingReader {
                     if let earlier = candidates.first(where: { routes[$0].covers(route) }) {
                         wrong(
                             "the route `\(path.text)`", value.line,
-                            "never fits: the one in line \(lines[earlier]) takes all that it takes; put it above that",
+                            "never fits: the route in line \(lines[earlier]) takes all its requests; put it above that",
                             code: .conflict)
                         break
                     }
@@ -82,7 +82,7 @@ extension MappingReader {
         if words.label == .content || words.label == .control, let method = odd.first {
             wrong(
                 place, tree.line,
-                "is `\(words.label)`, and a \(method) cannot wait in the queue; what can: "
+                "is `\(words.label)`, and a \(method) cannot wait in the queue; these can: "
                     + Self.queueable.joined(separator: ", "))
         }
         if request.count > 1 {
@@ -95,7 +95,7 @@ extension MappingReader {
             answer: answer)
     }
 
-    /// `content written -> echoed`
+    /// Reads a label with its messages: `content written -> echoed`.
     private mutating func label(_ tree: ConfigurationTree, _ place: String) -> LabelText? {
         let labels = Mapping.Label.allCases.map(\.rawValue)
         guard case .text(let text) = tree.value, let first = text.split(separator: " ").first else {
@@ -134,7 +134,7 @@ extension MappingReader {
         return LabelText(label: label, request: request, response: response)
     }
 
-    /// The shapes of some names, for one route.
+    /// The shapes with these names, for one route.
     private mutating func messages(
         _ names: [String], _ place: String, _ line: Int, _ conversation: ValueSource?, _ references: [ValueSource]
     ) -> [MessageShape] {
@@ -148,7 +148,7 @@ extension MappingReader {
                 wrong(place, line, "names the messages \(quoted(name)), which `messages` does not have\(hint ?? "")")
             }
         }
-        // what the gateway reads itself is no part of what is sealed
+        // Members that the gateway reads itself are not sealed.
         let named = references.compactMap { if case .message(let path) = $0 { path.firstMember } else { nil } }
         for index in found.indices where found[index].content == nil { found[index].kept?.formUnion(named) }
         return found
@@ -171,7 +171,7 @@ extension MappingReader {
     // MARK: Frames
 
     static let frameKeys = ["from client", "from backend"]
-    /// Stands for every frame that no condition above is true of.
+    /// The key for every frame that no condition above it matches.
     static let anyFrame = "any other"
 
     mutating func frames(_ tree: ConfigurationTree) -> [FrameRoute] {
@@ -208,7 +208,7 @@ extension MappingReader {
             wrong(place, tree.line, "is \(tree.words); expected a label", code: .wrongType)
             return nil
         }
-        // what comes from the backend is all answer: no arrow is needed to say so
+        // All messages of the backend are answers, so the arrow may be omitted.
         let isAnswer = direction == .fromBackend && !text.contains("->")
         let words = text.split(separator: " ", maxSplits: 1).map(String.init)
         let full = isAnswer && words.count == 2 ? words[0] + " -> " + words[1] : text
@@ -218,7 +218,7 @@ extension MappingReader {
         case (.content, .fromBackend), (.sync, .fromClient), (.history, .fromClient),
             (.search, _):
             let right = direction == .fromClient ? "content" : "sync"
-            wrong(place, tree.line, "has the label `\(label.label.rawValue)`; what comes from there is `\(right)`")
+            wrong(place, tree.line, "has the label `\(label.label.rawValue)`; expected `\(right)`")
             return nil
         case (.content, .fromClient) where !label.response.isEmpty:
             wrong(place, tree.line, "has no answer; write frames of the backend below `from backend:`")

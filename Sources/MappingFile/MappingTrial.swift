@@ -1,4 +1,4 @@
-// What a mapping makes of a sample, for the operator who writes it.
+// Applies a mapping to a sample, for the operator who writes it.
 
 package import HTTPCodec
 import JSONCodec
@@ -6,9 +6,9 @@ package import JSONGateway
 package import NIOCore
 import Protection
 
-/// What a mapping says about one request, answer or frame.
+/// The result of applying a mapping to one request, answer or frame.
 package struct MappingTrial: Encodable, Sendable {
-    /// One message of it.
+    /// One message of the sample.
     package struct Message: Encodable, Sendable, Equatable {
         package var conversation: String
         package var sender: String?
@@ -16,26 +16,26 @@ package struct MappingTrial: Encodable, Sendable {
         package var localID: String?
         package var remoteID: String?
         package var text: String?
-        /// What is sealed, as JSON.
+        /// The sealed members, as JSON.
         package var sealed: String?
         package var isFlagged: Bool
-        /// Whether an envelope may stand there.
+        /// Whether it may contain an envelope.
         package var mayBeEnvelope: Bool
     }
 
-    /// What one policy does with it.
+    /// What one policy does with the sample.
     package struct Outcome: Encodable, Sendable, Equatable {
         package var policy: String
         package var words: String
-        /// What the backend gets, where that is another body.
+        /// The body that the backend gets; nil if it is unchanged.
         package var body: String?
     }
 
     package var sample: String
-    /// The route or frame that fits, as the mapping writes it.
+    /// The route or frame that matches, as the mapping writes it.
     package var route: String?
     package var label: String?
-    /// Why that one, or why none.
+    /// Why this route matches, or why none does.
     package var reasons: [String] = []
     package var captures: [String: String] = [:]
     package var conversation: String?
@@ -43,7 +43,7 @@ package struct MappingTrial: Encodable, Sendable {
     package var remoteID: String?
     package var references: [String] = []
     package var messages: [Message] = []
-    /// What is wrong with the sample, or with the mapping.
+    /// Faults of the sample, or of the mapping.
     package var faults: [String] = []
     /// Where each path leads.
     package var paths: [String] = []
@@ -54,7 +54,7 @@ package struct MappingTrial: Encodable, Sendable {
 
     private init(_ sample: String) { self.sample = sample }
 
-    /// What stands in the place of an envelope.
+    /// Stands for an envelope.
     private static let envelope = Array("an envelope of some hundred bytes".utf8)
 
     // MARK: Requests and answers
@@ -111,7 +111,7 @@ package struct MappingTrial: Encodable, Sendable {
         guard let frame = mapping.frame(for: document, direction) else {
             trial.reasons.append(
                 document.hasDuplicateNames(document.root)
-                    ? "it names two of its members alike, so nobody can say what kind it is"
+                    ? "it has two members of the same name, so its kind is ambiguous"
                     : "no condition of `from \(side)` is true of it")
             for known in mapping.frames where known.direction == direction {
                 if let when = known.when { trial.paths.append(document.explanation(of: when)) }
@@ -156,7 +156,7 @@ package struct MappingTrial: Encodable, Sendable {
             }.joined(separator: "&")
     }
 
-    /// Why no route fits.
+    /// Why no route matches.
     private static func reasons(_ mapping: Mapping, _ head: RequestHead) -> [String] {
         if let fault = RequestPath.fault(head.path) {
             return ["its path can be read in more than one way, so it fits no route: \(fault)"]
@@ -164,9 +164,9 @@ package struct MappingTrial: Encodable, Sendable {
         guard let path = RequestPath(head.path) else { return [] }
         let plain = RequestHead(head.method, head.target)
         if mapping.route(for: plain) != nil {
-            return ["a header field asks the backend to take it for another request, so it fits no route"]
+            return ["a header field asks the backend to treat it as another request, so it fits no route"]
         }
-        // what takes any path tells nobody what is wrong with this one
+        // A route that takes any path does not help to find the mistake.
         let routes = mapping.routes.filter { $0.path.segments != [.rest] }
         let fitting = routes.filter { RouteIndex.fits($0.path, path) }
         guard fitting.isEmpty else {
@@ -182,7 +182,7 @@ package struct MappingTrial: Encodable, Sendable {
         let begin = path.segments.prefix(longest).joined(separator: "/")
         return longest == 0
             ? ["no route begins as its path does"]
-            : ["no route fits its path; as far as /\(begin) it goes with " + near.joined(separator: ", ")]
+            : ["no route fits its path; up to /\(begin) it fits " + near.joined(separator: ", ")]
     }
 
     private mutating func document(_ body: ByteBuffer) -> JSONDocument? {
@@ -194,7 +194,7 @@ package struct MappingTrial: Encodable, Sendable {
         }
     }
 
-    /// - Returns: the document with everything sealed that is to be.
+    /// - Returns: the document after sealing; nil if it is not a request, or has faults.
     private mutating func read(
         _ document: JSONDocument, _ shapes: [MessageShape], _ target: TargetValues, isRequest: Bool
     ) -> String? {
@@ -221,7 +221,7 @@ package struct MappingTrial: Encodable, Sendable {
         }
     }
 
-    /// Where the paths lead: those around the messages, and in the first message those within it.
+    /// Explains where the paths lead: those around the messages, and those within the first message.
     private mutating func explain(
         _ document: JSONDocument, _ shapes: [MessageShape], _ reading: MessageReading, _ isRequest: Bool
     ) {
@@ -244,7 +244,7 @@ package struct MappingTrial: Encodable, Sendable {
                 guard let inner = try? document.one(path, from: place) else { continue }
                 content = inner
             }
-            // a request brings neither flag nor envelope: the gateway puts them there
+            // A request has neither flag nor envelope: the gateway adds them.
             let ours = isRequest ? [] : [("flag", shape.flag)] + (shape.envelope.map { [("envelope", $0)] } ?? [])
             let inside = [("text", shape.text)] + ours
             for (name, path) in inside + shape.also.map({ ("also", $0) }) {
@@ -285,14 +285,14 @@ enum Outcomes {
             switch policy {
             case .off: return "passes as it is"
             case .observe: return counted
-            case .opportunistic: return "passes as it is where somebody's client cannot encrypt, and is counted"
+            case .opportunistic: return "passes as it is if a client cannot encrypt, and is counted"
             case .hosted: return "sealed; the backend gets this body"
             case .required: return "refused, unless the client has sealed it itself"
             }
         case .search where policy.demandsProtection:
-            return "refused, because the backend would read what is looked for"
+            return "refused, because the backend would read the search terms"
         case .history, .search, .sync:
-            let opened = "what is sealed in it is opened for clients that cannot do so themselves"
+            let opened = "sealed messages in it are opened for clients that cannot open them"
             return policy.seeksProtection ? opened : counted
         case .media:
             return policy.demandsProtection ? "refused, because files are not protected; reading them passes" : counted

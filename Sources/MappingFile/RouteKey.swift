@@ -1,25 +1,25 @@
 import JSONGateway
 
-/// What stands on the left of a route: `GET|POST /v(1|2)/sync?since&!full&order=asc`.
+/// The key of a route: `GET|POST /v(1|2)/sync?since&!full&order=asc`.
 ///
 ///     key    = methods SP path [ "?" test *( "&" test ) ]
 ///     method = *( "|" ) capitals / "*"                   * is any method
 ///     path   = as PathPattern, with alternatives in parentheses anywhere in it
-///     test   = name / "!" name / name "=" value          is there, is not there, says this
+///     test   = name / "!" name / name "=" value          present, absent, has this value
 struct RouteKey {
     let methods: [String]
-    /// One for each combination of alternatives.
+    /// One path for each combination of alternatives.
     let paths: [PathPattern]
     let query: [QueryCondition]
 
     struct Fault: Error {
-        /// As the end of a sentence that begins with the route.
+        /// The end of a sentence that begins with the route.
         let words: String
 
         init(_ words: String) { self.words = words }
     }
 
-    /// Ours: paths that one key stands for.
+    /// Ours: maximum number of paths that one key stands for.
     static let pathLimit = 64
 
     init(_ text: String) throws(Fault) {
@@ -63,7 +63,7 @@ struct RouteKey {
         }
         let words = text[text.index(after: open)..<close].split(separator: "|", omittingEmptySubsequences: false)
         guard words.count > 1, !words.contains(where: { $0.contains("(") || $0.contains("/") }) else {
-            throw Fault("in parentheses stand alternatives for one segment: `(v1|v2)`")
+            throw Fault("parentheses hold alternatives for one segment: `(v1|v2)`")
         }
         let rest = try alternatives(String(text[text.index(after: close)...]))
         guard words.count * rest.count <= pathLimit else {
@@ -79,7 +79,7 @@ struct RouteKey {
             let sides = part.dropFirst(isAbsent ? 1 : 0).split(
                 separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             guard let name = sides.first, !name.isEmpty, !isAbsent || sides.count == 1 else {
-                throw Fault("behind the question mark stands `name`, `!name` or `name=value`, joined by &")
+                throw Fault("expected `name`, `!name` or `name=value` after the question mark, joined by &")
             }
             let test: QueryCondition.Test = isAbsent ? .absent : sides.count == 1 ? .present : .equals(String(sides[1]))
             conditions.append(QueryCondition(String(name), test))
@@ -88,16 +88,16 @@ struct RouteKey {
     }
 }
 
-/// What stands on the right of a route: `content written -> echoed`.
+/// The value of a route: `content written -> echoed`.
 struct LabelText {
     let label: Mapping.Label
-    /// Names of messages in the request, and in the answer.
+    /// The names of messages in the request, and of those in the answer.
     let request: [String]
     let response: [String]
 }
 
 extension Mapping.Route {
-    /// Whether every request that fits the other route fits this one.
+    /// Whether every request that matches the other route matches this one.
     func covers(_ other: Mapping.Route) -> Bool {
         guard methods.isEmpty || !other.methods.isEmpty && Set(methods).isSuperset(of: other.methods) else {
             return false

@@ -1,7 +1,7 @@
 package import JSONGateway
 
 extension Mapping {
-    /// What is in a mapping, in words.
+    /// Describes a mapping.
     package var summary: String {
         var counts: [(String, Int)] = []
         for label in Label.allCases {
@@ -15,7 +15,7 @@ extension Mapping {
 }
 
 extension MappingTrial: CustomStringConvertible {
-    /// In words, for a terminal.
+    /// The trial as text, for a terminal.
     package var description: String {
         var lines = [sample.prefix(1).uppercased() + sample.dropFirst()]
         func line(_ name: String, _ value: String?) {
@@ -53,6 +53,6 @@ extension MappingTrial: CustomStringConvertible {
         return lines.joined(separator: "\n")
     }
 
-    /// Ours: messages that are written out; one of each kind tells enough.
+    /// Ours: messages that are shown; more of one kind add nothing.
     private static let shownMessages = 5
 }

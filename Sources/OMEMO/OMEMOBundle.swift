@@ -1,9 +1,8 @@
 public import DoubleRatchet
 
-/// The public keys of a device that others need to start a session with it (XEP-0384, Bundles). Its XML is the
-/// gateway's matter.
+/// A device's public keys, needed to start a session with it (XEP-0384, Bundles). The gateway handles its XML.
 public struct OMEMOBundle: Hashable, Sendable {
-    /// Whose bundle this is.
+    /// The identity of the device.
     public let identity: OMEMOIdentityKey
     /// The signed prekey.
     public let signedPreKey: OMEMOSignedPreKey.Public
@@ -13,7 +12,7 @@ public struct OMEMOBundle: Hashable, Sendable {
     /// The profile that the bundle was published in.
     public var profile: OMEMOProfile { identity.profile }
 
-    /// Puts a bundle together; nothing is checked yet.
+    /// Makes a bundle without checking it.
     public init(
         identity: OMEMOIdentityKey, signedPreKey: OMEMOSignedPreKey.Public, preKeys: [OneTimePreKey.Public]
     ) {
@@ -22,9 +21,9 @@ public struct OMEMOBundle: Hashable, Sendable {
         self.preKeys = preKeys
     }
 
-    /// Checks the signature under ``identity``; initiating a session does it again. Costs some 130 microseconds.
+    /// Verifies the signature under ``identity``; initiating a session verifies it again. Takes about 130 microseconds.
     ///
-    /// - Throws: ``RatchetError/invalidSignature``, also where the signed prekey is of another profile.
+    /// - Throws: ``RatchetError/invalidSignature``, also if the signed prekey is of another profile.
     public func verify() throws(RatchetError) {
         try signedPreKey.verify(by: identity)
     }

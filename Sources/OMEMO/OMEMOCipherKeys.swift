@@ -15,14 +15,14 @@ struct OMEMOCipherKeys: ~Copyable {
         self.bytes = bytes
     }
 
-    /// Lends the keys of `secret` to `body`. They are on the stack, and wiped afterwards.
+    /// Calls `body` with the keys of `secret`. They are on the stack and wiped afterwards.
     package static func with<Result, Failure: Error>(
         _ secret: UnsafeRawBufferPointer, info: [UInt8],
         _ body: (borrowing OMEMOCipherKeys) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         try withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { (memory) throws(Failure) in
             defer { SecretBytes.wipe(memory) }
-            // No salt is a salt of zeros (RFC 5869, section 2.2).
+            // An absent salt is a salt of zeros (RFC 5869, section 2.2).
             info.withUnsafeBytes { Primitives.hkdf(salt: Primitives.nothing, secret: secret, info: $0, into: memory) }
             return try body(OMEMOCipherKeys(UnsafeRawBufferPointer(memory)))
         }
@@ -37,12 +37,12 @@ struct OMEMOCipherKeys: ~Copyable {
         Primitives.sealCBC(plaintext, key: key, iv: iv, into: &output)
     }
 
-    /// Only after ``verify(_:of:_:)``.
+    /// Appends the plaintext. Call only after ``verify(_:of:_:)``.
     package borrowing func open(_ ciphertext: UnsafeRawBufferPointer, into output: inout [UInt8]) throws(RatchetError) {
         try Primitives.openCBC(ciphertext, key: key, iv: iv, into: &output)
     }
 
-    /// Lends the HMAC over two parts, one after the other.
+    /// Calls `body` with the HMAC over the concatenation of both parts.
     borrowing func withMAC<Result>(
         of first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = Primitives.nothing,
         _ body: (UnsafeRawBufferPointer) -> Result

@@ -1,8 +1,8 @@
 public import DoubleRatchet
 
-/// A device's public identity as one of the profiles sends it: an Ed25519 key in `omemo2`, an X25519 key in `axolotl`.
+/// A device's public identity in one profile: an Ed25519 key in `omemo2`, an X25519 key in `axolotl`.
 ///
-/// The key of a device that speaks both is not equal to itself in the other profile; its ``fingerprint`` is.
+/// A device's keys in the two profiles are not equal; their ``fingerprint``s are.
 public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
     /// The profile that the key was read or made for.
     public let profile: OMEMOProfile
@@ -11,8 +11,8 @@ public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
 
     /// Reads a key in its wire form: 32 bytes in `omemo2`, 33 with the type `05` in `axolotl`.
     ///
-    /// - Throws: ``RatchetError/malformed`` for another form, ``RatchetError/invalidKey`` for a key that is not canonical,
-    ///   of low order or, in `omemo2`, not on the curve.
+    /// - Throws: ``RatchetError/malformed`` for another form, ``RatchetError/invalidKey`` for a key that is not
+    ///   canonical, of low order or, in `omemo2`, not on the curve.
     public init(_ bytes: Span<UInt8>, profile: OMEMOProfile) throws(RatchetError) {
         self = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
             try OMEMOIdentityKey(bytes, profile: profile)
@@ -30,7 +30,7 @@ public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
         _ = try agreementKey()
     }
 
-    /// A key that was checked before it was written into a state of ours, or that we made.
+    /// A key that was checked before it was stored, or that this library made.
     init(checked bytes: Bytes32, profile: OMEMOProfile) {
         rawBytes = bytes
         self.profile = profile
@@ -50,10 +50,11 @@ public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// What users compare (XEP-0384, Security Considerations): the X25519 key, 32 bytes, the same in both profiles.
+    /// The fingerprint that users compare (XEP-0384, Security Considerations): the X25519 key, 32 bytes, the same in
+    /// both profiles.
     public var fingerprint: [UInt8] {
         switch profile {
-        // A key is checked when it is made, so its map to the other curve exists.
+        // A key is checked when it is made, so the conversion cannot fail.
         case .omemo2: (try? agreementKey())?.bytes.array ?? rawBytes.array
         case .axolotl: rawBytes.array
         }
@@ -83,7 +84,7 @@ public struct OMEMOIdentityKey: Hashable, Sendable, CustomStringConvertible {
 }
 
 extension IdentityKeyPair {
-    /// The public half as the peers of a profile know it.
+    /// The public key in the form that peers of a profile use.
     public borrowing func omemoKey(in profile: OMEMOProfile) -> OMEMOIdentityKey {
         switch profile {
         case .omemo2: OMEMOIdentityKey(checked: publicKey.rawBytes, profile: profile)
@@ -91,8 +92,10 @@ extension IdentityKeyPair {
         }
     }
 
-    /// Signs without a context, as the profiles demand. Only for the public keys that this library makes: 32 or 33 bytes,
-    /// so no such signature can be taken for one of ``sign(_:context:)``, whose message begins with another text.
+    /// Signs without a context, as the profiles demand.
+    ///
+    /// Only for the public keys that this library makes: 32 or 33 bytes. Such a signature cannot be confused with one
+    /// of ``sign(_:context:)``, whose message begins with another text.
     borrowing func omemoSignature(of message: [UInt8], in profile: OMEMOProfile) -> [UInt8] {
         let signature = Primitives.sign(message, with: signingKey)
         switch profile {

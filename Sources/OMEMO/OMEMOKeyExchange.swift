@@ -1,22 +1,22 @@
 public import DoubleRatchet
 
-/// What an initiator's messages carry until it has received a first reply (X3DH, section 3.3).
+/// The key exchange in an initiator's messages until it has received a first reply (X3DH, section 3.3).
 ///
 /// ```
 /// omemo2:  OMEMOKeyExchange { pk_id = 1, spk_id = 2, ik 32 = 3, ek 32 = 4, message = 5 }
 /// axolotl: 33 | PreKeySignalMessage { preKeyId = 1, baseKey 33 = 2, identityKey 33 = 3, message = 4,
 ///                                     registrationId = 5, signedPreKeyId = 6 }
 /// ```
-/// The registration id means nothing to OMEMO: it is neither written nor read. A one-time prekey is mandatory in both
+/// The registration id has no meaning in OMEMO: it is neither written nor read. A one-time prekey is mandatory in both
 /// profiles, so a message without its id is malformed.
 public struct OMEMOKeyExchange: Hashable, Sendable {
-    /// Who says to have sent it. Nothing is proven before the message has been opened.
+    /// The claimed sender. Not proven before the message has been opened.
     public let identity: OMEMOIdentityKey
-    /// The initiator's ephemeral key: with ``identity`` it names the exchange.
+    /// The initiator's ephemeral key: together with ``identity`` it identifies the exchange.
     package let ephemeralKey: Bytes32
-    /// The signed prekey that it needs.
+    /// The signed prekey that the responder needs.
     public let signedPreKeyID: UInt32
-    /// The one-time prekey that it needs.
+    /// The one-time prekey that the responder needs.
     public let preKeyID: UInt32
 
     private enum Field {
@@ -41,8 +41,10 @@ public struct OMEMOKeyExchange: Hashable, Sendable {
         self.preKeyID = preKeyID
     }
 
-    /// Reads the key exchange of a message before any secret key is touched: which prekeys to look up, and whether a
-    /// session with it exists already (``OMEMOSession/began(with:)``). Costs some 20 microseconds for the identity.
+    /// Reads the key exchange of a message without using any secret key.
+    ///
+    /// It tells which prekeys to look up, and whether a session with it exists already (``OMEMOSession/began(with:)``).
+    /// Takes about 20 microseconds, for the identity.
     ///
     /// - Throws: ``RatchetError/malformed``, also for more than ``OMEMOLimits/maximumMessageLength`` bytes,
     ///   ``RatchetError/unsupportedVersion``, ``RatchetError/invalidKey``.
@@ -52,7 +54,7 @@ public struct OMEMOKeyExchange: Hashable, Sendable {
         }
     }
 
-    /// The exchange, and the bytes of the message inside.
+    /// The exchange, and the bytes of the inner message.
     package static func parse(
         _ bytes: UnsafeRawBufferPointer, profile: OMEMOProfile
     ) throws(RatchetError) -> (exchange: OMEMOKeyExchange, message: UnsafeRawBufferPointer) {

@@ -1,14 +1,14 @@
 import DoubleRatchet
 
-/// One message of the Double Ratchet on the wire, without the key exchange that may surround it.
+/// One message of the Double Ratchet on the wire, without the key exchange that may enclose it.
 ///
 /// ```
 /// omemo2:  OMEMOAuthenticatedMessage { mac 16 = 1, message = 2 },
 ///          where message is OMEMOMessage { n = 1, pn = 2, dh_pub 32 = 3, ciphertext = 4 }
 /// axolotl: 33 | SignalMessage { ratchetKey 33 = 1, counter = 2, previousCounter = 3, ciphertext = 4 } | mac 8
 /// ```
-/// (XEP-0384, Protobuf Schema, and the Signal protocol's wire format, version 3.) ``authenticated`` is what the MAC is over,
-/// byte for byte as it came. An absent previousCounter is 0.
+/// (XEP-0384, Protobuf Schema, and the Signal protocol's wire format, version 3.) The MAC is over ``authenticated``,
+/// byte for byte as received. An absent previousCounter is 0.
 struct OMEMOMessage {
     package let ratchetKey: Bytes32
     package let number: UInt32
@@ -17,7 +17,7 @@ struct OMEMOMessage {
     package let ciphertext: UnsafeRawBufferPointer
     package let mac: UnsafeRawBufferPointer
 
-    /// The Signal protocol's version byte: this version and the oldest that is understood, both 3.
+    /// The Signal protocol's version byte: this version and the oldest supported one, both 3.
     static let axolotlVersion: UInt8 = 0x33
 
     private enum Field {
@@ -36,7 +36,9 @@ struct OMEMOMessage {
         static let signalCiphertext: UInt8 = 4
     }
 
-    /// Throws ``RatchetError/unsupportedVersion`` or ``RatchetError/malformed``. The result points into `bytes`.
+    /// The result points into `bytes`.
+    ///
+    /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
     init(_ bytes: UnsafeRawBufferPointer, profile: OMEMOProfile) throws(RatchetError) {
         guard bytes.count <= OMEMOLimits.maximumMessageLength else { throw .malformed }
         switch profile {
@@ -75,7 +77,7 @@ struct OMEMOMessage {
         guard version == axolotlVersion else { throw .unsupportedVersion }
     }
 
-    /// Appends what the MAC is made over, except for the identities before it and the ciphertext behind it.
+    /// Appends the bytes that the MAC is over, except for the identities before them and the ciphertext after them.
     package static func writeHead(
         profile: OMEMOProfile, ratchetKey: Bytes32, number: UInt32, previousCount: UInt32, ciphertextCount: Int,
         into output: inout [UInt8]

@@ -1,27 +1,27 @@
 public import DoubleRatchet
 
-/// One payload for all recipients, under a key of its own that goes to each of them through its ``OMEMOSession``.
+/// One payload for all recipients, under its own key, which each recipient receives through its ``OMEMOSession``.
 ///
 /// ```
 ///          key material               payload
 /// omemo2:  key 32 | HMAC-SHA256 16    AES-256-CBC, keys by HKDF "OMEMO Payload" (XEP-0384, section 4.4)
 /// axolotl: key 16 | GCM tag 16        AES-128-GCM without its tag, the IV beside it (XEP-0384 version 0.3, section 4.4)
 /// ```
-/// The tag belongs to the key material, so a payload is bound to the session messages that carry its key. It is not bound
-/// to the sender's or recipients' names: that is what the content element inside is for (XEP-0420).
+/// The tag is part of the key material, so a payload is bound to the session messages that carry its key. It is not
+/// bound to the names of sender and recipients: the content element inside it does that (XEP-0420).
 public struct OMEMOPayload: Sendable {
-    /// For the `payload` element: in omemo2 1 to 16 bytes longer than the plaintext, in axolotl as long.
+    /// For the `payload` element: as long as the plaintext in axolotl, 1 to 16 bytes longer in omemo2.
     public let ciphertext: [UInt8]
     /// For the `iv` element of axolotl: 12 bytes; empty in omemo2.
     public let iv: [UInt8]
-    /// For ``OMEMOSession/encrypt(_:random:into:)-(SecretBytes,_,_)``, once for each recipient device: 48 bytes in omemo2,
-    /// 32 in axolotl.
+    /// For ``OMEMOSession/encrypt(_:random:into:)-(SecretBytes,_,_)``, once for each recipient device: 48 bytes in
+    /// omemo2, 32 in axolotl.
     public let keyMaterial: SecretBytes
 
     private static let info = Array("OMEMO Payload".utf8)
     private static let tagLength = 16
     private static let nonceLength = 12
-    /// What clients wrote before 12 bytes became the rule.
+    /// The length that clients used before 12 bytes became the rule.
     private static let oldNonceLength = 16
 
     private static func keyLength(_ profile: OMEMOProfile) -> Int {
@@ -34,8 +34,8 @@ public struct OMEMOPayload: Sendable {
     /// Seals a payload under a fresh key.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, also none.
-    ///   - profile: how, and for whom.
+    ///   - plaintext: any length, also zero.
+    ///   - profile: the profile of the recipients' sessions.
     ///   - random: 32 bytes are taken in omemo2, 28 in axolotl.
     public static func seal(
         _ plaintext: Span<UInt8>, profile: OMEMOProfile, random: inout some RandomSource
@@ -65,16 +65,16 @@ public struct OMEMOPayload: Sendable {
         SecretBytes(count: keyLength(profile)) { _ in }
     }
 
-    /// Opens a payload with the key material that a session opened, and appends the plaintext to `output`.
+    /// Opens a payload with key material from a session.
     ///
     /// - Parameters:
     ///   - ciphertext: from the `payload` element.
     ///   - iv: from the `iv` element in axolotl: 12 bytes, or 16 from old clients; empty in omemo2.
-    ///   - keyMaterial: what ``OMEMOSession/decrypt(_:isKeyExchange:into:)`` appended.
-    ///   - profile: that of the session.
+    ///   - keyMaterial: the output of ``OMEMOSession/decrypt(_:isKeyExchange:into:)``.
+    ///   - profile: the profile of the session.
     ///   - output: the plaintext is appended.
-    /// - Throws: ``RatchetError/malformed`` for other lengths, ``RatchetError/authenticationFailed`` where the payload is
-    ///   not the one that the key material was sent for.
+    /// - Throws: ``RatchetError/malformed`` for other lengths, ``RatchetError/authenticationFailed`` if the key
+    ///   material was sent for another payload.
     public static func open(
         _ ciphertext: Span<UInt8>, iv: Span<UInt8>, keyMaterial: Span<UInt8>, profile: OMEMOProfile,
         into output: inout [UInt8]

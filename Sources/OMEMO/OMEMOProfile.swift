@@ -1,18 +1,19 @@
 package import DoubleRatchet
 
-/// Which of the two OMEMO protocols a key, a message or a session belongs to: the same algorithms with constants apart.
+/// The OMEMO protocol of a key, a message or a session: the same algorithms with different constants.
 ///
 /// | | ``omemo2`` | ``axolotl`` |
 /// |---|---|---|
 /// | identity key on the wire | Ed25519, 32 bytes | `05`, X25519: 33 bytes |
 /// | other keys on the wire | X25519, 32 bytes | `05`, X25519: 33 bytes |
 /// | signature of the signed prekey | Ed25519 (RFC 8032) | XEdDSA |
-/// | authenticated besides a message | initiator's, responder's identity | sender's, recipient's identity |
+/// | authenticated with a message | initiator's, responder's identity | sender's, recipient's identity |
 /// | MAC of a message | 16 bytes | 8 bytes |
 ///
 /// Neither has post-quantum protection or header encryption: peers that speak the native profile use ``Session``.
 public enum OMEMOProfile: UInt8, Hashable, Sendable, CaseIterable {
-    /// `eu.siacs.conversations.axolotl`: XEP-0384 up to version 0.3, in the wire format of the Signal protocol, version 3.
+    /// `eu.siacs.conversations.axolotl`: XEP-0384 up to version 0.3, in the wire format of the Signal protocol, version
+    /// 3.
     case axolotl = 1
     /// `urn:xmpp:omemo:2`: XEP-0384 since version 0.8.
     case omemo2 = 2
@@ -49,7 +50,7 @@ public enum OMEMOProfile: UInt8, Hashable, Sendable, CaseIterable {
         }
     }
 
-    // Made once, for every message needs one.
+    // Made once, because every message needs one.
     private static let axolotlMessageInfo = Array("WhisperMessageKeys".utf8)
     private static let omemo2MessageInfo = Array("OMEMO Message Key Material".utf8)
 
@@ -84,7 +85,7 @@ public enum OMEMOProfile: UInt8, Hashable, Sendable, CaseIterable {
         return bytes
     }
 
-    /// Reads an X25519 key in its wire form; what X25519 itself thinks of it is ``AgreementPublicKey``'s to say.
+    /// Reads an X25519 key in its wire form. ``AgreementPublicKey`` checks the key itself.
     package func agreementKey(_ bytes: UnsafeRawBufferPointer) throws(RatchetError) -> Bytes32 {
         guard bytes.count == agreementKeyLength else { throw .malformed }
         if self == .axolotl { guard bytes[0] == Self.curveType else { throw .malformed } }
@@ -100,26 +101,29 @@ public enum OMEMOLimits {
     /// millisecond, and one agreement.
     public static let maximumSkip: UInt32 = 1000
 
-    /// Keys of skipped messages kept in one session; the oldest are dropped first, as the same section demands.
+    /// Keys of skipped messages kept in one session. The oldest are dropped first, as the same section requires.
     public static let maximumSkippedKeys = 1000
 
-    /// Receiving chains kept after the peer has taken a step.
+    /// Receiving chains kept after a ratchet step of the peer.
     ///
-    /// Implementations in the line of libsignal name the length of their previous chain one too low, so that its last
-    /// message, when late, is known only to the chain itself. They keep five chains, the current one among them.
+    /// Implementations derived from libsignal send a length of their previous chain that is one too low. The key of its
+    /// last message, if that is late, can then be derived only from the chain itself. They keep five chains, including
+    /// the current one.
     public static let maximumPastChains = 4
 
-    /// Receiving chains before those whose ratchet keys are remembered, so that a late copy of an old message is reported
-    /// as ``RatchetError/duplicate`` and not as a forgery: archives are often read twice. Eight bytes each.
+    /// Earlier receiving chains whose ratchet keys are remembered.
+    ///
+    /// A late copy of an old message is then reported as ``RatchetError/duplicate`` and not as a forgery: archives are
+    /// often read twice. Eight bytes each.
     public static let maximumRememberedChains = 64
 
-    /// The longest message that is parsed. Key material and both headers take less than 300 bytes; the rest is room for
+    /// The longest message that is parsed, in bytes. Key material and both headers take less than 300; the rest is for
     /// clients that put a whole text into the ratchet.
     public static let maximumMessageLength = 65_536
 
-    /// The message number from which on a heartbeat is due (XEP-0384, Business Rules: 53).
+    /// The message number from which a heartbeat is due (XEP-0384, Business Rules: 53).
     public static let heartbeatNumber: UInt32 = 53
 
-    /// How many prekeys a bundle has to offer at least (XEP-0384, section 4.2).
+    /// The minimum number of prekeys in a bundle (XEP-0384, section 4.2).
     public static let minimumPreKeys = 25
 }

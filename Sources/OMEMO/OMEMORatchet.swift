@@ -1,11 +1,14 @@
+// The OMEMO profiles have a ratchet of their own: the header encryption and the post-quantum ratchet of the native
+// session leave little to share.
+
 package import DoubleRatchet
 
-/// The Double Ratchet (revision 3, section 3) of the OMEMO profiles: headers in the clear, an HMAC in the message.
+/// The Double Ratchet (revision 3, section 3) of the OMEMO profiles: clear headers, an HMAC in the message.
 ///
-/// As in the native engine, the own new key pair is made when the next message is sent (section 8.5), everything is
-/// derived first and assigned after authentication, and before a message has proven genuine it costs at most one
-/// agreement and ``OMEMOLimits/maximumSkip`` HMACs. Unlike there, some past receiving chains are kept, because peers may
-/// name the length of their previous chain too low: see ``OMEMOLimits/maximumPastChains``.
+/// As in the native engine, a new own key pair is made when the next message is sent (section 8.5), and all keys are
+/// derived first and assigned after authentication. An unauthenticated message costs at most one agreement and
+/// ``OMEMOLimits/maximumSkip`` HMACs. Unlike there, some past receiving chains are kept, because peers may send too low
+/// a length of their previous chain: see ``OMEMOLimits/maximumPastChains``.
 package struct OMEMORatchet: ~Copyable, Sendable {
     package struct SendingChain: Sendable {
         package let pair: AgreementKeyPair
@@ -21,16 +24,16 @@ package struct OMEMORatchet: ~Copyable, Sendable {
         package var next: UInt32
     }
 
-    /// The clear part of a message that the ratchet needs.
+    /// The header fields that the ratchet needs.
     package struct Header {
         package let ratchetKey: Bytes32
         package let number: UInt32
         package let previousCount: UInt32
     }
 
-    /// What a step or a message in a chain left behind.
+    /// The result of receiving a message.
     package struct Progress {
-        /// How many messages were newly skipped.
+        /// The number of newly skipped messages.
         package let skipped: Int
         /// Whether this is the first message of its chain from ``OMEMOLimits/heartbeatNumber`` on.
         package let reachedHeartbeat: Bool
@@ -38,7 +41,7 @@ package struct OMEMORatchet: ~Copyable, Sendable {
 
     let rootInfo: [UInt8]
     package var root: SecretBytes
-    /// The peer's ratchet key; before its first message its signed prekey.
+    /// The peer's ratchet key; before the peer's first message, its signed prekey.
     package var peerKey: Bytes32
     package var sending: SendingChain?
     package var receiving: ReceivingChain?
@@ -46,16 +49,16 @@ package struct OMEMORatchet: ~Copyable, Sendable {
     package var previousCount: UInt32 = 0
     /// The peer's latest finished chains, oldest first.
     var past: [ReceivingChain] = []
-    /// The first eight bytes of the peer's ratchet keys before those, oldest first.
+    /// The first eight bytes of the peer's earlier ratchet keys, oldest first.
     var pastKeys: [UInt64] = []
     package var skipped = SkippedKeys()
 
-    /// `RatchetInitAlice`, up to the key pair, which the first message makes.
+    /// `RatchetInitAlice`, except for the key pair, which is made with the first message.
     init(profile: OMEMOProfile, initiatorRoot root: SecretBytes, peerSignedPreKey: Bytes32) {
         self.init(profile: profile, root: root, peerKey: peerSignedPreKey, sending: nil, receiving: nil)
     }
 
-    /// `RatchetInitBob` together with the step of the first header; the signed prekey is not kept.
+    /// `RatchetInitBob` together with the step of the first header. The signed prekey is not kept.
     init(
         profile: OMEMOProfile, responderRoot root: SecretBytes, signedPreKey: AgreementKeyPair, peerKey: Bytes32
     ) throws(RatchetError) {
@@ -86,8 +89,8 @@ package struct OMEMORatchet: ~Copyable, Sendable {
 
     // MARK: Sending (section 3.4)
 
-    /// Steps to the next message, whose keys are put into `place`, and returns what its header says. What can fail is done before
-    /// anything changes.
+    /// Steps to the next message, puts its keys into `place` and returns its header. All steps that can fail come
+    /// before any change.
     package mutating func send(
         random: inout some RandomSource, into place: MessageKeys.Place
     ) throws(RatchetError) -> Header {
@@ -106,12 +109,12 @@ package struct OMEMORatchet: ~Copyable, Sendable {
 
     // MARK: Receiving (section 3.5)
 
-    /// Lets `open` try the message's key and only then takes the step.
+    /// Tries the message's key with `open`, and takes the step only if that succeeds.
     package mutating func receive(
         _ header: Header, open: (_ messageKey: UnsafeRawBufferPointer) throws(RatchetError) -> Void
     ) throws(RatchetError) -> Progress {
         if receiving?.reaches(header) ?? false, var chain = receiving.take() {
-            // Taken out, so that it is stepped in place.
+            // Taken out to be stepped in place.
             defer { receiving = chain }
             return try Self.receive(header, in: &chain, isCurrent: chain.ratchetKey == peerKey, &skipped, open: open)
         }
@@ -125,7 +128,8 @@ package struct OMEMORatchet: ~Copyable, Sendable {
             return Progress(skipped: 0, reachedHeartbeat: false)
         }
         if header.ratchetKey == peerKey {
-            // Without a receiving chain this is a header under the prekey that we began with; nobody has such a chain.
+            // Without a receiving chain, this header names the prekey that the session started with; no chain exists
+            // for it.
             throw receiving == nil ? .authenticationFailed : .duplicate
         }
         if index != nil || pastKeys.contains(header.ratchetKey.prefix) { throw .duplicate }
@@ -180,8 +184,8 @@ package struct OMEMORatchet: ~Copyable, Sendable {
             skipped: missing + Int(header.number), reachedHeartbeat: header.number >= OMEMOLimits.heartbeatNumber)
     }
 
-    /// Moves a chain to the past ones, after taking the keys out of it that are missing below `length`. A greater gap
-    /// than one message may leave does not stop the step: its keys stay in the chain.
+    /// Moves a chain to the past ones, after storing its skipped keys below `length`. If the gap is larger than one
+    /// message may leave, the step still succeeds, and the keys stay derivable from the chain.
     private mutating func retire(_ chain: ReceivingChain, length: UInt32) -> Int {
         var chain = chain
         var missing: UInt32 = 0
@@ -200,7 +204,7 @@ package struct OMEMORatchet: ~Copyable, Sendable {
 }
 
 extension OMEMORatchet.SendingChain {
-    /// Steps over the next message, whose keys are put into `place`.
+    /// Steps over the next message and puts its keys into `place`.
     fileprivate mutating func step(
         _ place: MessageKeys.Place
     ) throws(RatchetError) -> (ratchetKey: Bytes32, number: UInt32) {

@@ -1,38 +1,41 @@
 public import DoubleRatchet
 
-/// An OMEMO session between two devices: X3DH to begin with, the Double Ratchet from then on.
+/// An OMEMO session between two devices: X3DH first, then the Double Ratchet.
 ///
-/// What goes through it is the key material of a payload (``OMEMOPayload``), once for each recipient device; everything
-/// in XML is the gateway's matter. It knows nothing of accounts, storage or time, and cannot be copied, because two copies
-/// would use the same keys. The caller stores the state after `encrypt(_:random:into:)` before the message leaves, and
-/// after ``decrypt(_:isKeyExchange:into:)`` before the plaintext is delivered. What throws changes nothing: not the session,
-/// not one byte of its state, not the output array.
+/// A session carries the key material of a payload (``OMEMOPayload``), once for each recipient device; the gateway
+/// handles all XML. The session has no access to accounts, storage or time, and cannot be copied, because two copies
+/// would use the same keys. The caller stores the state after `encrypt(_:random:into:)` before the message is sent, and
+/// after ``decrypt(_:isKeyExchange:into:)`` before the plaintext is delivered. A function that throws changes nothing:
+/// neither the session nor the output array.
 ///
-/// Where both ends begin at once, or one begins anew, a device has several sessions with another: the caller keeps them,
-/// opens a message with the one that takes it, and sends with the one that opened the latest message.
+/// If both ends start a session at the same time, or one end starts again, a device has several sessions with another.
+/// The caller keeps them, opens a message with the session that accepts it, and sends with the one that opened the
+/// latest message.
 ///
-/// Two replies are the caller's duty: an empty message to the key exchange of ``respond(identity:signedPreKey:preKey:message:profile:expecting:plaintext:)``,
-/// which completes the session at the other end, and a heartbeat where ``Received/isHeartbeatDue`` says so.
+/// The caller must send two replies: an empty message to the key exchange of
+/// ``respond(identity:signedPreKey:preKey:message:profile:expecting:plaintext:)``, which establishes the session at the
+/// other end, and a heartbeat if ``Received/isHeartbeatDue`` is true.
 public struct OMEMOSession: ~Copyable, Sendable {
     package enum Role: UInt8, Sendable {
         case initiator = 0
         case responder = 1
     }
 
-    /// What an encrypted message is, for the attribute `kex` (omemo2) or `prekey` (axolotl) of its element.
+    /// The kind of an encrypted message, for the attribute `kex` (omemo2) or `prekey` (axolotl) of its element.
     public enum Form: Hashable, Sendable {
-        /// The peer has not answered yet: the key exchange goes along.
+        /// The peer has not answered yet: the message includes the key exchange.
         case keyExchange
-        /// A message of a session that the peer has.
+        /// A message of a session that the peer has established.
         case message
     }
 
-    /// What a received message told besides its plaintext.
+    /// The result of a received message besides its plaintext.
     public struct Received: Hashable, Sendable {
-        /// How many messages this one overtook and that have not come: a gap, until they do.
+        /// The number of newly skipped messages: earlier ones that have not been received yet.
         public let skipped: Int
-        /// Whether an empty message has to be sent now, so that the peer's next one takes a new ratchet key: this was the
-        /// first message under its ratchet key with a number of ``OMEMOLimits/heartbeatNumber`` or more (XEP-0384, Business Rules).
+        /// Whether the caller has to send an empty message now, so that the peer's next message uses a new ratchet key.
+        /// This was the first message under its ratchet key with a number of ``OMEMOLimits/heartbeatNumber`` or more
+        /// (XEP-0384, Business Rules).
         public let isHeartbeatDue: Bool
     }
 
@@ -41,25 +44,25 @@ public struct OMEMOSession: ~Copyable, Sendable {
     package let ownIdentity: OMEMOIdentityKey
     /// The device at the other end.
     public let peerIdentity: OMEMOIdentityKey
-    /// The exchange that the session began with.
+    /// The exchange that started the session.
     package let exchange: OMEMOKeyExchange
-    /// Whether the peer is known to have the session: messages then go without the key exchange.
+    /// Whether the peer is known to have the session: messages are then sent without the key exchange.
     public internal(set) var isEstablished: Bool
     package var ratchet: OMEMORatchet
 
     /// The profile of the session.
     public var profile: OMEMOProfile { exchange.identity.profile }
 
-    /// How many keys of messages that have not come are kept, at most ``OMEMOLimits/maximumSkippedKeys``.
+    /// The number of stored keys of skipped messages, at most ``OMEMOLimits/maximumSkippedKeys``.
     public var skippedCount: Int { ratchet.skipped.count }
 
-    /// Whether `exchange` is the one that this session began with: then its message is opened here, and no second session
-    /// is made. The prekey may be gone by then.
+    /// Whether `exchange` started this session. If so, this session opens its message and no second session is made.
+    /// The prekey may have been deleted by then.
     public borrowing func began(with exchange: OMEMOKeyExchange) -> Bool {
         role == .responder && exchange == self.exchange
     }
 
-    // MARK: Beginning
+    // MARK: Starting
 
     /// Starts a session with the device of `bundle` (X3DH, section 3.3). Costs one signature check and four agreements.
     ///
@@ -90,27 +93,27 @@ public struct OMEMOSession: ~Copyable, Sendable {
                 profile: bundle.profile, initiatorRoot: root, peerSignedPreKey: bundle.signedPreKey.key))
     }
 
-    /// Of 2^64 values, so for any number of prekeys none is visibly likelier than another.
+    /// One of 2^64 values modulo the count: the bias is negligible for any number of prekeys.
     private static func index(below count: Int, random: inout some RandomSource) -> Int {
         var value: UInt64 = 0
         Swift.withUnsafeMutableBytes(of: &value) { random.fill($0) }
         return Int(value % UInt64(count))
     }
 
-    /// Takes part in a session that a first message begins (X3DH, section 3.4), and opens that message.
+    /// Makes the responder's session from a first message (X3DH, section 3.4), and opens that message.
     ///
-    /// Only when this has succeeded does the caller delete the one-time prekey, in the transaction that stores the session.
-    /// Then it sends an empty message.
+    /// If this succeeds, the caller deletes the one-time prekey in the transaction that stores the session, and then
+    /// sends an empty message.
     ///
     /// - Parameters:
     ///   - identity: our own identity.
-    ///   - signedPreKey: the one that the ``OMEMOKeyExchange`` of the message names.
-    ///   - preKey: the one that it names as well.
+    ///   - signedPreKey: the signed prekey that the message's ``OMEMOKeyExchange`` names.
+    ///   - preKey: the one-time prekey that it names.
     ///   - message: the first message, or any later one before our first reply.
-    ///   - profile: the profile of the element that the message came in.
+    ///   - profile: the profile of the message's element.
     ///   - expected: the identity that the caller has pinned for this device, if any.
     ///   - plaintext: the opened message is appended.
-    /// - Returns: the session, and what its first message told.
+    /// - Returns: the session.
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, ``RatchetError/unknownPreKey``,
     ///   ``RatchetError/untrustedIdentity``, ``RatchetError/invalidKey``, ``RatchetError/tooFarAhead``,
     ///   ``RatchetError/authenticationFailed``.
@@ -155,10 +158,10 @@ public struct OMEMOSession: ~Copyable, Sendable {
 
     // MARK: Messages
 
-    /// Seals `plaintext`, in OMEMO the key material of a payload, and appends the message to `output`.
+    /// Encrypts `plaintext`, in OMEMO the key material of a payload, and appends the message to `output`.
     ///
     /// - Parameters:
-    ///   - plaintext: any length, as long as the message stays below ``OMEMOLimits/maximumMessageLength`` for the peer.
+    ///   - plaintext: any length, as long as the message stays within the peer's ``OMEMOLimits/maximumMessageLength``.
     ///   - random: 32 bytes are taken for the first message after one from the peer.
     ///   - output: the message is appended.
     /// - Returns: whether the message carries the key exchange.
@@ -198,7 +201,7 @@ public struct OMEMOSession: ~Copyable, Sendable {
         exchange.write(around: message, into: &output)
     }
 
-    /// The same for key material that ``OMEMOPayload/seal(_:profile:random:)`` made.
+    /// Encrypts key material made by ``OMEMOPayload/seal(_:profile:random:)``.
     public mutating func encrypt(
         _ keyMaterial: SecretBytes, random: inout some RandomSource, into output: inout [UInt8]
     ) throws(RatchetError) -> Form {
@@ -209,17 +212,19 @@ public struct OMEMOSession: ~Copyable, Sendable {
         return try encrypt(bytes.span, random: &random, into: &output)
     }
 
-    /// Opens `message` and appends its plaintext to `output`. A forged message costs at most one agreement and
-    /// ``OMEMOLimits/maximumSkip`` HMACs.
+    /// Opens `message` and appends its plaintext to `output`.
+    ///
+    /// A forged message costs at most one agreement and ``OMEMOLimits/maximumSkip`` HMACs.
     ///
     /// - Parameters:
     ///   - message: the bytes of one `key` element.
-    ///   - isKeyExchange: what the element's attribute `kex` (omemo2) or `prekey` (axolotl) says.
+    ///   - isKeyExchange: the element's attribute `kex` (omemo2) or `prekey` (axolotl).
     ///   - output: the plaintext is appended; the caller wipes it after use.
-    /// - Returns: the gap that the message left, and whether a heartbeat is due.
+    /// - Returns: the number of skipped messages, and whether a heartbeat is due.
     /// - Throws: ``RatchetError/duplicate``, ``RatchetError/tooFarAhead``, ``RatchetError/authenticationFailed``,
     ///   ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``, ``RatchetError/invalidKey``,
-    ///   ``RatchetError/differentSession`` for a key exchange that did not begin this session, ``RatchetError/exhausted``.
+    ///   ``RatchetError/differentSession`` for a key exchange that did not start this session,
+    ///   ``RatchetError/exhausted``.
     public mutating func decrypt(
         _ message: Span<UInt8>, isKeyExchange: Bool, into output: inout [UInt8]
     ) throws(RatchetError) -> Received {
@@ -254,8 +259,8 @@ public struct OMEMOSession: ~Copyable, Sendable {
         return Received(skipped: progress.skipped, isHeartbeatDue: progress.reachedHeartbeat)
     }
 
-    /// What is authenticated before the message: `initiator || responder` in omemo2 (XEP-0384, section 4.2), 64 bytes;
-    /// `sender || recipient` in axolotl, 66 bytes. The array is on loan.
+    /// The data authenticated before the message: `initiator || responder` in omemo2 (XEP-0384, section 4.2), 64 bytes;
+    /// `sender || recipient` in axolotl, 66 bytes. The array must be returned to `Scratch`.
     private borrowing func identities(sentByUs: Bool) -> [UInt8] {
         let ownFirst =
             switch profile {

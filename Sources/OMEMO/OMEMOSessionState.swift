@@ -15,8 +15,8 @@ public import DoubleRatchet
 /// past ratchet keys:   count u8  | 8 bytes each, oldest first
 /// skipped keys:        count u16 | 68 bytes each, oldest first (drawn in SkippedKeys)
 /// ```
-/// In that order, where the flag in brackets is set. All numbers are big-endian. Other flags, combinations that no
-/// session reaches, counts over the limits and bytes left over are refused.
+/// In that order; parts with a flag in brackets are present if it is set. All numbers are big-endian. Other flags,
+/// combinations that no session reaches, counts over the limits and remaining bytes are rejected.
 extension OMEMOSession {
     private static let stateType: UInt8 = 0x4F
     private static let stateVersion: UInt8 = 1
@@ -28,7 +28,7 @@ extension OMEMOSession {
         static let established: UInt8 = 8
     }
 
-    /// Appends the state: 180 to 1100 bytes, and 68 for each skipped key.
+    /// Appends the state: 180 to 1100 bytes, plus 68 for each skipped key.
     public borrowing func serialize(into output: inout [UInt8]) {
         var flags = role == .responder ? Flag.responder : 0
         if ratchet.sending != nil { flags |= Flag.sending }
@@ -65,8 +65,8 @@ extension OMEMOSession {
         ratchet.skipped.append(to: &output)
     }
 
-    /// Reads what ``serialize(into:)`` wrote: keys were checked before they were stored, so the caller has to keep the
-    /// state from being changed at rest.
+    /// Reads the output of ``serialize(into:)``. Keys were checked before they were stored, so the caller must protect
+    /// the stored state against changes.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -92,7 +92,7 @@ extension OMEMOSession {
         let isResponder = flags & Flag.responder != 0
         let hasReceiving = flags & Flag.receiving != 0
         let isEstablished = flags & Flag.established != 0
-        // A responder begins by receiving; an initiator is established by it.
+        // A responder begins by receiving; receiving establishes an initiator's session.
         guard flags < 16, hasReceiving == isEstablished, hasReceiving || !isResponder else { throw .malformed }
         let ownIdentity = OMEMOIdentityKey(checked: try reader.bytes32(), profile: profile)
         let peerIdentity = OMEMOIdentityKey(checked: try reader.bytes32(), profile: profile)

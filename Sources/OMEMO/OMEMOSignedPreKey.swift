@@ -1,9 +1,10 @@
 public import DoubleRatchet
 
-/// A medium-term prekey of one profile, signed by the identity; replaced once a week to once a month, its predecessor
-/// kept for as long again (XEP-0384, section 4.2).
+/// A medium-term prekey of one profile, signed by the identity.
+///
+/// It is replaced once a week to once a month; its predecessor is kept for the same time (XEP-0384, section 4.2).
 public struct OMEMOSignedPreKey: ~Copyable, Sendable {
-    /// What a peer gets to see.
+    /// The public part.
     public struct Public: Hashable, Sendable {
         /// The profile that the signature was made in.
         public let profile: OMEMOProfile
@@ -13,7 +14,7 @@ public struct OMEMOSignedPreKey: ~Copyable, Sendable {
         /// 64 bytes over the key in its wire form: RFC 8032 in `omemo2`, XEdDSA in `axolotl`.
         public let signature: [UInt8]
 
-        /// Puts together what a bundle's XML names; the signature is checked by ``OMEMOBundle/verify()``.
+        /// Makes the public part from a bundle's XML; ``OMEMOBundle/verify()`` checks the signature.
         ///
         /// - Parameters:
         ///   - id: the owner's number.
@@ -46,7 +47,7 @@ public struct OMEMOSignedPreKey: ~Copyable, Sendable {
     }
 
     package let pair: AgreementKeyPair
-    /// The half to publish.
+    /// The public part, to be published.
     public let publicKey: Public
 
     /// A new prekey from 32 bytes of `random`, signed by `identity`.
@@ -61,7 +62,7 @@ public struct OMEMOSignedPreKey: ~Copyable, Sendable {
             profile: profile)
     }
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
     /// - Throws: ``RatchetError/malformed``, ``RatchetError/unsupportedVersion``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -79,8 +80,8 @@ public struct OMEMOSignedPreKey: ~Copyable, Sendable {
         }
     }
 
-    /// Appends `version 1 || profile || id u32 || private key 32 || public key 32 || signature 64`, 134 bytes, to be sealed
-    /// and then wiped.
+    /// Appends `version 1 || profile || id u32 || private key 32 || public key 32 || signature 64`, 134 bytes. The
+    /// caller seals the bytes and wipes the array.
     public borrowing func serialize(into output: inout [UInt8]) {
         output.append(1)
         output.append(publicKey.profile.rawValue)
@@ -92,7 +93,7 @@ public struct OMEMOSignedPreKey: ~Copyable, Sendable {
 }
 
 extension OneTimePreKey.Public {
-    /// Puts together a prekey that a bundle's XML names: `key` has 32 bytes in `omemo2` and 33 in `axolotl`.
+    /// Makes a prekey from a bundle's XML: `key` has 32 bytes in `omemo2` and 33 in `axolotl`.
     ///
     /// - Throws: ``RatchetError/malformed`` for another length or another type byte.
     public init(id: UInt32, key: Span<UInt8>, profile: OMEMOProfile) throws(RatchetError) {

@@ -1,10 +1,10 @@
 import DoubleRatchet
 
-/// The bytes of one Protocol Buffers message, checked to be well formed as a whole before anything is read out of them.
+/// The bytes of one Protocol Buffers message, checked as a whole before any field is read.
 ///
-/// Only what the OMEMO messages use: fields 1 to 6 as unsigned 32-bit numbers or byte strings. Fields that are not known
-/// here are stepped over, as the format wants it; a known field that comes twice is refused, because two readers could
-/// choose differently. Nothing is copied: the bytes stay where they came from, so a MAC is over exactly what was sent.
+/// Supports only what the OMEMO messages use: fields 1 to 6 as unsigned 32-bit numbers or byte strings. Unknown fields
+/// are skipped, as the format requires; a known field that occurs twice is rejected, because two readers could choose
+/// differently. Nothing is copied: the bytes stay in place, so a MAC is over exactly what was sent.
 struct ProtobufMessage {
     private var values: (Value?, Value?, Value?, Value?, Value?, Value?)
     private static let lastKnownField: UInt64 = 6
@@ -15,7 +15,8 @@ struct ProtobufMessage {
         case other
     }
 
-    /// Throws ``RatchetError/malformed`` for a field that is cut off, has number 0 or a group's wire type, or comes twice.
+    /// - Throws: ``RatchetError/malformed`` for a field that is cut off, has number 0 or a group's wire type, or occurs
+    ///   twice.
     init(_ bytes: UnsafeRawBufferPointer) throws(RatchetError) {
         var reader = ByteReader(bytes)
         while !reader.rest.isEmpty {
@@ -33,20 +34,26 @@ struct ProtobufMessage {
         }
     }
 
-    /// The number in `field`. Throws ``RatchetError/malformed`` where there is none or it needs more than 32 bits.
+    /// The number in `field`.
+    ///
+    /// - Throws: ``RatchetError/malformed`` if there is none or it needs more than 32 bits.
     package func number(_ field: UInt64) throws(RatchetError) -> UInt32 {
         guard let number = try optionalNumber(field) else { throw .malformed }
         return number
     }
 
-    /// The number in `field`, or nil where the field is absent.
+    /// The number in `field`; nil if the field is absent.
+    ///
+    /// - Throws: ``RatchetError/malformed`` if the field is no number or needs more than 32 bits.
     package func optionalNumber(_ field: UInt64) throws(RatchetError) -> UInt32? {
         guard let value = find(field) else { return nil }
         guard case .number(let number) = value, let number = UInt32(exactly: number) else { throw .malformed }
         return number
     }
 
-    /// The byte string in `field`. Throws ``RatchetError/malformed`` where there is none.
+    /// The byte string in `field`.
+    ///
+    /// - Throws: ``RatchetError/malformed`` if there is none.
     package func bytes(_ field: UInt64) throws(RatchetError) -> UnsafeRawBufferPointer {
         guard case .bytes(let bytes) = find(field) else { throw .malformed }
         return bytes
@@ -82,7 +89,7 @@ struct ProtobufMessage {
         }
     }
 
-    /// At most ten bytes. Longer than the shortest form is allowed here, unlike in the forms of this library's own.
+    /// At most ten bytes. Unlike in this library's own forms, longer encodings than the shortest are allowed.
     private static func varint(_ reader: inout ByteReader) throws(RatchetError) -> UInt64 {
         var value: UInt64 = 0
         for shift in stride(from: UInt64(0), to: 70, by: 7) {
@@ -108,7 +115,7 @@ extension [UInt8] {
         append(contentsOf: bytes)
     }
 
-    /// What stands before the `byteCount` bytes of a byte string.
+    /// Appends the tag and length that precede the `byteCount` bytes of a byte string.
     mutating func append(protobuf field: UInt8, byteCount: Int) {
         append(field << 3 | 2)
         append(varint: UInt32(byteCount))

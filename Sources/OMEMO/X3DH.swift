@@ -7,7 +7,7 @@ import DoubleRatchet
 /// SK = HKDF-SHA256(salt 00 * 32, KM, info of the profile, 32)
 /// ```
 enum X3DH {
-    /// The initiator's secret; the signature of the prekey has been checked.
+    /// The initiator's secret. The caller has verified the signature of the prekey.
     package static func initiate(
         identity: borrowing IdentityKeyPair, ephemeral: AgreementKeyPair, with bundle: OMEMOBundle,
         preKey: OneTimePreKey.Public

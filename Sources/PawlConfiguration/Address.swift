@@ -6,13 +6,13 @@ extension PawlConfiguration {
         /// The port; zero lets the system choose.
         package var port: Int
 
-        /// Names a host and a port.
+        /// Creates an address.
         package init(host: String, port: Int) {
             self.host = host
             self.port = port
         }
 
-        /// Whether the host is this machine and nobody else's: `localhost` or a loopback address.
+        /// Whether the host is `localhost` or a loopback address.
         package var isLoopback: Bool {
             self.host.lowercased() == "localhost" || IPAddress(self.host)?.isLoopback == true
         }
@@ -26,7 +26,7 @@ extension PawlConfiguration.Address: CustomStringConvertible {
 }
 
 extension PawlConfiguration.Address {
-    /// Reads `host:port`; without a `defaultPort` the port must be there.
+    /// Parses `host:port`; the port is required if there is no `defaultPort`.
     init(configuration text: String, defaultPort: Int? = nil) throws(Mismatch) {
         let host: Substring
         let rest: Substring
@@ -65,7 +65,9 @@ extension PawlConfiguration.Address {
         self.init(host: String(host), port: defaultPort)
     }
 
-    /// Names of at most 253 characters in labels of at most 63; what looks like an IPv4 address must be one.
+    /// Whether a text is a host name or an IPv4 address.
+    ///
+    /// Names have at most 253 bytes, in labels of at most 63. A text with a numeric last label must be an IPv4 address.
     private static func isHost(_ host: Substring) -> Bool {
         let labels = host.split(separator: ".", omittingEmptySubsequences: false)
         guard labels.last?.allSatisfy(\.isNumber) == false else { return IPAddress(host) != nil }

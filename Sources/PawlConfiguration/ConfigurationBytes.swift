@@ -1,13 +1,13 @@
 import Foundation
 
-/// A small file, read whole or refused.
+/// The content of a small file. A larger file is rejected.
 struct ConfigurationBytes {
-    /// The largest configuration: a hundred times one that names every key with its comment.
+    /// Ours: the largest configuration or mapping, in bytes; about seventy times `config/pawl.yaml`.
     static let configurationLimit = 1 << 20
-    /// The largest password file.
+    /// Ours: the largest password file, in bytes.
     static let passwordLimit = 4096
 
-    /// What is wrong with a file, as the end of a sentence that begins with its name.
+    /// Why a file was rejected; `unreadable` holds the reason for a message.
     enum Failure: Error {
         case unreadable(String)
         case tooLarge

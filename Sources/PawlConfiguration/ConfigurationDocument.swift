@@ -1,12 +1,12 @@
 extension ConfigurationKey {
-    /// A file that names every key with its default, its reason and nothing else: the text of `config/pawl.yaml`.
+    /// The text of `config/pawl.yaml`: every key with its default and its reason.
     package static func document() -> String {
         var lines = [
             "# Every key of Pawl with its default. A file needs only the keys that it changes.",
             "#",
-            "# Stronger than the file are environment variables (`PAWL_UPSTREAM_URL` for `upstream.url`, lists "
-                + "with commas), and",
-            "# stronger than those the command line. `pawl config check FILE` says what is wrong, or what is not "
+            "# Environment variables override the file (`PAWL_UPSTREAM_URL` for `upstream.url`, lists with commas), "
+                + "and the",
+            "# command line overrides both. `pawl config check FILE` reports errors, or the values that differ from "
                 + "the default;",
             "# `pawl config reload` applies a changed file without dropping a connection.",
         ]

@@ -1,6 +1,6 @@
-/// Why a configuration was refused: everything that is wrong with it, not only the first thing.
+/// All problems of a rejected configuration, not only the first.
 package struct ConfigurationError: Error, Sendable, Equatable {
-    /// What is wrong; never empty.
+    /// The problems; never empty.
     package let problems: [Problem]
 
     /// - Parameter problems: at least one.
@@ -8,11 +8,11 @@ package struct ConfigurationError: Error, Sendable, Equatable {
 
     init(_ code: Code, _ message: String) { self.init(problems: [Problem(code: code, message: message)]) }
 
-    /// One thing that is wrong, in words for the operator. It never repeats a secret.
+    /// One problem, with a message for the operator that never contains a secret.
     package struct Problem: Sendable, Equatable {
-        /// What to switch on.
+        /// The kind of problem.
         package let code: Code
-        /// What was found where, what is expected, and an example.
+        /// What was found and where, what is expected, and an example.
         package let message: String
 
         package init(code: Code, message: String) { (self.code, self.message) = (code, message) }
@@ -22,21 +22,21 @@ package struct ConfigurationError: Error, Sendable, Equatable {
     package enum Code: Sendable {
         /// A file is missing or cannot be read.
         case unreadable
-        /// A file is larger than a configuration can be.
+        /// A file exceeds its size limit.
         case tooLarge
-        /// The file is not YAML, or not one map.
+        /// The file is not UTF-8 or not YAML, or has the wrong structure.
         case syntax
         /// A key is written twice.
         case duplicateKey
-        /// No such key.
+        /// The key does not exist.
         case unknownKey
-        /// No such environment variable.
+        /// No key has this environment variable.
         case unknownVariable
-        /// A list where a text belongs, and the like.
+        /// The value has the wrong type, such as a list in place of a text.
         case wrongType
-        /// A value out of range, or not of the form it must have.
+        /// The value is out of range or malformed.
         case wrongValue
-        /// Values that are good each, but not together.
+        /// Values that are valid alone, but not together.
         case conflict
     }
 }
@@ -45,8 +45,9 @@ extension ConfigurationError: CustomStringConvertible {
     package var description: String { self.problems.map(\.message).joined(separator: "\n") }
 }
 
-/// What is wrong with one value, as the end of the sentence "`key` is `value`, …"; `nil` where the expectation that
-/// follows says it all.
+/// Why a value was rejected, as the end of the sentence "`key` is `value`, …".
+///
+/// The reason is `nil` if the expectation that follows in the message is enough.
 struct Mismatch: Error {
     let reason: String?
 
@@ -55,7 +56,7 @@ struct Mismatch: Error {
     }
 }
 
-/// Where a value comes from. The later a layer stands here, the stronger it is.
+/// The layer that a value comes from. A later case overrides the earlier ones.
 enum Origin: Sendable, Equatable {
     case standard
     case file(path: String, line: Int)
@@ -72,7 +73,7 @@ enum Origin: Sendable, Equatable {
         }
     }
 
-    /// How a good value of `key` is written there.
+    /// A valid value of `key`, as it is written in this layer.
     func example(of key: ConfigurationKey) -> String {
         switch self {
         case .standard, .file: "\(key.lastName): \(key.example.yaml)"
@@ -83,7 +84,9 @@ enum Origin: Sendable, Equatable {
 }
 
 extension ConfigurationError.Problem {
-    /// A value that is not what its key expects; `found` is put in place of the value where it is no text.
+    /// Returns the problem of a value that its key does not accept.
+    ///
+    /// - Parameter found: the value in quotes, or a description if it is a secret or not a text.
     static func wrong(
         _ code: ConfigurationError.Code, _ key: ConfigurationKey, at origin: Origin, found: String,
         reason: String? = nil
@@ -96,7 +99,7 @@ extension ConfigurationError.Problem {
     }
 }
 
-/// A text as it may stand in a message: in quotes, without control characters, and not endless.
+/// Quotes a text for a message. Control characters are escaped, and at most 100 scalars are shown.
 package func quoted(_ text: String) -> String {
     let limit = 100
     var shown = ""

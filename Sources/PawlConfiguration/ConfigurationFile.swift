@@ -1,10 +1,10 @@
 import Yams
 
-/// The YAML file as a flat table of what it says about known keys, and of what is wrong with its shape.
+/// A YAML file as a flat table of known keys, with the problems of its structure.
 ///
-/// Only known names are followed, so an anchor that is used over and over costs nothing.
+/// Only known names are followed, so repeated anchors are never expanded.
 struct ConfigurationFile {
-    /// What the file says about one key.
+    /// The value of one key in the file.
     struct Entry {
         let text: ConfigurationKey.Value
         let line: Int
@@ -14,7 +14,7 @@ struct ConfigurationFile {
 
     let path: String
     private(set) var entries: [String: Entry] = [:]
-    /// Keys whose value has the wrong shape; they are reported here and nowhere else.
+    /// Keys whose value has the wrong type. Only ``problems`` reports them.
     private(set) var faulty: Set<String> = []
     private(set) var problems: [ConfigurationError.Problem] = []
 
@@ -136,7 +136,7 @@ extension ConfigurationFile {
         }
     }
 
-    /// Without the text itself, where that may be a password with its colon missing.
+    /// The type of a node, without its text: a text may be a password whose key lacks the colon.
     private static func shape(of node: Node) -> String {
         switch node {
         case .mapping: "a map"

@@ -1,21 +1,22 @@
-/// One thing that can be configured: a row of the table from which the known names, the defaults, the expectations in
-/// error messages and the listing all come.
+/// A configuration key: one row of ``table``.
+///
+/// The known names, the defaults, the expectations in error messages and the listing all come from this table.
 package struct ConfigurationKey: Sendable {
     /// The dotted name, as in `upstream.url`; in YAML the dots are nested maps.
     package let name: String
     /// The kind of value.
     package let kind: Kind
-    /// The value when nothing is configured.
+    /// The default value.
     package let standard: Value
-    /// What an empty default stands for, where that depends on other keys.
+    /// What an empty default means, if that depends on other keys.
     package let derived: String?
-    /// Why the key is there and why the default is what it is.
+    /// The purpose of the key, and the reason for its default.
     package let reason: String
-    /// A value that is good.
+    /// A valid value.
     package let example: Value
     /// When a change takes effect.
     package let effect: Effect
-    /// The value in a configuration, or `nil` when another key holds it.
+    /// The value in a configuration, or `nil` if another key holds it.
     let current: @Sendable (PawlConfiguration) -> Value?
 
     init(
@@ -34,7 +35,7 @@ package struct ConfigurationKey: Sendable {
 
     /// When a change takes effect.
     package enum Effect: Sendable {
-        /// At the next `pawl config reload`; connections that are open keep what they have.
+        /// At the next `pawl config reload`; open connections keep the old value.
         case reload
         /// Only when the gateway starts.
         case restart
@@ -46,7 +47,7 @@ package struct ConfigurationKey: Sendable {
     package var variable: String {
         Self.variablePrefix + self.name.uppercased().map { $0 == "." ? "_" : String($0) }.joined()
     }
-    /// What all variables begin with.
+    /// The prefix of all variables.
     package static let variablePrefix = "PAWL_"
     /// The default in words.
     package var standardDescription: String {
@@ -56,14 +57,14 @@ package struct ConfigurationKey: Sendable {
 }
 
 extension ConfigurationKey {
-    /// A value before it is understood: one text, or a list of texts.
+    /// An unparsed value: one text, or a list of texts.
     package enum Value: Sendable, Hashable {
         case one(String)
         case many([String])
         /// A text that is never shown.
         case secret(String)
 
-        /// As it stands in a file.
+        /// The value as YAML; a secret is masked.
         package var yaml: String {
             switch self {
             case .one(let text): Self.yaml(text)
@@ -72,7 +73,7 @@ extension ConfigurationKey {
             }
         }
 
-        /// As it stands in an environment variable.
+        /// The value as written in an environment variable; a secret is masked.
         var joined: String {
             switch self {
             case .one(let text): text
@@ -81,13 +82,13 @@ extension ConfigurationKey {
             }
         }
 
-        /// As it stands after an option, which is repeated for a list.
+        /// The value as written after an option; the first of a list, because the option is repeated.
         var first: String {
             guard case .many(let texts) = self else { return self.joined }
             return texts.first ?? ""
         }
 
-        /// Bare where YAML reads it back as the same text, in double quotes otherwise.
+        /// Bare if YAML reads it back as the same text, in double quotes otherwise.
         private static func yaml(_ text: String) -> String {
             let begins = text.first.map { $0.isLetter || $0.isNumber || $0 == "/" } ?? false
             let isBare =
@@ -105,7 +106,7 @@ extension ConfigurationKey {
         }
     }
 
-    /// The kinds of values, with what an operator must know to write one.
+    /// The kinds of values, and the form in which an operator writes each.
     package enum Kind: Sendable {
         case listeningURLs
         case url
@@ -137,7 +138,7 @@ extension ConfigurationKey {
             if case .secret = self { true } else { false }
         }
 
-        /// What is expected, as the end of the sentence "expected …".
+        /// The expected form, as the end of the sentence "expected …".
         var expectation: String {
             switch self {
             case .listeningURLs:
@@ -168,11 +169,11 @@ extension ConfigurationKey {
 }
 
 extension Double {
-    /// Without a fraction where there is none.
+    /// The number as text, without a fraction if it is whole.
     var plain: String { Int(exactly: self).map(String.init) ?? String(self) }
 }
 
 extension Duration {
-    /// In seconds, as they are configured.
+    /// The duration in seconds.
     var seconds: Double { self / .seconds(1) }
 }

@@ -1,10 +1,10 @@
 import Configuration
 import Synchronization
 
-/// One reading of all layers: command line over environment over file over defaults.
+/// Reads all layers: command line over environment over file over defaults.
 ///
-/// A value that is wrong is noted and replaced by its default, so that reading goes on and everything that is wrong
-/// comes to light at once; nobody gets to see the replacement, because a reading with problems yields no configuration.
+/// A wrong value is recorded as a problem and replaced by its default, so that one reading finds all problems. The
+/// replacement has no effect, because a reading with problems yields no configuration.
 struct ConfigurationReading {
     private let reader: ConfigReader
     private let witness = Witness()
@@ -45,7 +45,7 @@ struct ConfigurationReading {
         return InMemoryProvider(name: name, values: values)
     }
 
-    /// Sees which layer answered: the last one that was asked.
+    /// Records which layer supplied the last value: the last one that was queried.
     private final class Witness: AccessReporter {
         private let layersAsked = Mutex(0)
 
@@ -71,7 +71,7 @@ struct ConfigurationReading {
 // MARK: - One key
 
 extension ConfigurationReading {
-    /// The one value of `key`.
+    /// Reads the single value of `key`.
     mutating func one<Value>(_ key: ConfigurationKey, _ parse: (String) throws(Mismatch) -> Value) -> Value {
         let text = self.reader.string(forKey: ConfigKey(key.name), isSecret: key.kind.isSecret) ?? ""
         let origin = self.origin(of: key)
@@ -83,28 +83,28 @@ extension ConfigurationReading {
         return value
     }
 
-    /// The one value of `key`, or `nil` when it is empty.
+    /// Reads the single value of `key`; `nil` if it is empty.
     mutating func optional<Value>(
         _ key: ConfigurationKey, _ parse: (String) throws(Mismatch) -> Value
     ) -> Value? {
         self.one(key) { (text) throws(Mismatch) -> Value? in text.isEmpty ? nil : try parse(text) }
     }
 
-    /// The list of values of `key`.
+    /// Reads the list of values of `key`.
     mutating func many<Value>(_ key: ConfigurationKey, _ parse: (String) throws(Mismatch) -> Value) -> [Value] {
         var texts = self.reader.stringArray(forKey: ConfigKey(key.name)) ?? []
-        // An environment variable that is empty is a list with one empty item.
+        // The provider reads an empty environment variable as a list with one empty item.
         if texts == [""], self.witness.layer == 1 { texts = [] }
         self.note(key, .many(texts), self.origin(of: key))
         return texts.indices.compactMap { self.understood(key, texts[$0], self.origin(of: key, item: $0), parse) }
     }
 
-    /// The choice that `key` names.
+    /// Reads the value of `key` as one of several choices.
     mutating func choice<Choice: RawRepresentable<String>>(_ key: ConfigurationKey) -> Choice {
         self.choice(key, named: Choice.init(rawValue:))
     }
 
-    /// - Parameter named: nil if no choice has the name.
+    /// - Parameter named: finds a choice by its name; nil if none has the name.
     mutating func choice<Choice>(_ key: ConfigurationKey, named: (String) -> Choice?) -> Choice {
         self.one(key) { (text) throws(Mismatch) in
             guard let choice = named(text.lowercased()) else { throw Mismatch() }
@@ -112,7 +112,7 @@ extension ConfigurationReading {
         }
     }
 
-    /// Yes or no.
+    /// Reads a truth value.
     mutating func flag(_ key: ConfigurationKey) -> Bool {
         self.one(key) { (text) throws(Mismatch) in
             switch text.lowercased() {
@@ -123,7 +123,7 @@ extension ConfigurationReading {
         }
     }
 
-    /// A whole number in the range of the key.
+    /// Reads a whole number in the range of the key.
     mutating func whole(_ key: ConfigurationKey) -> Int {
         self.one(key) { (text) throws(Mismatch) in
             guard case .whole(let range) = key.kind, let number = Int(text), range.contains(number) else {
@@ -133,7 +133,7 @@ extension ConfigurationReading {
         }
     }
 
-    /// A number in the range of the key.
+    /// Reads a number in the range of the key.
     mutating func number(_ key: ConfigurationKey) -> Double {
         self.one(key) { (text) throws(Mismatch) in
             guard case .number(let range, _) = key.kind, text.allSatisfy({ $0.isNumber || $0 == "." }),
@@ -143,12 +143,12 @@ extension ConfigurationReading {
         }
     }
 
-    /// A number of seconds in the range of the key.
+    /// Reads a number of seconds in the range of the key.
     mutating func seconds(_ key: ConfigurationKey) -> Duration {
         .seconds(self.number(key))
     }
 
-    /// The same of days.
+    /// Reads a number of days in the range of the key.
     mutating func days(_ key: ConfigurationKey) -> Duration {
         .seconds(self.number(key) * 86_400)
     }
@@ -175,17 +175,17 @@ extension ConfigurationReading {
 // MARK: - Several keys
 
 extension ConfigurationReading {
-    /// Whether what was read of all `keys` is what was written: only then it makes sense to compare them.
+    /// Whether all `keys` were read without a problem. Only then can their values be compared.
     func isSound(_ keys: ConfigurationKey...) -> Bool {
         keys.allSatisfy { !self.faulty.contains($0.name) }
     }
 
-    /// Notes what is wrong between keys.
+    /// Records a conflict between keys.
     mutating func conflict(_ message: String) {
         self.problems.append(.init(code: .conflict, message: message))
     }
 
-    /// Notes problems that were found elsewhere.
+    /// Adds problems that were found elsewhere.
     mutating func add(_ problems: [ConfigurationError.Problem]) {
         self.problems += problems
     }
@@ -195,7 +195,7 @@ extension ConfigurationReading {
         self.settings.last { $0.key.name == key.name }?.origin.place(of: key) ?? "`\(key.name)`"
     }
 
-    /// The secret of `key`, or the one in the file that `fileKey` names; both at once are one too many.
+    /// Reads the secret of `key`, or of the file that `fileKey` names. Setting both is a conflict.
     mutating func secret(_ key: ConfigurationKey, file fileKey: ConfigurationKey) -> Secret? {
         let written = self.optional(key, Secret.init(configuration:))
         let path = self.optional(fileKey, PlainText.path)
@@ -231,7 +231,7 @@ extension ConfigurationReading {
         }
     }
 
-    /// Notes that two keys that exclude each other are both set.
+    /// Records that two mutually exclusive keys are both set.
     mutating func bothSet(_ a: ConfigurationKey, _ b: ConfigurationKey) {
         self.conflict("\(self.place(of: a)) and \(self.place(of: b)) exclude each other; keep one")
     }

@@ -1,4 +1,4 @@
-/// What was read, and from where: the text of `pawl config check FILE`.
+/// A configuration with the origin of each value: the text of `pawl config check FILE`.
 package struct ConfigurationReport: Sendable {
     /// The configuration.
     package let configuration: PawlConfiguration
@@ -12,7 +12,7 @@ package struct ConfigurationReport: Sendable {
         let text: ConfigurationKey.Value
         let origin: Origin
 
-        /// Whether the value is another than the default, wherever it was written.
+        /// Whether the value differs from the default.
         var isChanged: Bool {
             switch (self.text, self.key.standard) {
             case (.secret(let text), .one(let standard)): text != standard
@@ -67,7 +67,7 @@ extension ConfigurationReport: CustomStringConvertible {
 }
 
 extension Origin {
-    /// Where the value was written, as a noun.
+    /// The layer of the value, as a noun phrase.
     var source: String {
         switch self {
         case .standard: "the defaults"

@@ -1,12 +1,12 @@
 import Yams
 
-/// A YAML file as texts, lists and maps, each with its line, for whoever has a grammar of his own.
+/// A YAML file as texts, lists and maps with their lines, for files with a grammar of their own.
 package struct ConfigurationTree: Sendable, Equatable {
     package enum Value: Sendable, Equatable {
         case nothing
         case text(String)
         case list([ConfigurationTree])
-        /// In the order of the file; no key stands in it twice.
+        /// In the order of the file, without duplicate keys.
         case map([(key: String, value: ConfigurationTree)])
 
         package static func == (left: Self, right: Self) -> Bool {
@@ -21,19 +21,19 @@ package struct ConfigurationTree: Sendable, Equatable {
     }
 
     package let value: Value
-    /// Counted from 1. What stands behind a key has the key's line.
+    /// Counted from 1. The value of a key has the line of the key.
     package let line: Int
 
-    /// Ours: texts, lists and maps of one file, those counted again that an anchor repeats.
+    /// Ours: texts, lists and maps in one file. Those of an anchor count again for each alias.
     package static let nodeLimit = 1 << 15
-    /// Ours: lists and maps that stand in each other.
+    /// Ours: depth of nested lists and maps.
     package static let depthLimit = 16
 
     package init(_ value: Value, line: Int) { (self.value, self.line) = (value, line) }
 
     /// Reads a file.
     ///
-    /// - Parameter name: what the file is, as the operator calls it: `mapping`.
+    /// - Parameter name: the kind of file, for error messages: `mapping`.
     package init(path: String, called name: String) throws(ConfigurationError) {
         guard let root = try YAMLFile.root(path: path, called: name) else {
             self.init(.nothing, line: 1)
@@ -43,7 +43,7 @@ package struct ConfigurationTree: Sendable, Equatable {
         self = try Self.tree(root, line: root.mark?.line ?? 1, depth: 0, &count, path)
     }
 
-    /// What it is, in words.
+    /// The value in words, for messages.
     package var words: String {
         switch value {
         case .nothing: "without a value"
@@ -58,17 +58,17 @@ package struct ConfigurationTree: Sendable, Equatable {
     ) throws(ConfigurationError) -> Self {
         count += 1
         guard count <= nodeLimit else {
-            throw ConfigurationError(.tooLarge, "\(path) says more than \(nodeLimit) things; is it the right file?")
+            throw ConfigurationError(.tooLarge, "\(path) has more than \(nodeLimit) values; is it the right file?")
         }
         guard depth <= depthLimit else {
-            throw ConfigurationError(.syntax, "\(path) line \(line) stands too deep in lists and maps")
+            throw ConfigurationError(.syntax, "\(path) line \(line) is nested too deeply in lists and maps")
         }
         switch node {
         case .scalar(let scalar): return Self(YAMLFile.isNull(node) ? .nothing : .text(scalar.string), line: line)
         case .sequence(let sequence):
             var items: [Self] = []
             for item in sequence {
-                // an item that comes from an anchor has the line of the anchor, above the key
+                // An item that comes from an anchor has the line of the anchor, above the key.
                 items.append(try tree(item, line: max(line, item.mark?.line ?? line), depth: depth + 1, &count, path))
             }
             return Self(.list(items), line: line)
@@ -88,7 +88,7 @@ package struct ConfigurationTree: Sendable, Equatable {
             }
             return Self(.map(members), line: line)
         case .alias:
-            throw ConfigurationError(.syntax, "\(path) line \(line) names an anchor that there is not")
+            throw ConfigurationError(.syntax, "\(path) line \(line) names an anchor that does not exist")
         }
     }
 }

@@ -1,6 +1,6 @@
-/// The environment variables that mean something to a gateway, and those that look as if they did.
+/// Finds misspelt environment variables.
 enum ConfigurationVariables {
-    /// Refuses variables with our prefix that no key has, so that a slip does not go unnoticed.
+    /// Returns a problem for each variable with our prefix that resembles the variable of a key, but is none.
     ///
     /// - Parameter allowed: the variable that holds the storage key, if one does.
     static func problems(in environment: [String: String], allowed: String?) -> [ConfigurationError.Problem] {
@@ -12,7 +12,7 @@ enum ConfigurationVariables {
             let longer = known.filter { $0.hasPrefix(name + "_") }
             let nearest = NearestName.of(Self.own(name), among: known.map(Self.own))
             let meant = nearest.map { [ConfigurationKey.variablePrefix + $0] } ?? longer
-            // A name like no key is not a slip but somebody else's: scripts around a gateway have variables too.
+            // A name that resembles no key is no typing error: scripts around a gateway have variables of their own.
             guard !meant.isEmpty else { return nil }
             return .init(
                 code: .unknownVariable,
@@ -21,13 +21,15 @@ enum ConfigurationVariables {
         }
     }
 
-    /// The part of a name that the prefix does not make alike.
+    /// A name without the prefix, which would make all names similar.
     private static func own(_ name: String) -> String {
         String(name.dropFirst(ConfigurationKey.variablePrefix.count))
     }
 
-    /// Container orchestrators put the address of every service into the environment of every container; for a service
-    /// called `pawl` those variables have our prefix, and are nobody's slip.
+    /// Whether a container orchestrator sets a variable of this name.
+    ///
+    /// Orchestrators put the address of every service into the environment of every container. For a service called
+    /// `pawl` these variables have our prefix.
     private static func isOfOrchestrator(_ name: String) -> Bool {
         name.wholeMatch(
             of: /PAWL_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)/)

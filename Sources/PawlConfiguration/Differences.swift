@@ -1,17 +1,17 @@
 extension PawlConfiguration {
-    /// One key that has another value than before.
+    /// A key whose value has changed.
     package struct Difference: Sendable, Equatable {
         /// The name of the key.
         package let name: String
-        /// Whether the new value waits for the next start.
+        /// Whether the new value takes effect only at the next start.
         package let needsRestart: Bool
-        /// The old value, as it would stand in a file; a secret is masked.
+        /// The old value as YAML; a secret is masked.
         package let before: String
-        /// The new value, likewise.
+        /// The new value as YAML; a secret is masked.
         package let after: String
     }
 
-    /// What is different here from an `older` configuration, in the order of the table.
+    /// Returns the keys whose values differ from those of an `older` configuration, in the order of the table.
     package func differences(from older: PawlConfiguration) -> [Difference] {
         ConfigurationKey.table.compactMap { key in
             guard let before = key.current(older), let after = key.current(self), before != after else { return nil }
@@ -28,7 +28,7 @@ extension PawlConfiguration.Difference: CustomStringConvertible {
 }
 
 extension PawlConfiguration: CustomStringConvertible, CustomDebugStringConvertible {
-    /// One line for each key, secrets masked.
+    /// One line per key, with secrets masked.
     package var description: String {
         ConfigurationKey.table.compactMap { key in
             key.current(self).map { "\(key.name): \($0.yaml)" }

@@ -2,9 +2,9 @@ extension PawlConfiguration {
     /// One side of the gateway as a URL: `irc://127.0.0.1:6667`, `ircs://irc.example.org`, `irc+insecure://[::]:6667`, and
     /// likewise `http`, `https` and `http+insecure`.
     ///
-    /// Plain text that leaves the machine has a scheme of its own, so that nobody configures it without writing it.
+    /// Plain text beyond loopback has a scheme of its own, so that an operator has to choose it explicitly.
     package struct Endpoint: Sendable, Hashable {
-        /// What the scheme says about the bytes.
+        /// The protocol, and whether it runs over TLS.
         package enum Scheme: String, Sendable, CaseIterable {
             /// Plain text on loopback.
             case irc
@@ -20,7 +20,7 @@ extension PawlConfiguration {
             /// HTTP and WebSocket as plain text anywhere.
             case httpInsecure = "http+insecure"
 
-            /// The port of a URL that names none.
+            /// The port of a URL without a port.
             package var defaultPort: Int {
                 switch self {
                 case .irc, .ircInsecure: 6667
@@ -30,7 +30,7 @@ extension PawlConfiguration {
                 }
             }
 
-            /// What is spoken.
+            /// The chat protocol of the scheme.
             package var chat: Chat {
                 switch self {
                 case .irc, .ircs, .ircInsecure: .irc
@@ -38,7 +38,7 @@ extension PawlConfiguration {
                 }
             }
 
-            /// The scheme for plain text on loopback, which is refused elsewhere.
+            /// Whether the scheme is refused for addresses beyond loopback.
             var isLoopbackOnly: Bool { self == .irc || self == .http }
         }
 
@@ -52,14 +52,14 @@ extension PawlConfiguration {
         /// The port; zero, where it is allowed, lets the system choose.
         package var port: Int
 
-        /// Names an endpoint.
+        /// Creates an endpoint.
         package init(scheme: Scheme, host: String, port: Int) {
             self.scheme = scheme
             self.host = host
             self.port = port
         }
 
-        /// Whether the bytes travel in TLS.
+        /// Whether the connection uses TLS.
         package var isEncrypted: Bool { self.scheme == .ircs || self.scheme == .https }
         /// The host and the port.
         package var address: Address { Address(host: self.host, port: self.port) }
@@ -79,7 +79,7 @@ extension PawlConfiguration.Endpoint {
     /// Reads a URL to connect to.
     init(connecting text: String) throws(Mismatch) {
         try self.init(text)
-        guard self.port != 0 else { throw Mismatch("whose port is 0, where nobody can connect") }
+        guard self.port != 0 else { throw Mismatch("whose port is 0, to which no client can connect") }
     }
 
     private init(_ text: String) throws(Mismatch) {

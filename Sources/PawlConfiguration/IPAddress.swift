@@ -2,10 +2,10 @@ import Foundation
 
 /// An IPv4 or IPv6 address without a zone.
 ///
-/// An IPv4 address that arrives mapped into IPv6 (`::ffff:192.0.2.1`, as a socket for both families reports it) is
-/// the IPv4 address: otherwise a rule about one would miss the other.
+/// An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`, as a dual-stack socket reports it) becomes the IPv4 address.
+/// Otherwise a rule about one form would not match the other.
 package struct IPAddress: Sendable, Hashable {
-    /// The two families.
+    /// The address family.
     package enum Family: Sendable {
         case v4, v6
 
@@ -13,7 +13,7 @@ package struct IPAddress: Sendable, Hashable {
         var width: Int { self == .v4 ? 32 : 128 }
     }
 
-    /// The family.
+    /// The address family.
     package let family: Family
     /// The address as a number, right-aligned.
     let bits: UInt128
@@ -24,7 +24,7 @@ package struct IPAddress: Sendable, Hashable {
         self.bits = isMapped ? bits & 0xFFFF_FFFF : bits
     }
 
-    /// Reads a literal, without brackets; `nil` for anything else.
+    /// Parses a literal without brackets; `nil` for any other text.
     package init?(_ text: some StringProtocol) {
         let text = String(text)
         guard !text.utf8.contains(0) else { return nil }
@@ -43,7 +43,7 @@ package struct IPAddress: Sendable, Hashable {
         bytes.reduce(0) { $0 << 8 | UInt128($1) }
     }
 
-    /// Whether the address never leaves the machine.
+    /// Whether the address is a loopback address.
     package var isLoopback: Bool {
         self.family == .v4 ? self.bits >> 24 == 127 : self.bits == 1
     }

@@ -1,7 +1,7 @@
 extension PawlConfiguration {
-    /// The limits that an operator may move; the reason of each stands in the table of keys.
+    /// The limits that an operator can change. The table of keys has the reason for each.
     package struct Limits: Sendable, Equatable {
-        /// Clients connected at one time.
+        /// Clients that are connected at one time.
         package var connections: Int
         /// Lines that one sealed message may take.
         package var messageFragments: Int
@@ -13,9 +13,9 @@ extension PawlConfiguration {
         package var requestAge: Duration
         /// Rows of evidence about clients in the store.
         package var evidenceRows: Int
-        /// Lines of one connection that are held while a bundle is fetched or a commit is under way.
+        /// Lines of one connection that are held while the gateway fetches a bundle or waits for a commit.
         package var heldLines: Int
-        /// Bytes of an HTTP backend's answer whose messages are opened.
+        /// The largest answer of an HTTP backend whose messages are opened, in bytes.
         package var answerBytes: Int
     }
 }

@@ -5,15 +5,15 @@ extension PawlConfiguration {
     ///
     /// - Parameters:
     ///   - file: the YAML file, or `nil` for none.
-    ///   - environment: the environment of the process; only variables that begin with `PAWL_` are looked at.
-    ///   - overrides: what the command line says.
+    ///   - environment: the environment of the process; only variables that begin with `PAWL_` are read.
+    ///   - overrides: the values from the command line.
     package static func load(
         file: String? = nil, environment: [String: String] = [:], overrides: Overrides = Overrides()
     ) throws(ConfigurationError) -> PawlConfiguration {
         try ConfigurationReport(file: file, environment: environment, overrides: overrides).configuration
     }
 
-    /// Takes all values out of a reading; good only if the reading has no problems afterwards.
+    /// Takes all values from a reading. The result is valid only if the reading has no problems afterwards.
     init(_ reading: inout ConfigurationReading, environment: [String: String]) {
         self.listen = reading.many(.listen, Endpoint.init(listening:))
         let certificate = reading.optional(.tlsCertificate, PlainText.path)
@@ -56,7 +56,7 @@ extension PawlConfiguration {
         reading.add(ConfigurationVariables.problems(in: environment, allowed: allowed))
     }
 
-    /// A file in the data directory.
+    /// The path of a file in the data directory.
     fileprivate static func path(_ name: String, in data: String) -> String {
         data.hasSuffix("/") ? data + name : "\(data)/\(name)"
     }
@@ -116,7 +116,7 @@ extension PawlConfiguration.Limits {
 }
 
 extension PawlConfiguration.Address {
-    /// Reads an address that must not leave the machine.
+    /// Reads an address that must be on loopback.
     init(loopback text: String) throws(Mismatch) {
         try self.init(configuration: text)
         guard self.isLoopback else { throw Mismatch("which is not on loopback") }
@@ -145,7 +145,7 @@ extension PawlConfiguration {
     private func checkAddresses(_ reading: inout ConfigurationReading) {
         guard reading.isSound(.listen) else { return }
         if self.listen.isEmpty {
-            reading.conflict("\(reading.place(of: .listen)) is an empty list, so that nobody could connect")
+            reading.conflict("\(reading.place(of: .listen)) is an empty list, so no client could connect")
         }
         var taken: Set<Address> = []
         for url in self.listen where url.port != 0 && !taken.insert(url.address).inserted {
@@ -167,20 +167,20 @@ extension PawlConfiguration {
         if let other = self.listen.first(where: { $0.scheme.chat != chat }) {
             reading.conflict(
                 "\(reading.place(of: .listen)) has `\(other)`, and \(reading.place(of: .upstreamURL)) is "
-                    + "`\(self.upstream.url)`: clients speak what the backend speaks")
+                    + "`\(self.upstream.url)`: both must use the same protocol")
         }
         if chat == .json, self.mapping == nil {
             reading.conflict(
-                "\(reading.place(of: .upstreamURL)) is `\(self.upstream.url)`, and `mapping` does not say what its "
-                    + "requests mean; for example `mapping: config/mappings/matrix.yaml`")
+                "\(reading.place(of: .upstreamURL)) is `\(self.upstream.url)`, which needs a `mapping` of its requests; "
+                    + "for example `mapping: config/mappings/matrix.yaml`")
         }
         if chat == .irc, let mapping = self.mapping {
             reading.conflict(
-                "\(reading.place(of: .mapping)) is \(quoted(mapping)), which an IRC backend has no use for")
+                "\(reading.place(of: .mapping)) is \(quoted(mapping)), which an IRC backend does not use")
         }
     }
 
-    /// The longest path of a Unix socket on all systems.
+    /// The longest path of a Unix socket that all supported systems accept, in bytes.
     package static let socketPathLimit = 103
 
     private func checkSocket(_ reading: inout ConfigurationReading) {

@@ -1,12 +1,12 @@
-/// Finds the name that was probably meant.
+/// Finds the known name that is closest to an unknown one.
 package enum NearestName {
-    /// Longer words are not compared: no name is so long, and the comparison takes time.
+    /// The longest word that is compared, in bytes. No name is that long, and long comparisons are slow.
     package static let wordLimit = 64
 
-    /// The closest of `names` to `word`, or `nil` when none is close enough to be worth suggesting.
+    /// Returns the closest of `names` to `word`, or `nil` if none is close enough to suggest.
     ///
-    /// A word of one part is compared with the last part of each name too, so that `burst` finds
-    /// `upstream.flood.burst`; a whole name wins where both are equally close.
+    /// A word of one part is also compared with the last part of each name, so that `burst` finds
+    /// `upstream.flood.burst`. If both are equally close, the match of the whole name wins.
     package static func of(_ word: String, among names: some Sequence<String>) -> String? {
         guard word.utf8.count <= self.wordLimit else { return nil }
         let word = word.lowercased()
@@ -24,12 +24,12 @@ package enum NearestName {
         return best?.name
     }
 
-    /// One slip in three letters, and never more than three.
+    /// The greatest distance that counts as close: one edit per three bytes, at most three.
     private static func tolerance(_ name: String) -> Int {
         min(3, name.utf8.count / 3)
     }
 
-    /// How many letters must be added, dropped, replaced or swapped with their neighbour.
+    /// The number of bytes to insert, delete, replace or swap with their neighbour (optimal string alignment).
     package static func distance(_ a: [UInt8], _ b: [UInt8]) -> Int {
         var beforeLast = [Int](repeating: 0, count: b.count + 1)
         var last = Array(0...b.count)

@@ -1,7 +1,7 @@
 extension PawlConfiguration {
-    /// What the command line says: the strongest of all layers.
+    /// The values from the command line, which override all other layers.
     package struct Overrides: Sendable {
-        /// One option and what was written after it.
+        /// One option and its value.
         struct Entry: Sendable {
             let option: String
             let text: ConfigurationKey.Value
@@ -9,7 +9,7 @@ extension PawlConfiguration {
 
         private(set) var entries: [String: Entry] = [:]
 
-        /// Takes the options of `pawl serve`; what is empty or `nil` was not written.
+        /// Takes the options of `pawl serve`; an empty or `nil` value means that the option is not given.
         package init(
             listen: [String] = [], upstream: String? = nil, policy: String? = nil, data: String? = nil,
             logLevel: String? = nil
@@ -21,7 +21,7 @@ extension PawlConfiguration {
             if let logLevel { self.set("log.level", to: .one(logLevel), option: "--log-level") }
         }
 
-        /// Adds what was written after another option.
+        /// Adds the value of another option.
         ///
         /// - Precondition: the key is known and takes this shape of value.
         package mutating func set(_ name: String, to text: ConfigurationKey.Value, option: String) {

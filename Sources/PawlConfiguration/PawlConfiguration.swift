@@ -1,10 +1,10 @@
 package import Protection
 
-/// Everything an operator may decide about one gateway, checked and complete.
+/// The complete and validated configuration of one gateway.
 ///
-/// A value of this type is only ever good: whatever is wrong with a file, the environment or the command line is a
-/// ``ConfigurationError`` of ``load(file:environment:overrides:)``, and no half-read configuration exists.
-/// What the keys are called, what they default to and why stands in ``ConfigurationKey/table``.
+/// If the file, the environment or the command line has a problem, ``load(file:environment:overrides:)`` throws a
+/// ``ConfigurationError`` and returns no configuration. The names of the keys, their defaults and the reasons for them
+/// are in ``ConfigurationKey/table``.
 ///
 /// This module does not know the gateway: it opens no socket, and the only files it reads are the configuration
 /// itself and the password files that the configuration names.
@@ -13,58 +13,58 @@ package struct PawlConfiguration: Sendable, Equatable {
     package var listen: [Endpoint]
     /// The backend.
     package var upstream: Upstream
-    /// The file that maps a JSON backend, or `nil` in front of one that needs none.
+    /// The mapping of a JSON backend, or `nil` in front of an IRC backend.
     package var mapping: String?
-    /// Where credentials of waiting writes to a JSON backend are kept.
+    /// Where the credentials of waiting writes to a JSON backend are kept.
     package var queueCredentials: QueueCredentials
     /// How long a write to a JSON backend may wait.
     package var queueRequestAge: Duration
-    /// The certificate shown to clients, or `nil` when nothing here speaks TLS.
+    /// The certificate for clients, or `nil` if none is configured.
     package var tls: Identity?
-    /// What happens to a backend's STARTTLS.
+    /// How the gateway handles the backend's STARTTLS.
     package var starttls: StartTLS
-    /// What clients and proxies in front of this gateway may say about themselves.
+    /// Whether clients' addresses may be announced with PROXY or WEBIRC.
     package var accept: Accept
-    /// The policy of everyone without a narrower one, until an operator sets another at run time.
+    /// The policy of everyone without one of their own, until an operator sets another at run time.
     package var policy: Policy
     /// The directory of the store.
     package var data: String
-    /// Where the key is that seals private keys at rest.
+    /// The location of the key that seals private keys at rest.
     package var storageKey: StorageKey
-    /// Services of the network: exempt, counted and shown.
+    /// Services of the network, which are exempt from the policy.
     package var services: [ServicePattern]
-    /// Named bots, exempt in the same way.
+    /// Bots, which are exempt in the same way.
     package var bots: [ServicePattern]
-    /// What a person reads when a message is refused.
+    /// The notices to senders of refused messages.
     package var refusal: Refusal
-    /// What is kept of what was said.
+    /// How long message keys are kept.
     package var history: History
-    /// The limits an operator may move.
+    /// The limits that an operator can change.
     package var limits: Limits
     /// The Prometheus, liveness and readiness port.
     package var metrics: Metrics
     /// The control socket.
     package var admin: Admin
-    /// How clients are recognised.
+    /// How the gateway detects client software.
     package var detection: Detection
-    /// What only a sidecar looks at.
+    /// The settings of a sidecar.
     package var sidecar: Sidecar
-    /// What is logged.
+    /// The log settings.
     package var log: Log
 }
 
 extension PawlConfiguration {
-    /// Where the credential is kept that a waiting write is sent with.
+    /// Where the credential for a waiting write is kept.
     package enum QueueCredentials: String, Sendable, CaseIterable {
-        /// Until the process ends.
+        /// In memory, until the process ends.
         case memory
         /// In the store, under the storage key.
         case sealed
     }
 
-    /// What happens to a backend's STARTTLS when this gateway is in front of it.
+    /// How the gateway handles the backend's STARTTLS.
     package enum StartTLS: String, Sendable, CaseIterable {
-        /// Clients do not learn of it.
+        /// The gateway hides it from clients.
         case hide
         /// The gateway answers it with its own certificate.
         case terminate
@@ -78,72 +78,72 @@ extension PawlConfiguration {
         package var key: String
     }
 
-    /// What those who connect may say about themselves.
+    /// Whether clients' addresses may be announced with PROXY or WEBIRC.
     package struct Accept: Sendable, Equatable {
         /// Whether trusted proxies announce the client's address with the PROXY protocol.
         package var proxyProtocol: Bool
-        /// The password of trusted gateways that use WEBIRC, or `nil` when nobody may.
+        /// The password of trusted gateways that use WEBIRC, or `nil` if none may.
         package var webircPassword: Secret?
-        /// From where PROXY and WEBIRC are believed.
+        /// The addresses from which PROXY and WEBIRC are accepted.
         package var trusted: [CIDR]
 
-        /// Whether somebody at `address` may announce another address.
+        /// Whether a peer at `address` may announce another address.
         package func trusts(_ address: IPAddress) -> Bool {
             self.trusted.contains { $0.contains(address) }
         }
     }
 
-    /// Where the storage key is.
+    /// The location of the storage key.
     package enum StorageKey: Sendable, Equatable {
-        /// In a file of mode 0600, made at the first start.
+        /// In a file of mode 0600, created at the first start.
         case file(String)
         /// In the environment variable of this name.
         case environment(String)
     }
 
-    /// What is kept of what was said, where the backend keeps it too.
+    /// How long message keys are kept if the backend stores messages.
     package struct History: Sendable, Equatable {
-        /// How long the key of a message is kept; zero for not at all.
+        /// How long the key of a message is stored; zero keeps keys in memory only.
         package var retention: Duration
     }
 
-    /// The port of the metrics.
+    /// The metrics port.
     package struct Metrics: Sendable, Equatable {
-        /// A loopback address, or `nil` for no port at all.
+        /// A loopback address, or `nil` for no port.
         package var listen: Address?
     }
 
-    /// The control socket of `pawl status` and its sisters.
+    /// The control socket of the admin commands.
     package struct Admin: Sendable, Equatable {
         /// The path of the Unix socket.
         package var socket: String
     }
 
-    /// How clients are recognised.
+    /// How the gateway detects client software.
     package struct Detection: Sendable, Equatable {
-        /// Whether a connection is asked for its software with CTCP VERSION.
+        /// Whether the gateway asks each client for its software with CTCP VERSION.
         package var askVersion: Bool
     }
 
-    /// What only a sidecar looks at.
+    /// The settings of a sidecar.
     package struct Sidecar: Sendable, Equatable {
-        /// How the protection of a message is shown.
+        /// How end-to-end encrypted messages are marked.
         package var marks: Marks
-        /// Whether what is not end-to-end is refused.
+        /// Whether messages that are not end-to-end encrypted are refused and withheld.
         package var require: Bool
 
-        /// Where the mark goes.
+        /// The form of the mark.
         package enum Marks: String, Sendable, CaseIterable {
             case text, tags, off
         }
     }
 
-    /// What is logged.
+    /// The log settings.
     package struct Log: Sendable, Equatable {
         /// The least severe level that is written.
         package var level: Level
 
-        /// The levels, from the most talkative to the quietest.
+        /// The levels, from the most to the least verbose.
         package enum Level: String, Sendable, CaseIterable {
             case trace, debug, info, notice, warning, error, critical
         }

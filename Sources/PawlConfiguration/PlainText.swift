@@ -1,4 +1,4 @@
-/// The small forms of text that have no type of their own.
+/// Parsers for texts that have no type of their own.
 enum PlainText {
     /// A path as it was written.
     static func path(_ text: String) throws(Mismatch) -> String {
@@ -31,12 +31,12 @@ enum PlainText {
 }
 
 extension PawlConfiguration {
-    /// Reads the name of a network as the configuration does.
+    /// Parses the name of a network as the configuration does.
     package static func networkName(_ text: String) throws -> String { try PlainText.word(text) }
 }
 
 extension Secret {
-    /// Reads a password as an operator writes it: it must fit between two spaces of an IRC line.
+    /// Parses a password, which must be usable as a middle parameter of an IRC line.
     init(configuration text: String) throws(Mismatch) {
         guard (1...200).contains(text.utf8.count), !text.hasPrefix(":"), PlainText.isVisible(text) else {
             throw Mismatch()
@@ -44,7 +44,7 @@ extension Secret {
         self.init(text)
     }
 
-    /// Reads the first line of a file that holds nothing else.
+    /// Parses the first line of a password file. The file must hold nothing else.
     init(configuration line: String, rest text: String) throws(Mismatch) {
         guard text.dropFirst(line.count).allSatisfy(\.isNewline) else { throw Mismatch() }
         try self.init(configuration: line)

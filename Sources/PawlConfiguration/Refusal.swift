@@ -1,24 +1,24 @@
 extension PawlConfiguration {
-    /// What a person reads when a message is refused.
+    /// The notices to senders of refused messages.
     package struct Refusal: Sendable, Equatable {
-        /// The other person is not behind this gateway.
+        /// The recipient is not connected through this gateway.
         package var outsider: Text
-        /// The policy is `required` and one of the two cannot encrypt.
+        /// The policy is `required`, and sender or recipient cannot encrypt.
         package var required: Text
-        /// Rooms are not protected under this policy.
+        /// The policy is `required`, and not all members of the room can encrypt.
         package var room: Text
     }
 }
 
 extension PawlConfiguration.Refusal {
-    /// Whether nobody has configured ``required``: then it names a program that exists for IRC only.
+    /// Whether ``required`` is the default, which mentions the sidecar and so fits IRC only.
     package var isRequiredStandard: Bool { ConfigurationKey.refusalRequired.standard == .one(required.template) }
-    /// The same of ``room``.
+    /// Whether ``room`` is the default, which mentions the sidecar and so fits IRC only.
     package var isRoomStandard: Bool { ConfigurationKey.refusalRoom.standard == .one(room.template) }
 
-    /// A text of one line in which `{target}` stands for the nick or the room.
+    /// One line of text in which `{target}` stands for the recipient or the room.
     package struct Text: Sendable, Hashable {
-        /// The longest text, in UTF-8: with the server's prefix, the numeric and two names it still fits 512 bytes.
+        /// The longest text, in bytes: with the server's prefix, the numeric and two names it still fits 512 bytes.
         package static let limit = 300
 
         /// The text with its placeholder.
@@ -29,9 +29,9 @@ extension PawlConfiguration.Refusal {
             self.template.replacing("{target}", with: target)
         }
 
-        /// Reads a text as an operator writes it.
+        /// Parses a text as an operator writes it.
         init(configuration text: String) throws(Mismatch) {
-            guard text.contains(where: { !$0.isWhitespace }) else { throw Mismatch("which says nothing") }
+            guard text.contains(where: { !$0.isWhitespace }) else { throw Mismatch("which is blank") }
             guard text.utf8.allSatisfy({ $0 != 0 && $0 != 10 && $0 != 13 }) else {
                 throw Mismatch("which is more than one line")
             }

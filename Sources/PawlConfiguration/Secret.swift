@@ -1,6 +1,6 @@
-/// A password that was configured: readable only by asking for it, and masked wherever a value is shown.
+/// A configured password. Descriptions and mirrors of it show a mask.
 package struct Secret: Sendable, Equatable {
-    /// The password itself. Whoever takes it out answers for where it goes.
+    /// The password itself. The caller must not log or print it.
     package let value: String
 
     /// Wraps a password.
@@ -8,7 +8,7 @@ package struct Secret: Sendable, Equatable {
         self.value = value
     }
 
-    /// What stands in the place of every secret.
+    /// The text shown in place of a secret.
     package static let mask = "(secret)"
 }
 

@@ -1,8 +1,8 @@
-/// Who is a service or a bot: a nick mask together with the mask of the server or of the host it must come from.
+/// Matches a service or a bot by a nick mask and a mask of its server or host.
 ///
-/// A nick alone is never enough: anybody can take one.
+/// A nick alone is never enough, because anyone can take it.
 package struct ServicePattern: Sendable, Hashable {
-    /// What besides the nick must match.
+    /// The second condition, besides the nick.
     package enum Origin: Sendable, Hashable {
         /// The server that introduced the nick.
         case server(String)
@@ -15,16 +15,16 @@ package struct ServicePattern: Sendable, Hashable {
     /// The second condition.
     package var origin: Origin
 
-    /// Names a pattern.
+    /// Creates a pattern.
     package init(nick: String, origin: Origin) {
         self.nick = nick
         self.origin = origin
     }
 
-    /// Reads `NICKMASK server=MASK` or `NICKMASK host=MASK`.
+    /// Parses `NICKMASK server=MASK` or `NICKMASK host=MASK`.
     init(configuration text: String) throws(Mismatch) {
         let words = text.split(whereSeparator: \.isWhitespace)
-        guard let nick = words.first else { throw Mismatch("which names nobody") }
+        guard let nick = words.first else { throw Mismatch("which is blank") }
         guard !nick.contains("="), !nick.contains("!"), !nick.contains("@") else {
             throw Mismatch("which does not begin with a nick mask")
         }
@@ -37,7 +37,7 @@ package struct ServicePattern: Sendable, Hashable {
                     + "or `host=`")
         }
         guard parts[1].contains(where: { $0 != "*" && $0 != "?" }) else {
-            throw Mismatch("whose second part matches everybody")
+            throw Mismatch("whose second part matches every server or host")
         }
         switch parts[0] {
         case "server": self.init(nick: String(nick), origin: .server(String(parts[1])))

@@ -1,10 +1,10 @@
 import Yams
 
-/// Reading a YAML file up to its tree, for whatever is configured with one.
+/// Reads YAML files into trees of nodes.
 enum YAMLFile {
-    /// The tree of a file; nothing where it is empty.
+    /// Returns the tree of a file, or nil if the file is empty.
     ///
-    /// - Parameter name: what the file is, as the operator calls it: `configuration`.
+    /// - Parameter name: the kind of file, for error messages: `configuration`.
     static func root(path: String, called name: String) throws(ConfigurationError) -> Node? {
         let content: ConfigurationBytes
         do throws(ConfigurationBytes.Failure) {
@@ -28,13 +28,13 @@ enum YAMLFile {
         }
     }
 
-    /// Whether a key has no value.
+    /// Whether a node is empty or null.
     static func isNull(_ node: Node) -> Bool {
         guard let scalar = node.scalar, scalar.style == .plain else { return false }
         return ["", "~", "null", "Null", "NULL"].contains(scalar.string)
     }
 
-    /// Puts the parser's words into a sentence, without the lines of the file that it would quote: one may hold a
+    /// Turns an error of the parser into a problem, without the lines that the parser quotes: one may hold a
     /// password.
     private static func problem(_ error: any Error, path: String) -> ConfigurationError.Problem {
         func syntax(_ line: Int, _ column: Int?, _ what: String) -> ConfigurationError.Problem {
@@ -43,7 +43,7 @@ enum YAMLFile {
         }
         switch error as? YamlError {
         case .scanner(let context, let problem, let mark, _), .parser(let context, let problem, let mark, _):
-            // What is not closed begins elsewhere, and that is where to look.
+            // An unclosed construct may begin on an earlier line, so the message names that line.
             let begin = context.map { $0.mark.line == mark.line ? $0.text : "\($0.text) of line \($0.mark.line)" }
             return syntax(mark.line, mark.column, [begin, problem].compactMap(\.self).joined(separator: ", "))
         case .composer(let context, let problem, let mark, _):

@@ -1,13 +1,14 @@
-// Who somebody is, as far as the backend vouches for it.
+// The identity of an account, as far as the backend vouches for it.
+//
+// The device, the latches and the requests of an account that is a connection are deleted when the connection ends.
 
 import RequestQueue
 
 /// The identity of an account on one network.
 ///
-/// A services account is its folded name, and outlives connections. Without one, the connection itself is the account:
-/// a random name behind `~`, so that nobody inherits anything by taking a nick.
+/// A services account is identified by its folded name, and outlives connections. A connection without one is its own
+/// account: `~` and a random name, so that taking a nick gives no access to earlier data of that nick.
 package struct AccountID: Hashable, Sendable, Comparable {
-    /// What stands behind an account.
     private enum Kind: Hashable, Sendable {
         /// The backend vouches for the name.
         case services
@@ -20,8 +21,10 @@ package struct AccountID: Hashable, Sendable, Comparable {
     private let kind: Kind
     private let stored: ExactText
 
-    /// The form that rows and keys of tables hold: the name, and for a services account whose name begins with `~`, one `~`
-    /// more. No connection has two of them. Read back by ``init(text:)``.
+    /// The form stored in rows and table keys. Parsed by ``init(text:)``.
+    ///
+    /// It is the name. If the name of a services account begins with `~`, the form has one more `~`: the name of a
+    /// connection never begins with two.
     package var text: String { stored.text }
 
     /// The name as the backend knows it, for people and for clients.
@@ -31,8 +34,9 @@ package struct AccountID: Hashable, Sendable, Comparable {
 
     private init(_ kind: Kind, _ stored: String) { (self.kind, self.stored) = (kind, ExactText(stored)) }
 
-    /// A services account, from its folded name. The space that keeps rooms, nicks and the own device apart is no part of
-    /// it, whatever a backend says.
+    /// A services account, from its folded name.
+    ///
+    /// Spaces become `_`, whatever the backend sends: a space separates rooms, nicks and the own device from accounts.
     package static func services(_ foldedName: String) -> AccountID {
         let text = foldedName.utf8.first == mark ? "~" + foldedName : foldedName
         guard text.utf8.contains(0x20) else { return AccountID(.services, text) }
@@ -41,15 +45,16 @@ package struct AccountID: Hashable, Sendable, Comparable {
 
     /// A connection without a login, from a number that is never used twice.
     ///
-    /// - Parameter logouts: how often the connection has logged out before.
+    /// - Parameter logouts: the number of earlier logouts of the connection.
     package static func connection(_ nonce: UInt64, logouts: Int = 0) -> AccountID {
         AccountID(.connection, "~" + String(nonce, radix: 16) + (logouts > 0 ? ".\(logouts)" : ""))
     }
 
-    /// The hosted members of a room, or those of them with a status: one recipient with one device. The space keeps it
-    /// apart from every services account.
+    /// The hosted members of a room, or its members with a status: one recipient with one device.
     ///
-    /// - Parameter status: the prefixes of a message for some members only, as `@` in `@#room`; mostly none.
+    /// The space in its text distinguishes it from every services account.
+    ///
+    /// - Parameter status: the prefixes of a message for some members only, such as `@` in `@#room`; usually empty.
     package static func room(_ foldedName: String, status: String = "") -> AccountID {
         AccountID(.room, roomMark + foldedName + (status.isEmpty ? "" : " " + status))
     }
@@ -69,16 +74,16 @@ package struct AccountID: Hashable, Sendable, Comparable {
         self.init(kind, text)
     }
 
-    /// Whether the backend's services vouch for it.
+    /// Whether the backend vouches for it: false for a connection without a login.
     package var isVerified: Bool { kind != .connection }
 
-    /// The folded name of a room; nothing where this is a person.
+    /// The folded name of a room; nil if this is not a room.
     package var roomName: String? {
         guard kind == .room else { return nil }
         return String(Substring(text.utf8.dropFirst(5).prefix { $0 != 0x20 }))
     }
 
-    /// Whether it stands for members with a status only.
+    /// Whether it is the members of a room with a status only.
     package var isPartOfRoom: Bool { roomName.map { text.utf8.count > 5 + $0.utf8.count } ?? false }
 
     package static func < (left: AccountID, right: AccountID) -> Bool { left.stored < right.stored }

@@ -1,20 +1,20 @@
-// Who sends a message and who reads it, as a chat protocol knows them: the questions that Judgement answers.
+// The sender and the readers of a message, as a chat protocol knows them: the input of Judgement.
 
 package import Envelope
 
-/// Who one name on the wire is, as far as the gateway can tell.
+/// What a name on the wire refers to, as far as the gateway can tell.
 package enum Recipient: Equatable, Sendable {
-    /// An account behind this gateway whose clients cannot encrypt by themselves.
+    /// An account behind this gateway whose clients cannot encrypt.
     case legacy(AccountID)
     /// An account whose own devices are known.
     case capable(AccountID)
-    /// An account that shows other keys than those that were pinned, and that the person has not accepted yet.
+    /// An account that presents other keys than the pinned ones; the person has not accepted them yet.
     case changed(AccountID)
     /// An account that the gateway has no keys for.
     case outsider
-    /// A service or bot that the operator has named, recognised by its server or host.
+    /// A service or bot that the operator has exempted, recognised by its server or host.
     case exempt
-    /// The hosted members of a room; the vault reads in their place.
+    /// The hosted members of a room; the vault opens messages on their behalf.
     case room(AccountID)
 }
 
@@ -38,7 +38,7 @@ package enum Capability: Equatable, Sendable {
     case sidecar
 }
 
-/// Who reads a message, as far as the gateway can tell.
+/// The readers of a message, as far as the gateway can tell.
 package enum Audience: Equatable, Sendable {
     /// One account or service.
     ///
@@ -55,7 +55,7 @@ package enum Audience: Equatable, Sendable {
     case unnameable
 }
 
-/// What a sidecar knows about a room.
+/// The state of a room in a sidecar.
 package struct SidecarRoom: Equatable, Sendable {
     /// Whether the user is in it.
     package var isMember: Bool
@@ -69,13 +69,13 @@ package struct SidecarRoom: Equatable, Sendable {
     }
 }
 
-/// Who sends plaintext that comes from the backend, and where it would be shown.
+/// The sender of plaintext from the backend, and where it would be shown.
 package enum InboundAudience: Equatable, Sendable {
     /// The reader alone.
     ///
     /// - Parameters:
     ///   - sender: nil if the gateway does not know the account.
-    ///   - latch: of the conversation that the message would speak in.
+    ///   - latch: the latch of the conversation in which the message would be shown.
     case one(sender: AccountID?, latch: Protection)
     /// A room.
     ///
@@ -87,8 +87,8 @@ package enum InboundAudience: Equatable, Sendable {
     ///   - isKnownPeer: whether the sender has keys.
     ///   - isSealed: whether the room's messages are encrypted now.
     case sidecarRoom(AccountID, isKnownPeer: Bool, isSealed: Bool)
-    /// Neither the reader alone nor a room, as a message to all users of a server.
+    /// Neither the reader alone nor a room, for example a message to all users of a server.
     case many
-    /// A conversation of a backend that names its members; nil if nobody can tell which. Then the strictest one counts.
+    /// A conversation of a backend that names its members; nil if it is not known. Then the strictest one counts.
     case conversation(AccountID?)
 }

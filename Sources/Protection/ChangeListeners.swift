@@ -1,8 +1,8 @@
-// Who wants to know when a table has changed that all connections share.
+// Notifies connections of a change to a table that all connections share.
 
 import Synchronization
 
-/// Connections that are told at once, because they might not hear of it otherwise: nothing comes on them.
+/// Connections to notify at once. A connection without traffic would not notice the change.
 package final class ChangeListeners: Sendable {
     private let listeners = Mutex<[ConnectionID: @Sendable () -> Void]>([:])
 

@@ -1,5 +1,3 @@
-// Which connection something belongs to.
-
 /// The identity of one client's socket while this process lives.
 package struct ConnectionID: Hashable, Sendable {
     package let value: UInt64

@@ -1,6 +1,6 @@
-// Which conversation a latch belongs to.
+// The key of a latch.
 
-/// Two accounts, in a fixed order.
+/// The identity of a conversation: two accounts, in a fixed order.
 package struct ConversationID: Hashable, Sendable {
     package let first: AccountID
     package let second: AccountID
@@ -9,12 +9,12 @@ package struct ConversationID: Hashable, Sendable {
         (first, second) = one.text <= other.text ? (one, other) : (other, one)
     }
 
-    /// A conversation that is not between two accounts, by the backend's name for it.
+    /// A conversation that is not between two accounts, from the backend's name for it.
     package static func ofRoom(_ name: String) -> Self {
         let room = AccountID.room(name)
         return Self(room, room)
     }
 
-    /// The latch of a room, or of those members who have a status there.
+    /// A room, or its members with a status.
     package init(room: AccountID) { (first, second) = (room, room) }
 }

@@ -1,40 +1,40 @@
-// What is due to one message: design section 2 as pure functions. Every chat protocol asks here, and nowhere else.
+// Decides what is done with a message: design section 2 as pure functions. All chat protocols use these and no others.
 
 package import Envelope
 
-/// What is done with one message of an account behind the gateway.
+/// The decision about one message of an account behind the gateway.
 package enum Verdict: Equatable, Sendable {
     /// Send it as it is and count it.
     case plaintext
     /// Seal it for this account.
     case seal(AccountID)
-    /// Do not send it; tell the sender why.
+    /// Do not send it; notify the sender of the reason.
     case refuse(Refusal)
 }
 
-/// What is done with an envelope that a device of the sender's own has sealed.
+/// The decision about an envelope that the sender's own device has sealed.
 package enum EnvelopeVerdict: Equatable, Sendable {
     /// Send it as it is.
     ///
-    /// - Parameter latches: the conversation that stays end-to-end from now on; nil if it does already, or cannot.
+    /// - Parameter latches: the conversation whose latch rises to end-to-end; nil if it is up already, or cannot rise.
     case pass(latches: ConversationID?)
-    /// Do not send it; tell the sender why.
+    /// Do not send it; notify the sender of the reason.
     case refuse(Refusal)
 }
 
-/// What is done with plaintext that comes from the backend.
+/// The decision about plaintext from the backend.
 package enum InboundVerdict: Equatable, Sendable {
     /// Deliver it as it is.
     case deliver
     /// Deliver it with `[not encrypted]` before the text.
     case mark
-    /// Do not deliver it; tell the recipient.
+    /// Do not deliver it; notify the recipient.
     case withhold
 }
 
-/// What is due to one message, by the policies and the latch of its conversation. The latch wins over the policy.
+/// Decides by the policies and the latch of the conversation. The latch takes precedence over the policy.
 package struct Judgement: Sendable {
-    /// What a message is, as far as its protection is concerned.
+    /// The kind of a message, as far as its protection is concerned.
     package enum Content: Equatable, Sendable {
         case text
         /// A request for a connection that would bypass the gateway.
@@ -50,14 +50,14 @@ package struct Judgement: Sendable {
 
     // MARK: Outbound
 
-    /// What is done with a message that is not encrypted yet.
+    /// Decides about a message that is not encrypted yet.
     package func outbound(_ content: Content, from sender: Sender, to audience: Audience) -> Verdict {
         let policy = policies.policy(of: sender.account)
         let verdict: Verdict
         switch audience {
         case .unnameable: return policy.demandsProtection ? .refuse(.name) : .plaintext
         case .one(.capable, _) where sender.capability != .sidecar:
-            // Such a client encrypts by itself; it does not mean what it has not encrypted to go out.
+            // Such a client encrypts by itself. If it has not, that is not intended.
             return policy.seeksProtection ? .refuse(.unsealed) : .plaintext
         case .one(let recipient, let isProtectedName):
             verdict = outbound(from: sender.account, to: recipient, isProtectedName, policy)
@@ -111,7 +111,8 @@ package struct Judgement: Sendable {
         }
         let recipient = members.recipient(in: room)
         let verdict = members.policy(of: sender.account, in: room, policies).outbound(to: recipient, latch: latch)
-        // A backend that cannot say now who is there must not protect a large room for good, nor let a private text out.
+        // The members are not known at the moment. Sealing could protect a large room for good; plaintext could
+        // disclose a private message.
         if members.others == nil, members.canBeAsked, verdict == .seal(room),
             policies.policy(inRoom: room, by: sender.account).outbound(to: recipient, latch: latch) == .plaintext
         {
@@ -120,14 +121,14 @@ package struct Judgement: Sendable {
         return verdict
     }
 
-    /// What is done with an envelope that a published device of the sender's own has sealed.
+    /// Decides about an envelope that a published device of the sender has sealed.
     package func envelope(from sender: AccountID, to audience: Audience) -> EnvelopeVerdict {
         switch audience {
         case .one(.capable(let peer), _) where peer != sender:
             return .pass(latches: raised(ConversationID(sender, peer)))
         case .conversation(let room, let members):
             if members.areCapable { return .pass(latches: raised(ConversationID(room: room))) }
-            // Nobody but the sender is there: notes to oneself.
+            // The sender is the only member: notes to oneself.
             if members.others?.isEmpty == true { return .pass(latches: nil) }
             guard members.policy(of: sender, in: room, policies).demandsDevices else { return .pass(latches: nil) }
             return .refuse(members.others?.count == 1 ? .required : .room)
@@ -141,9 +142,9 @@ package struct Judgement: Sendable {
 
     // MARK: Inbound
 
-    /// What is done with plaintext that comes from the backend.
+    /// Decides about plaintext from the backend.
     ///
-    /// - Parameter isExempt: whether a service sends it that the operator has named.
+    /// - Parameter isExempt: whether the sender is a service that the operator has exempted.
     package func inbound(to reader: AccountID, _ audience: InboundAudience, isExempt: Bool = false) -> InboundVerdict {
         let own = policies.policy(of: reader)
         switch audience {
@@ -162,7 +163,7 @@ package struct Judgement: Sendable {
         }
     }
 
-    /// A room may have outsiders. What they write there is marked, and never withheld.
+    /// A room may have outsiders. Their messages are marked, never withheld.
     private func inbound(inRoom room: AccountID, _ sender: AccountID?, _ own: Policy, _ isExempt: Bool)
         -> InboundVerdict
     {
@@ -176,7 +177,7 @@ package struct Judgement: Sendable {
             if let room { latches.latch(of: ConversationID(room: room)) } else {
                 latches.isEmpty ? .plaintext : .gateway
             }
-        // An account under `off` takes no part in what everyone has, only in what a room demands.
+        // Everyone's policy does not apply to an account under `off`; that of a room does.
         let everyone = own.takesPart ? policies.everyone : .off
         let demanded = room.map { policies.accounts[$0] ?? .off } ?? policies.strictestRoom
         return max(own, demanded, everyone).inbound(fromExempt: false, latch: latch)
@@ -194,7 +195,7 @@ extension Policy {
     ///
     /// - Parameters:
     ///   - recipient: the reader.
-    ///   - latch: the lowest protection that the conversation may use. It wins over the policy.
+    ///   - latch: the lowest protection that the conversation may use. It takes precedence over the policy.
     package func outbound(to recipient: Recipient, latch: Protection) -> Verdict {
         switch recipient {
         case .exempt:

@@ -1,18 +1,19 @@
-// Which conversations a change of policies would protect for good. Names of people and rooms appear here, for the operator.
+// Predicts which conversations a change of policies would protect for good. The report for the operator contains names
+// of people and rooms.
 
 import Envelope
 
 /// A conversation that was observed or has members now.
 package struct KnownConversation: Sendable, Equatable {
-    /// Whose latch it is.
+    /// The key of its latch.
     package var id: ConversationID
-    /// As people know it.
+    /// The name shown to people.
     package var name: String
-    /// Whether the policies of its people count: it has two, or nobody can tell how many.
+    /// Whether the policies of its people count: it has two people, or their number is not known.
     package var isPrivate: Bool
     /// Accounts that write there or are there now.
     package var people: Set<AccountID>
-    /// Names of its members who are not behind the gateway.
+    /// The names of its members who are not behind the gateway.
     package var outsiders: Set<String>
 
     package init(
@@ -22,7 +23,7 @@ package struct KnownConversation: Sendable, Equatable {
         (self.people, self.outsiders) = (people, outsiders)
     }
 
-    /// The strictest policy for a message of any of its people.
+    /// The strictest policy for a message from any of its people.
     package func policy(_ policies: PolicySnapshot) -> Policy {
         let room = id.first.roomName == nil ? nil : id.first
         var strictest = room.map { policies.policy(inRoom: $0, by: nil) } ?? policies.everyone
@@ -36,21 +37,21 @@ package struct KnownConversation: Sendable, Equatable {
     }
 }
 
-/// Conversations that become protected for good with the next message in them.
+/// Conversations that the next message in them protects for good.
 package struct LatchForecast: Codable, Sendable, Equatable {
     package struct Rise: Codable, Sendable, Equatable {
         package var conversation: String
-        /// Members who are not behind the gateway, and could not read what is written from then on.
+        /// Members who are not behind the gateway, and could not read later messages.
         package var outsiders: [String]
     }
 
-    /// In the order of their names.
+    /// Sorted by name.
     package var rises: [Rise]
 
-    /// Nothing is known.
+    /// An empty forecast.
     package init() { rises = [] }
 
-    /// - Parameter conversations: all that are known; each once.
+    /// - Parameter conversations: all known conversations, each once.
     package init(
         _ conversations: [KnownConversation], from old: PolicySnapshot, to new: PolicySnapshot, _ latches: LatchTable
     ) {

@@ -1,23 +1,24 @@
-// The latch: the lowest protection that a conversation may use from now on. It rises by itself when a message has been
-// committed with that protection, and falls only by an act of an operator, or if the backend refuses that very message and no other
-// was sealed.
+// The latch: the lowest protection that a conversation may use from now on. It rises when a message is committed with
+// that protection. It falls only if an operator resets it, or if the backend refuses that message and no other was
+// sealed.
 
 package import Envelope
 import RequestQueue
 import Synchronization
 
-/// The latches that are up. All of them are in memory; a connection asks for every message.
+/// The latches that are up, all in memory. A connection reads it for every message.
 package final class LatchTable: Sendable {
     private struct State {
         package var latches: [ConversationID: Protection] = [:]
-        /// Names by which the peer of an account's latched conversation was last known. Plaintext that comes under such
-        /// a name from somebody the gateway cannot place is withheld.
+        /// The names by which each account last knew the peers of its latched conversations.
+        ///
+        /// Plaintext under such a name is withheld if the gateway does not know its sender.
         package var names: [AccountID: [ExactText: AccountID]] = [:]
     }
 
     private let state = Mutex(State())
     private let counter = Atomic<Int>(0)
-    /// Told when the first latch goes up.
+    /// Notified when the first latch goes up.
     package let listeners = ChangeListeners()
 
     package init() {}
@@ -32,7 +33,7 @@ package final class LatchTable: Sendable {
         return state.withLock { $0.latches[conversation] ?? .plaintext }
     }
 
-    /// Raises a latch; says whether it was lower before.
+    /// Raises a latch; returns whether it was lower before.
     @discardableResult
     package func raise(_ conversation: ConversationID, to protection: Protection) -> Bool {
         let (isRaised, isFirst) = state.withLock { state in
@@ -46,8 +47,10 @@ package final class LatchTable: Sendable {
         return isRaised
     }
 
-    /// Lowers a latch to plaintext. Only for an act of an operator, for accounts that cease to exist, and for a first message that the
-    /// backend has refused.
+    /// Lowers a latch to plaintext.
+    ///
+    /// Only for an operator's reset, for accounts that cease to exist, and for a first message that the backend has
+    /// refused.
     package func reset(_ conversation: ConversationID) {
         state.withLock { state in
             state.latches[conversation] = nil
@@ -57,7 +60,7 @@ package final class LatchTable: Sendable {
         }
     }
 
-    /// Forgets all that belongs to an account that has ceased to exist.
+    /// Removes all entries of an account that has ceased to exist.
     package func forget(_ account: AccountID) {
         guard !isEmpty else { return }
         let conversations = state.withLock { state in
@@ -67,18 +70,18 @@ package final class LatchTable: Sendable {
         state.withLock { $0.names[account] = nil }
     }
 
-    /// Remembers by which folded nick an account knows the peer of a protected conversation.
+    /// Stores the folded nick by which an account knows the peer of a protected conversation.
     package func remember(name: String, of peer: AccountID, for account: AccountID) {
         state.withLock { $0.names[account, default: [:]][name] = peer }
     }
 
-    /// The peer of an account's protected conversation that was last known by a folded nick.
+    /// The peer of an account's protected conversation that was last known by this folded nick; nil if there is none.
     package func peer(named name: String, for account: AccountID) -> AccountID? {
         guard !isEmpty else { return nil }
         return state.withLock { $0.names[account]?[name] }
     }
 
-    /// Whether plaintext under this folded nick would speak in one of the account's protected conversations.
+    /// Whether plaintext under this folded nick would appear in one of the account's protected conversations.
     package func isProtectedName(_ name: String, for account: AccountID) -> Bool {
         guard !isEmpty else { return false }
         return state.withLock { $0.names[account]?[name] != nil }

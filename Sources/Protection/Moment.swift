@@ -1,8 +1,8 @@
-// Time is an argument everywhere on this floor.
+// Time is an argument throughout the protocol and logic targets.
 
-/// A point in time as the runner of a machine tells it.
+/// A point in time, as passed to the machines.
 package struct Moment: Sendable, Equatable {
-    /// For intervals; never goes back. In nanoseconds from an arbitrary start.
+    /// For intervals; never decreases. In nanoseconds from an arbitrary start.
     package var monotonic: Int64
     /// For people and rows. In milliseconds since 1970.
     package var wall: Int64

@@ -1,15 +1,15 @@
-// How messages are counted, for the report of what a stricter policy would refuse.
+// The categories of counted messages, for the report of what a stricter policy would refuse.
 
 import Envelope
 
-/// Whom somebody wrote to, or what kind of request it was that no policy could protect, for ``ObservationRow``.
+/// The recipient of a counted message, or the kind of a request that no policy could protect, for ``ObservationRow``.
 package enum ObservedRecipient: String, Sendable, CaseIterable {
     case legacy, outsider, exempt, room
     /// A file. The target is the route.
     case media
-    /// A command or request that carries text in no known place. The target is the route or the verb.
+    /// A command or request whose text has no known position. The target is the route or the verb.
     case verb
-    /// Words that somebody looks for. The target is the route.
+    /// Search terms. The target is the route.
     case search
     /// A request for a direct connection.
     case directConnection = "direct_connection"
@@ -27,7 +27,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
             }
     }
 
-    /// Whether the target is a route or a command and no name.
+    /// Whether the target is a route or a command, not a name.
     package var isRoute: Bool {
         switch self {
         case .media, .verb, .search: true
@@ -35,7 +35,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         }
     }
 
-    /// What it is called in the list of what `hosted` would refuse; nil if it would not.
+    /// Its name in the list of what `hosted` would refuse; nil if `hosted` would not refuse it.
     package var blocker: String? {
         switch self {
         case .legacy, .exempt, .room: nil
@@ -49,7 +49,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
         }
     }
 
-    /// What a policy for everyone would say.
+    /// The refusal under a policy for everyone; nil if the message would be sent.
     package func refusal(under policy: Policy, target: String) -> Refusal? {
         let refusal: Refusal
         switch self {
@@ -68,7 +68,7 @@ package enum ObservedRecipient: String, Sendable, CaseIterable {
     }
 }
 
-/// A request in which nothing could be sealed: refused under `hosted` and above.
+/// A request that cannot be sealed: refused under `hosted` and above.
 package enum UnprotectableRequest: Sendable {
     case media, verb, search
 
@@ -84,7 +84,7 @@ package enum UnprotectableRequest: Sendable {
 }
 
 extension Policy {
-    /// Why a message in a conversation without a latch is not sent; nil if it is.
+    /// Why a message in a conversation without a latch is not sent; nil if it is sent.
     fileprivate func refusal(of recipient: Recipient) -> Refusal? {
         guard case .refuse(let refusal) = outbound(to: recipient, latch: .plaintext) else { return nil }
         return refusal

@@ -1,16 +1,16 @@
-// What a scope demands, and what each policy means.
+// The policies and what each of them means.
 
-/// What a scope (everyone, an account) demands. Each is stricter than the one before.
+/// The protection that a scope (everyone, an account, a room) demands. Each is stricter than the one before.
 package enum Policy: UInt8, Sendable, CaseIterable, Comparable {
-    /// Bytes are bytes; nothing is looked at, nobody takes part.
+    /// Bytes are forwarded unchanged. The account takes no part in encryption.
     case off = 0
-    /// Bytes are forwarded, what stricter policies would do is counted.
+    /// Bytes are forwarded. The gateway counts what stricter policies would do.
     case observe = 1
-    /// Who can, encrypts; the rest is plaintext and counted.
+    /// Clients that can encrypt do so; other messages are sent as plaintext and counted.
     case opportunistic = 2
-    /// People behind the gateway are protected end-to-gateway; nothing of theirs goes out in the clear.
+    /// Messages of people behind the gateway are protected end-to-gateway, and never sent as plaintext.
     case hosted = 3
-    /// Only people's own devices will do.
+    /// Messages must be sealed by people's own devices.
     case required = 4
 
     package static func < (left: Policy, right: Policy) -> Bool { left.rawValue < right.rawValue }
@@ -31,9 +31,9 @@ package enum Policy: UInt8, Sendable, CaseIterable, Comparable {
     }
 }
 
-/// What a policy means, so that a new one has to answer each question; nothing else compares policies with one of them.
+/// What a policy means: one exhaustive switch for each question. Other code compares no policy with a case (TidyTests).
 extension Policy {
-    /// Whether people under it take part. Somebody who does not is an outsider to others.
+    /// Whether accounts under it take part in encryption. An account that does not is an outsider to others.
     package var takesPart: Bool {
         switch self {
         case .off: false
@@ -41,7 +41,7 @@ extension Policy {
         }
     }
 
-    /// Whether clients that can encrypt have to.
+    /// Whether clients that can encrypt must do so.
     package var seeksProtection: Bool {
         switch self {
         case .off, .observe: false
@@ -49,7 +49,7 @@ extension Policy {
         }
     }
 
-    /// Whether what cannot be protected is refused.
+    /// Whether messages that cannot be protected are refused.
     package var demandsProtection: Bool {
         switch self {
         case .off, .observe, .opportunistic: false
@@ -65,7 +65,7 @@ extension Policy {
         }
     }
 
-    /// Whether only people's own devices will do.
+    /// Whether messages must be sealed by people's own devices.
     package var demandsDevices: Bool {
         switch self {
         case .off, .observe, .opportunistic, .hosted: false
@@ -75,7 +75,8 @@ extension Policy {
 }
 
 extension Policy {
-    /// The policy of a conversation is the stricter one of its two ends. An end under `off` takes no part at all: it
-    /// is an outsider, and never gets here.
+    /// The policy of a conversation: the stricter one of its two ends.
+    ///
+    /// Not called for a recipient under `off`: that is an outsider.
     package static func ofConversation(_ sender: Policy, _ recipient: Policy) -> Policy { max(sender, recipient) }
 }

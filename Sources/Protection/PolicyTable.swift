@@ -1,19 +1,19 @@
-// Which policy applies to whom, now. Read by every connection, changed by the operator.
+// The policies in force: read by every connection, changed by the operator.
 
 import Synchronization
 
-/// A value that can be read at once; connections keep one and renew it when ``PolicyTable/version`` has moved.
+/// A copy of all policies. A connection keeps one and renews it when ``PolicyTable/version`` changes.
 package struct PolicySnapshot: Sendable, Equatable {
     package var everyone: Policy
     package var accounts: [AccountID: Policy]
-    /// Accounts whose own policy counts in rooms too: whatever such an account writes in a room is sealed for good.
+    /// Accounts whose own policy counts in rooms too: a message of such an account can protect a room for good.
     package var withRooms: Set<AccountID>
 
     package init(everyone: Policy, accounts: [AccountID: Policy] = [:], withRooms: Set<AccountID> = []) {
         (self.everyone, self.accounts, self.withRooms) = (everyone, accounts, withRooms)
     }
 
-    /// The policy of an account: its own where it has one, else everyone's.
+    /// The policy of an account: its own if it has one, else everyone's.
     package func policy(of account: AccountID?) -> Policy {
         guard let account, !accounts.isEmpty else { return everyone }
         return accounts[account] ?? everyone
@@ -21,11 +21,11 @@ package struct PolicySnapshot: Sendable, Equatable {
 
     /// The policy for a message to a room: the stricter of everyone's and the room's own.
     ///
-    /// A speaker's own policy does not count, because the first sealed message protects a room for good, for all its members. Three
-    /// exceptions: an account in ``withRooms``; `required`, which refuses and so protects nothing for good; and `off`, which takes
-    /// no part in what everyone has.
+    /// The sender's own policy does not count, because the first sealed message protects a room for good, for all its
+    /// members. Three exceptions: an account in ``withRooms``; `required`, which refuses and so raises no latch; and
+    /// `off`, to which everyone's policy does not apply.
     ///
-    /// - Parameter speaker: nil if it is not known.
+    /// - Parameter speaker: the sender; nil if it is not known.
     package func policy(inRoom room: AccountID, by speaker: AccountID?) -> Policy {
         let own = accounts[room] ?? .off
         guard let speaker, let entry = accounts[speaker] else { return max(everyone, own) }
@@ -43,7 +43,7 @@ package struct PolicySnapshot: Sendable, Equatable {
         if countsInRooms, policy != nil { withRooms.insert(scope) } else { withRooms.remove(scope) }
     }
 
-    /// The strictest policy that anybody has. Below it nothing can be demanded of anyone.
+    /// The strictest policy of all. No account or room has a stricter one.
     package var strictest: Policy { accounts.values.reduce(everyone, max) }
 
     /// The strictest policy that a room has of its own.
@@ -66,12 +66,12 @@ package final class PolicyTable: Sendable {
         highest = Atomic(snapshot.strictest.rawValue)
     }
 
-    /// Moves with every change.
+    /// Changes with every update.
     package var version: UInt64 { counter.load(ordering: .acquiring) }
 
     package var snapshot: PolicySnapshot { state.withLock { $0 } }
 
-    /// The strictest policy that anybody has; costs one load.
+    /// The strictest policy of all; costs one atomic load.
     package var strictest: Policy { Policy(rawValue: highest.load(ordering: .acquiring)) ?? .required }
 
     package func update(_ change: (inout PolicySnapshot) -> Void) {

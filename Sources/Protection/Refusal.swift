@@ -1,6 +1,4 @@
-// Why a message is not sent.
-
-/// Why a message is not sent. The words for it are in ``Remarks``.
+/// Why a message is not sent. The texts are in ``Remarks``.
 package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     /// The recipient is not behind this gateway.
     case outsider
@@ -8,25 +6,25 @@ package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     case required
     /// The policy demands people's own devices, and rooms have none.
     case room
-    /// The sender is not in the room, so that nobody could tell who reads there.
+    /// The sender is not in the room, so the gateway does not know its readers.
     case notInRoom
     /// A direct connection would bypass the gateway.
     case directConnection
     /// The route table does not know the verb, or forbids it.
     case verb
-    /// The conversation has been protected before and cannot be now.
+    /// The conversation was protected before, and this message cannot be.
     case latched
-    /// Both clients can encrypt by themselves, and the sender's has not.
+    /// Both clients can encrypt by themselves, and the sender's client has not.
     case unsealed
-    /// The recipient shows keys that are not the ones that were pinned.
+    /// The recipient presents other keys than the pinned ones.
     case changedKeys
-    /// A file would reach the backend as it is.
+    /// A file would reach the backend unencrypted.
     case media
     /// The recipient's name is not UTF-8.
     case name
-    /// Words that somebody looks for would reach the backend as they are.
+    /// Search terms would reach the backend unencrypted.
     case search
-    /// The backend has not said who is in the conversation, so that nobody can tell whose policy counts.
+    /// The backend has not listed the members of the conversation, so the gateway cannot tell which policy applies.
     case members
 
     /// A stable word for counters and scripts.

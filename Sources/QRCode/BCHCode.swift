@@ -1,6 +1,6 @@
-/// The short codes that protect format and version: the value with its remainder behind it.
+/// The short codes that protect format and version: the value followed by its remainder.
 enum BCHCode {
-    /// Level M (two bits, both 0) and the mask, against a pattern that keeps it from being all light.
+    /// The code of level M (two bits, both 0) and the mask, XORed with a pattern so that it is never all light.
     static func format(_ mask: Mask) -> Int {
         append(to: mask.number, generator: 0b101_0011_0111) ^ 0b101_0100_0001_0010
     }

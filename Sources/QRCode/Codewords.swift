@@ -1,30 +1,31 @@
-/// Bytes on their way into a symbol.
+/// The codewords of a symbol, made from bytes.
 ///
 /// ```
 /// 0100 | count, 8 or 16 bits | bytes ... | 0000 | fill to a byte | EC 11 EC 11 ... up to the version's data codewords
 /// ```
 ///
-/// These are cut into blocks of which the later ones may be longer by one. Each gets its error correction, and all are
-/// sent interleaved: the first codeword of each block, the second of each, and in the end likewise the correction.
+/// The data are cut into blocks, of which the later ones may be longer by one. Each block gets its own error
+/// correction. The blocks are interleaved: the first codeword of each block, then the second of each; the error
+/// correction follows in the same order.
 struct Codewords {
     let data: [UInt8]
     private let version: Version
 
-    /// The caller has made sure that they fit.
+    /// - Precondition: the bytes fit into the version.
     init(_ bytes: [UInt8], _ version: Version) {
         precondition(bytes.count <= version.byteCapacity)
         var bits = BitWriter()
         bits.append(0b0100, bits: 4)
         bits.append(bytes.count, bits: version.countBits)
         for byte in bytes { bits.append(Int(byte), bits: 8) }
-        // half a byte is left behind mode and count, which is just the terminator
+        // Mode and count leave half a byte, which is exactly the terminator.
         bits.append(0, bits: 4)
         let missing = version.dataCodewords - bits.bytes.count
         data = bits.bytes + (0..<missing).map { $0 % 2 == 0 ? 0xEC : 0x11 }
         self.version = version
     }
 
-    /// The data cut into the version's blocks, the short ones first.
+    /// The data in the version's blocks, the short ones first.
     var blocks: [ArraySlice<UInt8>] {
         let short = data.count / version.blocks
         let long = data.count % version.blocks
@@ -36,7 +37,7 @@ struct Codewords {
         }
     }
 
-    /// All codewords in the order in which they are drawn.
+    /// All codewords in drawing order.
     var interleaved: [UInt8] {
         let reedSolomon = ReedSolomon(correction: version.correction)
         let corrections = blocks.map { reedSolomon.correction(for: $0)[...] }
@@ -51,7 +52,7 @@ struct Codewords {
     }
 }
 
-/// Collects bits, the highest first.
+/// Collects bits, highest first.
 private struct BitWriter {
     private(set) var bytes: [UInt8] = []
     private var used = 0

@@ -1,6 +1,6 @@
-/// What every code of a version shows, whatever it says.
+/// The patterns that depend on the version only, not on the bytes.
 extension Matrix {
-    /// Later patterns lie over earlier ones.
+    /// Draws all function patterns; later ones overwrite earlier ones.
     mutating func drawFunctionPatterns(_ version: Version) {
         drawTiming()
         for (row, column) in [(3, 3), (3, size - 4), (size - 4, 3)] { drawFinder(row, column) }
@@ -22,7 +22,7 @@ extension Matrix {
         }
     }
 
-    /// Square rings around a centre, with a light one around all, as far as that lies in the code.
+    /// Draws square rings around a centre and a light one outside them, as far as they lie in the code.
     private mutating func drawFinder(_ centerRow: Int, _ centerColumn: Int) {
         for row in max(0, centerRow - 4)...min(size - 1, centerRow + 4) {
             for column in max(0, centerColumn - 4)...min(size - 1, centerColumn + 4) {
@@ -40,13 +40,14 @@ extension Matrix {
         }
     }
 
-    /// The format twice: around the upper left finder, and shared by the other two. Without a mask only its place.
+    /// Draws the format twice: around the upper left finder, and split between the other two. Without a mask its
+    /// modules are only reserved.
     mutating func drawFormat(_ mask: Mask?) {
         let bits = mask.map(BCHCode.format) ?? 0
-        // down column 8 and then to the left along row 8, both without the timing pattern
+        // Down column 8 and then to the left along row 8, both without the timing pattern.
         let down = (0...8).filter { $0 != 6 }.map { (row: $0, column: 8) }
         let left = (0...7).reversed().filter { $0 != 6 }.map { (row: 8, column: $0) }
-        // from the right edge along row 8, and then down column 8 to the lower edge
+        // From the right edge along row 8, and then down column 8 to the lower edge.
         let inward = (1...8).map { (row: 8, column: size - $0) }
         let lower = (1...7).reversed().map { (row: size - $0, column: 8) }
         for path in [down + left, inward + lower] {
@@ -54,11 +55,11 @@ extension Matrix {
                 reserve(module.row, module.column, dark: bits >> bit & 1 == 1)
             }
         }
-        // one module is always dark
+        // One module is always dark.
         reserve(size - 8, 8, dark: true)
     }
 
-    /// The version twice: left of the upper right finder, and mirrored above the lower left one.
+    /// Draws the version twice: left of the upper right finder, and mirrored above the lower left one.
     private mutating func drawVersion(_ version: Version) {
         let bits = BCHCode.version(version)
         for bit in 0..<18 {

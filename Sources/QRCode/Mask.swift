@@ -1,11 +1,11 @@
-/// One of the eight patterns that codewords are inverted with, so that a code has no large plain areas.
+/// One of the eight patterns that invert codewords, so that a code has no large plain areas.
 struct Mask: Equatable, Sendable {
-    /// From 0 to 7, as the format says it.
+    /// From 0 to 7, as in the format.
     let number: Int
 
     static let all = (0..<8).map(Mask.init)
 
-    /// Whether it inverts the module there.
+    /// Whether the mask inverts a module.
     func inverts(_ row: Int, _ column: Int) -> Bool {
         let product = row * column
         return switch number {

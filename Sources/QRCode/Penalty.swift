@@ -1,12 +1,12 @@
-/// What makes a code hard to read, in the standard's points. It chooses a mask; readers never see it.
+/// How hard a code is to read, in the standard's points. Used to choose a mask; readers never see it.
 enum Penalty {
     /// For a run of five modules of one colour in a line; each further module costs one more.
     static let run = 3
     /// For each square of four modules of one colour; they may overlap.
     static let square = 3
-    /// For what looks like a finder: 1 1 3 1 1 in a line with four light modules before or behind it.
+    /// For a pattern like a finder: 1 1 3 1 1 in a line with four light modules before or after it.
     static let finder = 40
-    /// For each whole 5 % between the share of dark modules and one half.
+    /// For each whole 5 % between the proportion of dark modules and one half.
     static let imbalance = 10
 
     static func of(_ matrix: Matrix) -> Int {
@@ -53,7 +53,7 @@ enum Penalty {
     static func imbalance(_ rows: [[Bool]]) -> Int {
         let all = rows.reduce(0) { $0 + $1.count }
         let dark = rows.reduce(0) { $0 + $1.count(where: { $0 }) }
-        // |dark / all - 1/2| in steps of 1/20
+        // |dark / all - 1/2| in steps of 1/20.
         return imbalance * (abs(20 * dark - 10 * all) / all)
     }
 }

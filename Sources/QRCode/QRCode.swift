@@ -1,15 +1,16 @@
 /// A QR code (ISO/IEC 18004) for bytes: byte mode, error correction level M, versions 1 to 10.
 ///
-/// It does not know what the bytes mean: no character set is announced, and readers take what looks like UTF-8 for text.
+/// The meaning of the bytes is unknown here: no character set is announced, and readers take what looks like UTF-8 for
+/// text.
 package struct QRCode: Sendable {
-    /// The most bytes that a code of version 10 holds.
+    /// The number of bytes that a code of version 10 holds.
     package static let capacity = Version.all.last?.byteCapacity ?? 0
 
     private let matrix: Matrix
-    /// What the modules are inverted with; part of the code, and here for tests.
+    /// The mask that inverts the modules; part of the code, and here for tests.
     let mask: Mask
 
-    /// The smallest code that holds the bytes, with the mask of the least penalty; nil when there are too many.
+    /// Makes the smallest code that holds the bytes, with the mask of least penalty; nil if there are too many bytes.
     package init?(_ bytes: [UInt8]) {
         guard let version = Version.smallest(holding: bytes.count) else { return nil }
         let codewords = Codewords(bytes, version).interleaved
@@ -21,7 +22,7 @@ package struct QRCode: Sendable {
         self = best
     }
 
-    /// Draws codewords as they are.
+    /// Draws the given codewords with the given mask.
     init(_ codewords: [UInt8], _ version: Version, _ mask: Mask) {
         var matrix = Matrix(version)
         matrix.place(codewords)
@@ -34,12 +35,12 @@ package struct QRCode: Sendable {
     /// Modules along one side, without the quiet zone.
     package var size: Int { matrix.size }
 
-    /// Whether a module is dark. Everything outside of the code is light.
+    /// Whether a module is dark. Modules outside the code are light.
     package func isDark(row: Int, column: Int) -> Bool {
         guard (0..<size).contains(row), (0..<size).contains(column) else { return false }
         return matrix[row, column]
     }
 
-    /// How hard it is to read, the less the better.
+    /// How hard the code is to read; lower is better.
     var penalty: Int { Penalty.of(matrix) }
 }

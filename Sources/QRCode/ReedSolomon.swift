@@ -1,15 +1,15 @@
-/// The error correction of a block: the remainder of its codewords, taken as a polynomial over GF(256), divided by the
-/// generator (x - 1)(x - 2)(x - 4)...
+/// The error correction of a block: its remainder, as a polynomial over GF(256), when divided by the generator
+/// (x - 1)(x - 2)(x - 4)...
 struct ReedSolomon {
-    /// The generator's coefficients, the highest power first and without its leading 1.
+    /// The generator's coefficients, highest power first, without its leading 1.
     private let generator: [UInt8]
 
-    /// For so many codewords of correction.
+    /// - Parameter correction: the number of error correction codewords.
     init(correction: Int) {
         var product: [UInt8] = [1]
         var root: UInt8 = 1
         for _ in 0..<correction {
-            // times (x - root); subtraction is addition here
+            // Times (x - root); subtraction is addition here.
             let shifted = product + [0]
             let scaled = [0] + product.map { GaloisField.multiply($0, root) }
             product = zip(shifted, scaled).map { $0 ^ $1 }
@@ -31,7 +31,7 @@ struct ReedSolomon {
     }
 }
 
-/// GF(256) as QR codes have it: polynomials over GF(2) modulo x⁸ + x⁴ + x³ + x² + 1. Addition is XOR.
+/// GF(256) as defined for QR codes: polynomials over GF(2) modulo x⁸ + x⁴ + x³ + x² + 1. Addition is XOR.
 enum GaloisField {
     static func multiply(_ left: UInt8, _ right: UInt8) -> UInt8 {
         var product: UInt8 = 0

@@ -1,8 +1,8 @@
-/// A version is a size. What the standard fixes for it at level M is in `table`; the rest follows.
+/// A version sets a code's size. `table` holds the standard's values for level M; all others are computed.
 struct Version: Equatable, Sendable {
     /// From 1 to 10.
     let number: Int
-    /// Over how many blocks the data are spread, each with an error correction of its own.
+    /// The number of data blocks, each with error correction of its own.
     let blocks: Int
     /// Codewords for error correction in each block.
     let correction: Int
@@ -23,7 +23,7 @@ struct Version: Equatable, Sendable {
     /// Modules along one side.
     var size: Int { 17 + 4 * number }
 
-    /// Rows, and as well columns, in which alignment patterns have their centres.
+    /// Rows, and likewise columns, that contain the centres of alignment patterns.
     var alignmentCenters: [Int] {
         switch number {
         case 1: []
@@ -32,28 +32,28 @@ struct Version: Equatable, Sendable {
         }
     }
 
-    /// From version 7 on the number itself is drawn, twice.
+    /// Whether the number itself is drawn, twice: from version 7 on.
     var isDrawn: Bool { number >= 7 }
 
-    /// Modules that are left for codewords.
+    /// Modules available for codewords.
     var freeModules: Int {
         let finders = 3 * 8 * 8
         let format = 2 * 15 + 1
         let timing = 2 * (size - 16)
         let centers = alignmentCenters.count
-        // none at the three finders; those in row or column 6 share five modules with a timing pattern
+        // No pattern at the three finders; those in row or column 6 share five modules with a timing pattern.
         let alignment = centers == 0 ? 0 : (centers * centers - 3) * 25 - 2 * (centers - 2) * 5
         return size * size - finders - format - timing - alignment - (isDrawn ? 2 * 18 : 0)
     }
 
-    /// All codewords. What is left over, up to seven modules, carries nothing.
+    /// All codewords. Up to seven modules remain unused.
     var codewords: Int { freeModules / 8 }
 
     var dataCodewords: Int { codewords - blocks * correction }
 
-    /// Bits of the number that says how many bytes follow.
+    /// Bits of the byte count.
     var countBits: Int { number < 10 ? 8 : 16 }
 
-    /// What remains for bytes behind the mode and their count.
+    /// Bytes that fit after the mode and the count.
     var byteCapacity: Int { (8 * dataCodewords - 4 - countBits) / 8 }
 }

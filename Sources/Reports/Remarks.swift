@@ -1,9 +1,9 @@
-// Every text that people see, in one place and in plain English. None of them ever holds what somebody wrote.
+// The notices and error texts shown to chat users. None of them contains the text of a message.
 
 package import Devices
 package import Protection
 
-/// What operators can word themselves; `{target}` stands for the name that was written to.
+/// The texts that operators can replace. `{target}` stands for the recipient's name.
 package struct RemarkTexts: Sendable, Equatable {
     package var outsider =
         "Not sent: {target} is not connected through this gateway, so a message to them cannot be protected. Ask them to connect "
@@ -17,7 +17,7 @@ package struct RemarkTexts: Sendable, Equatable {
 
     package init() {}
 
-    /// What is said over HTTP if nothing else is configured: there is no sidecar to run.
+    /// The defaults over HTTP, where there is no sidecar to run.
     package static let http: RemarkTexts = {
         var texts = RemarkTexts()
         texts.required =
@@ -29,23 +29,25 @@ package struct RemarkTexts: Sendable, Equatable {
         return texts
     }()
 
-    /// What a sidecar says.
+    /// The texts of a sidecar.
     package static let sidecar: RemarkTexts = {
         var texts = RemarkTexts()
         texts.outsider =
-            "Not sent: no keys of {target} are known, and your sidecar sends nothing unencrypted (sidecar.require)."
+            "Not sent: your sidecar has no keys of {target}, and it sends nothing unencrypted (sidecar.require). Ask "
+            + "{target} to run a sidecar too."
         texts.room =
-            "Not sent: somebody in {target} has no keys that your sidecar knows, and it sends nothing unencrypted."
+            "Not sent: your sidecar does not have the keys of everybody in {target}, and it sends nothing unencrypted "
+            + "(sidecar.require)."
         return texts
     }()
 }
 
-/// Words for refusals, failures and gaps.
+/// The texts for refusals, failures and other notices.
 package enum Remarks {
-    /// What marks plaintext from somebody without keys.
+    /// The mark shown before plaintext.
     package static let notEncrypted = "[not encrypted]"
 
-    /// Stands for a conversation whose name says nothing to people.
+    /// Used in place of a conversation's name that means nothing to people.
     package static let thisConversation = "this conversation"
 
     package static func refusal(_ refusal: Refusal, target: String, texts: RemarkTexts) -> String {
@@ -55,71 +57,82 @@ package enum Remarks {
         case .room: texts.room.replacingTarget(target)
         case .notInRoom: "Not sent: join \(target) first. A message from outside a room cannot be protected."
         case .directConnection:
-            "Not sent: a direct connection (DCC) would go around the encryption of this gateway."
+            "Not sent: a direct connection (DCC) would bypass the encryption of this gateway."
         case .verb: "Not done: this gateway does not let this command through while messages are protected."
         case .unsealed:
-            "Not sent: your client and that of \(target) can encrypt to each other, and yours has sent plain text."
+            "Not sent: your client and that of \(target) can encrypt to each other, but yours sent plain text. Turn on "
+                + "encryption in your client."
         case .changedKeys:
-            "Not sent: \(target) shows keys that are not the ones you know. Ask \(target) by another way whether they "
-                + "have started again; then: pawl sidecar verify \(target), and pawl sidecar accept \(target)."
+            "Not sent: \(target) shows keys that are not the ones you know. Ask \(target), by another way than this "
+                + "chat, whether they have new keys; then: pawl sidecar verify \(target), and pawl sidecar accept "
+                + "\(target)."
         case .name:
-            "Not sent: this name is not written in UTF-8, and a message to it cannot be protected. Set your client to UTF-8."
+            "Not sent: this name is not written in UTF-8, so a message to it cannot be protected. Set your client to "
+                + "UTF-8."
         case .search:
-            "Not searched: the server would read the words that you look for, and it cannot find them in protected messages."
+            "Not searched: the server could read your search words, and it cannot search in encrypted messages. Search "
+                + "within your app instead."
         case .members:
             "Not sent: the chat server did not say who is in this conversation, so the gateway cannot tell whether your "
                 + "message must be encrypted. Try again in a moment."
-        case .media: "Not sent: this file would be readable by the server, and messages are protected here."
+        case .media:
+            "Not sent: messages are protected here, and this file would not be. The server could read it."
         case .latched:
-            "Not sent: your conversation with \(target) is protected, and this message could not be. "
-                + "An operator can reset it."
+            "Not sent: your conversation with \(target) is protected, and this message cannot be. Ask your operator, "
+                + "who can end the protection."
         }
     }
 
     package static func foreignRoom(_ room: String) -> String {
-        "You are not in \(room) any more: its name is not written in UTF-8, and so could not be said again. Join it again."
+        "You are no longer in \(room): its name is not written in UTF-8, so the gateway could not rejoin it for you. "
+            + "Join it again."
     }
 
     package static func failure(_ failure: OpenFailure, from source: String, inSidecar: Bool = false) -> String? {
         switch failure {
         case .unknownSender where inSidecar:
-            "An encrypted message from \(source) could not be opened: your devices have no keys in common. New ones are "
-                + "being offered; ask \(source) to send it again."
+            "An encrypted message from \(source) could not be opened: your devices share no keys. Your sidecar offers "
+                + "new ones now; ask \(source) to send it again."
         case .copy, .notRecipient, .forgotten: nil
         case .notAuthentic:
-            "An encrypted message from \(source) could not be opened: it was altered on its way, or meant for "
-                + "somebody else."
+            "An encrypted message from \(source) could not be opened: it was altered on its way, or encrypted for "
+                + "someone else. Ask \(source) to send it again."
         case .wrongSource:
             "An encrypted message was withheld: it came under the name \(source), and somebody else had sealed it."
         case .tooFarAhead:
             "An encrypted message from \(source) could not be opened: too many messages before it were lost."
         case .malformed:
-            "An encrypted message from \(source) could not be opened: it was cut, or made by another version."
+            "An encrypted message from \(source) could not be opened: it was cut off, or made by another version of "
+                + "Pawl."
         case .olderVersion:
-            "\(source) uses an older version of Pawl, which cannot encrypt to yours: neither of you can read what the other "
-                + "one encrypts. Ask \(source) to update."
+            "\(source) uses an older version of Pawl, which cannot encrypt to yours: neither of you can read the "
+                + "other's encrypted messages. Ask \(source) to update."
         case .newerVersion:
-            "An encrypted message from \(source) could not be opened: it was made by a newer version of Pawl than yours. "
-                + "Update yours."
+            "An encrypted message from \(source) could not be opened: it was made by a newer version of Pawl than "
+                + "yours. Update yours."
         case .unknownSender:
             "An encrypted message from \(source) could not be opened: its sender has no device at this gateway."
         case .keyMissing:
-            "An encrypted message from \(source) could not be opened: the key for this room has not come. It is asked for."
-        case .beforeJoining: "An encrypted message from \(source) was sent before you could read here."
-        case .notInRoom: "An encrypted message was withheld: \(source) is not in the room that it came in."
+            "An encrypted message from \(source) could not be opened: the key for this room has not arrived. Your "
+                + "sidecar has asked for it."
+        case .beforeJoining:
+            "An encrypted message from \(source) could not be read: it was sent before you received the key for this "
+                + "room."
+        case .notInRoom: "An encrypted message was withheld: \(source) is not in the room that it was sent to."
         case .store:
-            "A message from \(source) could not be shown: the gateway's store did not take it. Ask the operator."
+            "A message from \(source) could not be shown: the gateway could not store it. Ask the operator to look at "
+                + "the disk."
         }
     }
 
-    /// What stands in the place of a message of a JSON backend that could not be opened.
+    /// Shown in place of a message of a JSON backend that could not be opened.
     package static func notOpened(_ failure: OpenFailure, from sender: String?) -> String {
         let source = sender ?? "somebody"
         return "[" + (Self.failure(failure, from: source) ?? Self.notReadable(from: source)) + "]"
     }
 
     private static func notReadable(from source: String) -> String {
-        "An encrypted message from \(source) cannot be read any more: the gateway does not keep what opens it."
+        "An encrypted message from \(source) can no longer be read: the gateway does not have its key any more."
     }
 
     package static func withheld(from source: String) -> String {
@@ -127,22 +140,22 @@ package enum Remarks {
             + "\(source) is protected."
     }
 
-    /// The same where a conversation has more members than two.
+    /// The same for a conversation of a JSON backend, which may have more than two members.
     package static func withheldHere(from source: String) -> String {
         "A message under the name \(source) was withheld: it was not encrypted, and this conversation is protected."
     }
 
-    /// In the place of a sealed message of which the client has asked for parts only.
+    /// Shown in place of a sealed message if the client requested only parts of it.
     package static func withoutEnvelope(from source: String) -> String {
-        "[A message from \(source) cannot be shown: your app asks the server for parts of messages only (a filter), and what opens "
-            + "this one is not among them.]"
+        "[A message from \(source) cannot be shown: your app asks the server for parts of messages only (a filter), "
+            + "and the encrypted part is not among them.]"
     }
 
-    /// In the place of a message of which not even the sender can be believed.
-    package static let withheldUnread = "A message was withheld: the gateway cannot tell what it says."
+    /// Shown in place of a message whose sender and text the gateway cannot determine.
+    package static let withheldUnread = "A message was withheld: the gateway cannot read it."
 
     package static func withheldByPolicy(from source: String) -> String {
-        "A message from \(source) was withheld: it was not encrypted, and this network asks for encryption."
+        "A message from \(source) was withheld: it was not encrypted, and this network requires encryption."
     }
 
     package static func gap(_ count: Int, from source: String) -> String {
@@ -156,24 +169,27 @@ package enum Remarks {
     }
 
     package static func truncated(from source: String) -> String {
-        "An earlier message from \(source) was truncated: the server has kept only part of it, so it cannot be opened."
+        "An earlier message from \(source) cannot be opened: the server has kept only part of it."
     }
 
     package static func beforeJoining(_ room: String) -> String {
-        "Earlier messages in \(room) were encrypted before you came, for those who were there. This is said once."
+        "You cannot read earlier messages in \(room): they were encrypted before you came, for the members at that "
+            + "time. This notice is shown once."
     }
 
     package static func notKept(_ room: String) -> String {
-        "Earlier messages in \(room) were encrypted, and the gateway does not keep what opens them. This is said once."
+        "You cannot read earlier messages in \(room): they are encrypted, and the gateway does not have their keys. "
+            + "This notice is shown once."
     }
 
     package static func notSeen(target: String) -> String {
-        "The backend took your message to \(target), but \(target) has not received it. Send it again if it matters."
+        "The chat server accepted your message to \(target), but \(target) has not received it. Send it again if it "
+            + "matters."
     }
 
     package static func stripped(_ verb: String) -> String {
-        "Your \(verb) text was not passed on: it would have been readable by the server. "
-            + "This is said once for each command."
+        "Your \(verb) text was not passed on: the server could have read it. "
+            + "This notice is shown once for each command."
     }
 
     package static func roomNotProtected(_ room: String) -> String {
@@ -186,18 +202,18 @@ package enum Remarks {
     }
 
     package static let tooManyPending =
-        "Not sent: too many of your messages still wait for the server. Try again in a moment."
+        "Not sent: too many of your messages are still waiting for the server. Try again in a moment."
 
     package static func filtered(target: String) -> String {
-        "Not sent: the server refused the encrypted message to \(target). A filter of the server may block it; "
-            + "it was not sent in the clear."
+        "Not sent: the server refused the encrypted message to \(target). A filter of the server may block it. "
+            + "It was not sent unencrypted either."
     }
 
     package static func expired(target: String) -> String {
         "Your message to \(target) was not sent: \(target) did not come back in time."
     }
 
-    /// Why a request is dead, for reports.
+    /// The cause of a dead request, for reports.
     package static let droppedReason = "dropped by an operator"
 
     package static func dropped(target: String) -> String {
@@ -205,32 +221,36 @@ package enum Remarks {
     }
 
     package static func lapsed(_ count: Int, target: String) -> String {
-        "Not sent: \(count == 1 ? "a message" : "\(count) messages") of yours to \(target) waited for too long."
+        "Not sent: \(count == 1 ? "a message" : "\(count) messages") of yours to \(target) waited for too long. Send "
+            + "\(count == 1 ? "it" : "them") again if it matters."
     }
 
     package static func noRequest(_ id: UInt64) -> String {
-        "There is no request \(id) at this gateway. Finished ones are kept for an hour; see: pawl queue list."
+        "There is no request \(id) at this gateway. Finished requests are kept for an hour. See: pawl queue list."
     }
 
     package static let backendGone =
-        "The chat server does not answer. You stay connected: the gateway goes on trying, and what you write waits."
-    package static let backendBack = "The chat server is back. What waited is being sent."
-    package static let notLetIn = "the chat server is back and does not let you in again."
-    package static let loginRefused = "the chat server is back, and your login could not be repeated. Connect again."
+        "The chat server does not answer. You stay connected: the gateway keeps trying to reach it, and your messages "
+        + "wait."
+    package static let backendBack = "The chat server is back. Your waiting messages are being sent."
+    package static let notLetIn = "the chat server is back, but it does not let you in again."
+    package static let loginRefused = "the chat server is back, but your login could not be repeated. Connect again."
     package static let loginNotRepeatable =
-        "The chat server has gone, and the gateway cannot repeat your kind of login. Connect again."
+        "The connection to the chat server was lost, and the gateway cannot repeat your kind of login. Connect again."
 
     package static func backendLost(target: String) -> String {
-        "Perhaps not sent: the chat server went away before it confirmed your message to \(target)."
+        "Perhaps not sent: the connection to the chat server was lost before it confirmed your message to \(target). "
+            + "Ask \(target) whether it arrived."
     }
 
-    /// When the gateway is told to stop while messages wait.
+    /// Sent if the gateway is stopped while messages wait.
     package static let stopping =
-        "The gateway is being restarted. What you have written is still being sent; what you write now is not. Connect again "
-        + "in a moment."
+        "The gateway is being restarted. Messages that you have written are still being sent; new ones are not. "
+        + "Connect again in a moment."
 
     package static func notSentAtStop(_ count: Int, target: String) -> String {
-        "Not sent: the gateway was stopped before it could send \(messages(count)) of yours to \(target). Send them again."
+        "Not sent: the gateway was stopped before it could send \(messages(count)) of yours to \(target). Send "
+            + "\(count == 1 ? "it" : "them") again."
     }
 
     package static func perhapsSentAtStop(_ count: Int, target: String) -> String {
@@ -238,18 +258,21 @@ package enum Remarks {
     }
 
     package static func keptAtStop(_ count: Int, target: String) -> String {
-        "The gateway was stopped. It keeps \(messages(count)) of yours to \(target), and sends them when you are connected again."
+        "The gateway was stopped. It has stored \(messages(count)) of yours to \(target), and sends "
+            + "\(count == 1 ? "it" : "them") when you connect again."
     }
 
     private static func messages(_ count: Int) -> String { count == 1 ? "1 message" : "\(count) messages" }
 
-    package static let gone = "the connection ended before the backend had it"
+    /// The cause of a request that ended with its connection, for reports.
+    package static let gone = "the connection ended before the backend had received it"
 
-    /// The line in words that goes before the first envelope of a conversation, for somebody who reads it without a
-    /// gateway. It holds no `:` and no Base64.
+    /// A readable line before the first envelope of a conversation, for readers without a gateway.
+    ///
+    /// It contains no `:` and no Base64.
     package static func announcement() -> String {
         "? This conversation is encrypted by a Pawl gateway. If you can read this line, you are connected without it "
-            + "and will see letters without sense: connect through the gateway, or ask the sender."
+            + "and will see unreadable text. Connect through the gateway, or ask the sender."
     }
 
     // MARK: People's own devices
@@ -258,72 +281,74 @@ package enum Remarks {
         "Not sent: the message was sealed by another device than the one of this connection."
 
     package static let notOwnDevice =
-        "Not sent: the message was sealed by a device that is not one of yours, or has been removed. Prove your device again."
+        "Not sent: the message was encrypted by a device that is not one of yours, or has been removed. Prove your "
+        + "device again."
 
     package static func forOtherDevice(from nick: String) -> String {
-        "\(nick) writes to a device of yours that can encrypt. This client cannot read it, and says so once."
+        "\(nick) has sent an encrypted message to another device of yours. This client cannot read such messages. This "
+            + "notice is shown once."
     }
 
-    /// What stands in the place of a message of a JSON backend that is for a person's own device.
+    /// Shown in place of a message of a JSON backend that is sealed for a person's own device.
     package static func forOwnDevice(from sender: String?) -> String {
-        "[\(sender ?? "Somebody") writes to a device of yours that can encrypt. This client cannot read it.]"
+        "[\(sender ?? "Somebody") has sent an encrypted message to another device of yours. This app cannot read it.]"
     }
 
     package static let frontFound =
-        "The gateway of this network has your keys: people with a device of their own are found by it."
+        "The gateway of this network has your keys: your device and those of others can find each other there."
 
     package static func frontRefused(_ reason: String) -> String {
-        "The gateway of this network has not taken it: \(reason)."
+        "The gateway of this network refused a request of your sidecar: \(reason)."
     }
 
     // MARK: Sidecars
 
     package static func met(_ nick: String) -> String {
         "Keys were exchanged with \(nick). From now on your messages to each other are end-to-end encrypted. To be sure "
-            + "that nobody stands between, compare: pawl sidecar verify \(nick)"
+            + "that nobody intercepts them, compare your keys: pawl sidecar verify \(nick)"
     }
 
     package static func roomProtected(_ room: String, readers: Int) -> String {
-        "What you say in \(room) is end-to-end encrypted from now on, for \(readers) others. Who joins without a sidecar "
-            + "cannot read it."
+        "What you say in \(room) is end-to-end encrypted from now on, for \(readers) others. People who join without a "
+            + "sidecar cannot read it."
     }
 
     package static func roomOutsiders(_ room: String, _ nicks: [String], isProtected: Bool) -> String {
-        "In \(room) these cannot read what you say: \(list(nicks, limit: 10))."
+        "These members of \(room) cannot read your messages: \(list(nicks, limit: 10))."
             + (isProtected ? " " + wayBack(room) : "")
     }
 
-    /// Names with commas, of which at most so many are written.
+    /// The names, separated by commas; above the limit the rest is only counted.
     private static func list(_ nicks: [String], limit: Int) -> String {
         let names = nicks.prefix(limit).joined(separator: ", ")
         return nicks.count > limit ? "\(names) and \(nicks.count - limit) more" : names
     }
 
-    /// A word as a person can paste it into a shell: names of rooms may hold every character of a shell's.
+    /// A word quoted for a shell: names of rooms may contain characters that a shell interprets.
     static func shellWord(_ word: String) -> String { "'" + word.replacing("'", with: "'\\''") + "'" }
 
     package static func wayBack(_ room: String) -> String {
-        "You protect \(room); to send plain text there again: pawl sidecar plain \(shellWord(room))"
+        "You have protected \(room). To send plain text there again: pawl sidecar plain \(shellWord(room))"
     }
 
     package static func roomSealed(_ room: String, readers: Int, isProtected: Bool) -> String {
         "What you say in \(room) is end-to-end encrypted for \(readers) others, "
             + (isProtected
-                ? "whoever joins: you protect this room."
-                : "as long as everybody here has a sidecar. To keep it so, whoever joins: pawl sidecar protect "
+                ? "also if people without a sidecar join: you have protected this room."
+                : "as long as everybody here has a sidecar. To keep it encrypted if others join: pawl sidecar protect "
                     + shellWord(room))
     }
 
     package static func roomPlain(_ room: String, _ nicks: [String]) -> String {
         let reason = nicks.isEmpty ? "" : ": no keys are known of \(list(nicks, limit: 10))"
         return
-            "What you say in \(room) is not encrypted any more\(reason). To encrypt it all the same: pawl sidecar protect "
+            "What you say in \(room) is not encrypted any more\(reason). To encrypt it anyway: pawl sidecar protect "
             + shellWord(room)
     }
 
     package static func roomJustPlain(_ room: String) -> String {
-        "Not sent: messages in \(room) have just ceased to be encrypted, see there. Send it again in a few seconds to send "
-            + "it unencrypted."
+        "Not sent: messages in \(room) have just stopped being encrypted; a notice in the room says why. To send this "
+            + "one unencrypted, send it again in a few seconds."
     }
 
     package static func withheld(from source: String, inRoom room: String) -> String {
@@ -333,70 +358,76 @@ package enum Remarks {
     package static func asks(_ nick: String, _ act: RoomRequest.Act, _ room: String) -> String {
         switch act {
         case .protect:
-            "\(nick) asks you to protect \(room): then nothing that you say there goes out unencrypted, and people without "
-                + "a sidecar cannot read it. To follow: pawl sidecar protect \(shellWord(room))"
+            "\(nick) asks you to protect \(room): then none of your messages there is sent unencrypted, and people "
+                + "without a sidecar cannot read them. To agree: pawl sidecar protect \(shellWord(room))"
         case .plain:
-            "\(nick) asks you to protect \(room) no longer: then people without a sidecar can read what you say there while "
-                + "they are in it, and so can the server. To follow: pawl sidecar plain \(shellWord(room))"
+            "\(nick) asks you to protect \(room) no longer: then your messages there are sent unencrypted while people "
+                + "without a sidecar are in it, and the server can read them. To agree: pawl sidecar plain "
+                + shellWord(room)
         }
     }
 
     package static func requestElsewhere(_ nick: String, _ room: String) -> String {
-        "\(nick) has sent a request for \(room) on a network of another name. It was ignored."
+        "\(nick) sent a request about \(room), but for a network of another name. Your sidecar ignored it."
     }
 
-    /// What the announcements below begin with; it stands behind the marker of envelopes. They hold no `:`.
+    /// The first words of the announcements below, after the marker of envelopes. Sidecars match them on receipt.
+    ///
+    /// The announcements contain no `:`.
     package static let plainAnnouncementStart = "? Not encrypted from now on"
     package static let sealedAnnouncementStart = "? Encrypted"
 
-    /// The line in words for everybody in a room before the first plain text of somebody whose messages were sealed.
+    /// The line for everybody in a room before the first plaintext of a member whose messages were sealed.
     package static func plainAnnouncement(_ nicks: [String]) -> String {
         let reason = nicks.isEmpty ? "" : ", because \(list(nicks, limit: 3)) cannot read encrypted messages"
         return plainAnnouncementStart + " are messages in this room\(reason). Members with a Pawl sidecar can keep "
             + "theirs encrypted with the command pawl sidecar protect."
     }
 
-    /// The line in words for people who come into a room in which messages are sealed for others.
+    /// The line for people without keys in a room in which messages are sealed for others.
     package static func sealedAnnouncement(_ nicks: [String]) -> String {
-        sealedAnnouncementStart + " end-to-end are messages in this room. You will see letters without sense, "
-            + "\(list(nicks, limit: 3)), unless your client runs behind a Pawl sidecar. Ask the members for it, or to send "
-            + "plain text."
+        sealedAnnouncementStart + " end-to-end messages are sent in this room. You will see unreadable text, "
+            + "\(list(nicks, limit: 3)), unless your client runs behind a Pawl sidecar. Ask the members how to get "
+            + "one, or ask them to send plain text."
     }
 
-    package static let adopted = "Your devices have a new list. See: pawl sidecar status."
+    package static let adopted = "The list of your devices has changed. See: pawl sidecar status."
     package static let revoked =
-        "This device has been removed by another one of yours. It can read no new messages; people no longer accept its."
+        "Another device of yours has removed this one. It can read no new messages, and its messages are no longer "
+        + "accepted."
 
     package static func changedKeys(_ nick: String) -> String {
-        "\(nick) shows keys that are not the ones you know. Either they have started again, or somebody else writes in "
-            + "their name. Nothing is sent until you accept: pawl sidecar verify \(nick), pawl sidecar accept \(nick)"
+        "\(nick) shows keys that are not the ones you know. Either they have set up Pawl again, or somebody else uses "
+            + "their name. Nothing is sent to them until you check and accept the new keys: pawl sidecar verify "
+            + "\(nick), pawl sidecar accept \(nick)"
     }
 
-    /// For somebody whose keys are not those that are known of them.
+    /// The line for a peer whose keys are not the pinned ones.
     package static let newKeysAnnouncement =
-        "? Your encryption keys are not those that I know of you, so I am shown nothing that you write encrypted until I accept "
-        + "the new ones. Tell me by another way that you have started again."
+        "? Your encryption keys are not those that I know of you, so I cannot see your encrypted messages until I "
+        + "accept the new ones. Tell me, by another way than this chat, whether you have new keys."
 
     package static func otherName(_ nick: String, of name: String) -> String {
-        "\(nick) writes with the keys of \(name)."
+        "\(nick) writes with the keys of \(name), the name by which you know this person."
     }
 
     package static func crossed(_ nick: String) -> String {
-        "An encrypted message from \(nick) could not be opened: your devices were just agreeing on keys. They go on; ask "
-            + "\(nick) to send it again."
+        "An encrypted message from \(nick) could not be opened: your devices were still agreeing on keys. Ask \(nick) "
+            + "to send it again."
     }
 
     package static let frontMissing =
-        "This network had a gateway that knew your keys, and it does not show itself now: it has gone, or somebody between "
-        + "hides it. Who is known stays protected; first words to others go in plain text."
+        "This network had a gateway that knew your keys, and it does not answer now: it was removed, or somebody "
+        + "between you and it hides it. Messages to people whose keys you have stay encrypted; first messages to "
+        + "others go out in plain text."
 
     package static func sealedFor(_ nick: String, name: String) -> String {
-        "What you write to \(nick) is sealed for the keys of \(name), whom you know by that name."
+        "Your messages to \(nick) are encrypted for the keys of \(name), the name by which you know this person."
     }
 
     package static func noKeys(_ target: String) -> String {
-        "Not sent: your devices and those of \(target) have not agreed on keys yet. They are not there, do not answer, "
-            + "or use an older version of Pawl."
+        "Not sent: your devices and those of \(target) have not agreed on keys yet. Those of \(target) are offline, "
+            + "do not answer, or use an older version of Pawl. Try again later."
     }
 
     package static func markedCTCP(from source: String) -> String {

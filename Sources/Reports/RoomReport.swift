@@ -1,20 +1,20 @@
-// How the rooms of a sidecar's client are protected, for the person who asks.
+// How the rooms of a sidecar's client are protected, for `pawl sidecar status`.
 
 import Protection
 
-/// One room that a connection is in.
+/// The protection of one room that a connection is in.
 package struct RoomReport: Sendable, Equatable, Codable {
     /// The folded name.
     package var name: String
-    /// What the next message to it gets: `end-to-end`, `plaintext`, or `gateway in front` where that one decides.
+    /// The protection of the next message: `end-to-end`, `plaintext`, or `gateway in front` if that gateway decides.
     package var protection: String
-    /// Whether the person protects it: nothing goes there in plain text, whoever comes.
+    /// Whether the person protects it: no plaintext is sent there, whoever joins.
     package var isProtected: Bool
-    /// Others who are in it.
+    /// The number of other members.
     package var others: Int
-    /// Those of them who can be given the room's key.
+    /// The number of other members that can receive the room's key.
     package var readers: Int
-    /// Those who cannot, sorted; at most 20 of them.
+    /// The other members that cannot, sorted; at most 20.
     package var outsiders: [String]
 
     package init(name: String, protection: String, isProtected: Bool, others: Int, readers: Int, outsiders: [String]) {

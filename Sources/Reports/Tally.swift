@@ -1,26 +1,26 @@
-// Counting. Every message is counted exactly once by what became of it; labels never name a person or a room.
+// Counters. Every message is counted exactly once, by its outcome. Labels never name a person or a room.
 
 package import Devices
 package import Protection
 package import StorePort
 import Synchronization
 
-/// What is counted.
+/// The kinds of counted events.
 package enum TallyKind: Int, Sendable, CaseIterable {
-    // What people behind the gateway said: the sum is all that they said.
+    // Messages written by people behind the gateway. The sum counts all of them.
     case sentPlaintext, sentGateway, sentDevice, sentExempt
     case refusedOutsider, refusedRequired, refusedRoom, refusedDirectConnection, refusedVerb, refusedLatched,
         refusedChangedKeys, refusedUnsealed, refusedMedia, refusedName, refusedMembers
     case failed
-    // What reached them.
+    // Messages for them.
     case openedGateway, openedDevice, deliveredPlaintext, deliveredMarked, withheld
     case openNotAuthentic, openCopy, openTooFarAhead, openMalformed, openUnknownSender, openWrongSource, openKeyMissing,
         openBeforeJoining, openNotInRoom, openStore, openOlderVersion, openNewerVersion
     case openNotRecipient, openForgotten
     case fragmentsLost, gaps
-    // Facts about lines.
+    // Lines.
     case strippedText, flagWithoutEnvelope, envelopeWithoutFlag, badLines, unknownFromBackend, unlabelled
-    // Facts about stored keys.
+    // Stored keys.
     case unreadableSessions
     // Connections.
     case connectionsAccepted, connectionsRefused, upstreamFailures
@@ -119,7 +119,7 @@ package enum TallyKind: Int, Sendable, CaseIterable {
 /// Counters that all connections share.
 package final class Tally: Sendable {
     private let counts = Mutex([Int](repeating: 0, count: TallyKind.allCases.count))
-    /// What has been handed to the store, so that only differences are written.
+    /// The counts handed to the store, so that only differences are written.
     private let flushed = Mutex([Int](repeating: 0, count: TallyKind.allCases.count))
 
     package init() {}
@@ -136,14 +136,14 @@ package final class Tally: Sendable {
         return TallyKind.allCases.map { ($0, values[$0.rawValue]) }
     }
 
-    /// What has been counted and is not in the store.
+    /// The counts that have not been handed to the store yet.
     package var unwritten: [(kind: TallyKind, count: Int)] {
         let values = counts.withLock { $0 }
         let flushed = flushed.withLock { $0 }
         return TallyKind.allCases.map { ($0, values[$0.rawValue] - flushed[$0.rawValue]) }.filter { $0.count > 0 }
     }
 
-    /// Rows could not be stored: they are handed out again.
+    /// Takes back rows that the store could not commit, so that ``rows(at:)`` returns them again.
     package func giveBack(_ changes: [StoreChange]) {
         flushed.withLock { flushed in
             for case .addTally(let row) in changes {
@@ -153,7 +153,9 @@ package final class Tally: Sendable {
         }
     }
 
-    /// What has been counted since the last call, as rows of this hour.
+    /// The counts since the last call, as rows of the current hour.
+    ///
+    /// - Parameter wall: in milliseconds since 1970.
     package func rows(at wall: Int64) -> [StoreChange] {
         let values = counts.withLock { $0 }
         return flushed.withLock { flushed in

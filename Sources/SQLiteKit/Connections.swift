@@ -1,9 +1,9 @@
-// How a store is made and opened: one writer and a few readers, a write-ahead log, each commit on the disk when it returns.
+// Opens and makes databases: one writer and a few readers, a write-ahead log, each commit on the disk when it returns.
 
 import Foundation
 package import GRDB
 
-/// Connections to a database that one process has.
+/// The connections of one process to a database.
 package enum Connections {
     /// - Parameters:
     ///   - label: for debuggers.
@@ -13,7 +13,7 @@ package enum Connections {
         var configuration = Configuration()
         configuration.foreignKeysEnabled = false
         configuration.label = label
-        // Nobody else writes; who looks at it with another program may hold it for a moment.
+        // No other process writes, but a program that views the database may hold it for a moment.
         configuration.busyMode = .timeout(2)
         configuration.prepareDatabase { database in
             let bytes = database.configuration.readonly ? readerCache : writerCache
@@ -22,10 +22,10 @@ package enum Connections {
         return configuration
     }
 
-    /// Opens a database for writing. Whoever does calls ``close(_:)`` at the end.
+    /// Opens a database for writing. The caller ends with ``close(_:)``.
     ///
     /// - Parameters:
-    ///   - checkpointPages: pages that the write-ahead log gathers before they move into the database.
+    ///   - checkpointPages: pages that the write-ahead log collects before they move into the database.
     ///   - prepare: run on the writer's connection; if it throws, the database is closed.
     package static func open(
         _ path: String, _ configuration: Configuration, readers: Int, checkpointPages: Int,
@@ -37,7 +37,7 @@ package enum Connections {
         do {
             try withoutActuallyEscaping(prepare) { prepare in
                 try pool.writeWithoutTransaction { database in
-                    // GRDB has set NORMAL when it turned WAL on; a commit has to be on the disk when it returns.
+                    // GRDB sets NORMAL together with WAL, but a commit has to be on the disk when it returns.
                     try database.execute(
                         sql: "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = \(checkpointPages)")
                     try prepare(database)
@@ -50,10 +50,10 @@ package enum Connections {
         return pool
     }
 
-    /// Ours: free pages below which a file is not made smaller, 16 MiB.
+    /// Ours: with fewer free pages a file is not compacted: 16 MiB.
     private static let worthwhile = 4096
 
-    /// Gives free pages back to the file system if most of the file is free, as after a flood has been worked off.
+    /// Returns free pages to the file system if most of the file is free, as after a flood of requests.
     package static func compact(_ pool: DatabasePool) throws {
         try pool.writeWithoutTransaction { database in
             let free = try Int.fetchOne(database, sql: "PRAGMA freelist_count") ?? 0
@@ -64,15 +64,15 @@ package enum Connections {
         }
     }
 
-    /// Moves the log into the database and closes. What fails is done by the next opening.
+    /// Moves the log into the database and closes it. If that fails, the next opening does it.
     package static func close(_ pool: DatabasePool) {
         _ = try? pool.writeWithoutTransaction { try $0.checkpoint(.truncate) }
         try? pool.close()
     }
 
-    /// Brings a database to the newest schema, one transaction a step. Its version is SQLite's `user_version`.
+    /// Migrates a database to the newest schema, one transaction a step. Its version is SQLite's `user_version`.
     ///
-    /// - Parameter migrations: each from the version of its index to the next. One that has been released never changes.
+    /// - Parameter migrations: each migrates from the version of its index to the next. A released one never changes.
     package static func migrate(_ database: Database, _ migrations: [String]) throws {
         let found = try Int.fetchOne(database, sql: "PRAGMA user_version") ?? 0
         guard found < migrations.count else { return }
@@ -86,20 +86,20 @@ package enum Connections {
     }
 }
 
-/// A database that is being made beside its place, so that a crash leaves either nothing that counts or the whole of it.
+/// A database that is being made beside its final path, so that after a crash it is either whole or not used.
 package struct NewDatabase<Failure: DiskFailure> {
     private let path: String
 
-    /// Begins; what an earlier beginning has left is removed. The file is there from now on, with mode 0600.
+    /// Makes the file with mode 0600, after removing the remains of an earlier attempt.
     package init(_ path: String) throws(Failure) {
         self.path = path
         for path in Self.files(path) { try Disk<Failure>.remove(path) }
-        // The mode of the database is the mode of the files beside it.
+        // SQLite gives the files beside the database the same mode.
         try DiskFile<Failure>(path, O_WRONLY | O_CREAT | O_EXCL).sync()
         try Disk<Failure>.syncDirectory(Disk<Failure>.parent(of: path))
     }
 
-    /// Fills it.
+    /// Fills the database.
     package func fill<Value>(
         _ configuration: Configuration, _ fill: (Database) throws -> Value
     ) throws(Failure) -> Value {
@@ -116,7 +116,7 @@ package struct NewDatabase<Failure: DiskFailure> {
         }
     }
 
-    /// Moves it to its place.
+    /// Moves the database to its final path.
     package func publish(at place: String) throws(Failure) {
         try Disk<Failure>.move(path, to: place)
         try Disk<Failure>.syncDirectory(Disk<Failure>.parent(of: place))

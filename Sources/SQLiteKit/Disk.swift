@@ -1,17 +1,17 @@
-// What the stores ask of the file system: few calls, each with the path and the reason in its error.
+// The file system calls of the stores. Each error names the path and the reason.
 
 package import Foundation
 
-/// Calls that make names and bytes durable, for tests: what order they come in, and what becomes of a store if one fails.
+/// Calls that make names and bytes durable. Tests check their order, and let them fail.
 package enum DiskCall: Hashable, Sendable {
     case write(String)
     case sync(String)
     case move(String, to: String)
 
-    /// Told of each call before it is made; `errno` of a call that is to fail, else nil.
+    /// Called before each call; returns the `errno` of a call that is to fail, else nil.
     @TaskLocal package static var watcher: (@Sendable (DiskCall) -> Int32?)?
 
-    /// Whether the call is to be made; else `errno` is set.
+    /// Whether the call is made; if false, `errno` is set.
     fileprivate var isAllowed: Bool {
         guard let error = Self.watcher?(self) else { return true }
         errno = error
@@ -23,12 +23,12 @@ package enum DiskCall: Hashable, Sendable {
 package struct DiskFile<Failure: DiskFailure>: ~Copyable {
     package let number: Int32
     private let path: String
-    /// Where the next reading or writing begins, in bytes.
+    /// Offset of the next read or write, in bytes.
     package var position = 0
 
     /// - Parameters:
     ///   - flags: of `open(2)`; close-on-exec is added.
-    ///   - mode: of a file that is made, before the umask.
+    ///   - mode: of a new file, before the umask.
     /// - Throws: ``DiskFailure/unavailable(_:)``.
     package init(_ path: String, _ flags: Int32, mode: mode_t = 0o600) throws(Failure) {
         number = open(path, flags | O_CLOEXEC, mode)
@@ -79,38 +79,38 @@ package struct DiskFile<Failure: DiskFailure>: ~Copyable {
         return bytes
     }
 
-    /// Returns when the bytes are on the disk.
+    /// Syncs the file, and returns when the bytes are on the disk.
     package func sync() throws(Failure) {
         guard DiskCall.sync(path).isAllowed, fsync(number) == 0 else { throw Disk<Failure>.failure("sync", path) }
     }
 }
 
-/// Calls on paths. What fails is told in the words of the store that calls.
+/// Calls on paths, with errors in the words of the calling store.
 package enum Disk<Failure: DiskFailure> {
-    /// What went wrong with a path, from `errno`.
+    /// The error of a call on a path, from `errno`.
     package static func failure(_ verb: String, _ path: String) -> Failure {
         .unavailable("Could not \(verb) \(path): \(String(cString: strerror(errno))).")
     }
 
-    /// Whether there is anything at a path, a dangling link included.
+    /// Whether a file exists at a path, including a dangling link.
     package static func exists(_ path: String) -> Bool {
         var status = stat()
         return lstat(path, &status) == 0
     }
 
-    /// Size in bytes; 0 where there is nothing.
+    /// Size in bytes; 0 if there is no file.
     package static func size(of path: String) -> Int {
         var status = stat()
         return stat(path, &status) == 0 ? Int(status.st_size) : 0
     }
 
-    /// The directory that a path stands in.
+    /// The directory of a path.
     package static func parent(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// Makes a directory of mode 0700, with the ones above it.
+    /// Makes a directory of mode 0700, and missing parents.
     package static func makeDirectory(_ path: String) throws(Failure) {
         if mkdir(path, 0o700) == 0 { return }
         if errno == ENOENT, parent(of: path) != path {
@@ -137,12 +137,12 @@ package enum Disk<Failure: DiskFailure> {
         return names.sorted()
     }
 
-    /// Makes the names in a directory as durable as the files.
+    /// Syncs a directory, so that its names are as durable as its files.
     package static func syncDirectory(_ path: String) throws(Failure) {
         try DiskFile<Failure>(path, O_RDONLY | O_DIRECTORY).sync()
     }
 
-    /// Moves a file; what stands at the new path is replaced. Durable only after ``syncDirectory(_:)``.
+    /// Moves a file and replaces one at the new path. Durable only after ``syncDirectory(_:)``.
     package static func move(_ path: String, to other: String) throws(Failure) {
         guard DiskCall.move(path, to: other).isAllowed, rename(path, other) == 0 else { throw failure("move", path) }
     }
@@ -151,7 +151,7 @@ package enum Disk<Failure: DiskFailure> {
         guard unlink(path) == 0 || errno == ENOENT else { throw failure("remove", path) }
     }
 
-    /// Makes a file of mode 0600 that was not there, durably: whole or not at all.
+    /// Makes a new file of mode 0600, durably: whole or not at all. Fails if there is one.
     package static func create(_ path: String, _ bytes: [UInt8]) throws(Failure) {
         let temporary = path + ".new"
         try remove(temporary)

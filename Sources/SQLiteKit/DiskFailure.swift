@@ -1,10 +1,11 @@
-// From SQLite's errors and the file system's to a store's own. SQLite's texts name tables and columns, never values.
+// Maps errors of SQLite and of the file system to those of a store. SQLite's texts name tables and columns, never
+// values.
 
 package import GRDB
 
-/// What the errors of a store can say, whatever store it is.
+/// The errors that every store has.
 package protocol DiskFailure: Error {
-    /// Somebody else has it open.
+    /// Another process has it open.
     static func locked(_ words: String) -> Self
     /// It cannot be read.
     static func corrupt(_ words: String) -> Self
@@ -12,14 +13,14 @@ package protocol DiskFailure: Error {
     static func tooNew(found: Int, known: Int) -> Self
     /// It could not be used.
     static func unavailable(_ words: String) -> Self
-    /// In words.
+    /// The text for people.
     var message: String { get }
-    /// The words for a store that cannot be read, with what to do.
+    /// The text for a damaged store, with the repair.
     static func damaged(_ path: String, _ detail: String) -> String
 }
 
 extension DiskFailure {
-    /// Runs something of SQLite's and turns what it throws into words.
+    /// Runs SQLite code and translates its errors.
     package static func translating<Result>(_ path: String, _ body: () throws -> Result) throws(Self) -> Result {
         do {
             return try body()
@@ -42,7 +43,7 @@ extension DiskFailure {
             self = .corrupt(Self.damaged(path, detail))
         case .SQLITE_BUSY, .SQLITE_LOCKED:
             self = .locked(
-                "\(path) is in use by another program (\(detail)). Close what has it open, a database browser perhaps.")
+                "\(path) is in use by another program (\(detail)). Close that program, perhaps a database browser.")
         case .SQLITE_READONLY, .SQLITE_PERM, .SQLITE_CANTOPEN, .SQLITE_AUTH:
             self = .unavailable(
                 "\(path) cannot be written (\(detail)). The user that runs pawl has to own it: chown -R USER DIR")

@@ -1,18 +1,18 @@
-// A look at a database before it is opened for writing. Nothing is changed by it.
+// Checks of a database before it is opened for writing. They change nothing.
 
 import Foundation
 package import GRDB
 
-/// Examines databases in the words of the store that they belong to.
+/// Examines databases, with errors in the words of the store that they belong to.
 package enum Examination<Failure: DiskFailure> {
-    /// Looks whether a file is a database of ours, whole, and not too new.
+    /// Checks that a file is a database of ours, whole, and not too new.
     ///
     /// - Parameters:
     ///   - application: the `application_id` of such databases.
     ///   - known: the newest schema that this program knows.
-    ///   - checkedWhole: bytes up to which all of it is checked; a larger one in some tables.
+    ///   - checkedWhole: a database up to this size in bytes is checked whole; a larger one in some tables.
     ///   - tables: those tables.
-    ///   - look: what else is to be read.
+    ///   - look: reads further values.
     /// - Throws: `corrupt`, `tooNew`, or `unavailable`.
     package static func examine<Value>(
         _ path: String, application: Int, known: Int, checkedWhole: Int, tables: [String],
@@ -42,9 +42,7 @@ package enum Examination<Failure: DiskFailure> {
         }
     }
 
-    /// Looks at the first bytes of the file, which SQLite would take for an empty database where there are none.
-    ///
-    /// - Returns: the size in bytes.
+    /// Checks the first bytes of the file, because SQLite takes an empty file for an empty database.
     private static func demandHeader(_ path: String) throws(Failure) -> Int {
         var file = try DiskFile<Failure>(path, O_RDONLY)
         let size = file.size

@@ -2,17 +2,17 @@
 
 import Foundation
 
-/// A lock on a file. Held until the value goes away or the process dies, however it dies.
+/// A lock on a file, held until the object is released or the process ends in any way.
 package final class FileLock: Sendable {
     private let number: Int32
 
-    /// - Parameter held: what to say where another store, in this process or another, holds it: told the process, where it is
-    ///   known.
+    /// - Parameter held: makes the error if another store, in this process or another, has the lock. Its argument is
+    ///   the process id; nil if unknown.
     package init<Failure: DiskFailure>(_ path: String, held: (Int32?) -> Failure) throws(Failure) {
         number = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard number >= 0 else { throw Disk<Failure>.failure("open", path) }
         guard flock(number, LOCK_EX | LOCK_NB) == 0 else {
-            // What is thrown from here on goes through deinit, which closes.
+            // An error thrown from here on runs `deinit`, which closes the file.
             guard errno == EWOULDBLOCK else { throw Disk<Failure>.failure("lock", path) }
             throw held(Self.holder(number))
         }
@@ -21,7 +21,7 @@ package final class FileLock: Sendable {
         _ = text.withUnsafeBytes { pwrite(number, $0.baseAddress!, $0.count, 0) }
     }
 
-    /// Unlocks, and not only closes: a child that is being started may hold a copy of the descriptor for a moment.
+    /// Unlocks before it closes: a child process that is being started may hold a copy of the descriptor for a moment.
     deinit {
         guard number >= 0 else { return }
         flock(number, LOCK_UN)

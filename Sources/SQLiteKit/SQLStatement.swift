@@ -1,4 +1,4 @@
-// One prepared statement, bound and read without boxes: the C interface of SQLite below GRDB's connection.
+// One prepared statement, bound and read without boxing: SQLite's C interface below GRDB's connection.
 
 package import GRDB
 import GRDBSQLite
@@ -7,7 +7,7 @@ import GRDBSQLite
 package struct SQLStatement {
     private let pointer: OpaquePointer
 
-    /// - Throws: `DatabaseError` where the text is no statement.
+    /// - Throws: `DatabaseError` if the text is not a statement.
     package init(_ database: Database, _ sql: String) throws {
         pointer = try database.cachedStatement(sql: sql).sqliteStatement
         sqlite3_reset(pointer)
@@ -51,23 +51,23 @@ package struct SQLStatement {
         }
     }
 
-    /// Copies a column of a row, whatever it is, of any connection.
+    /// Copies a column of any type, from a row of any connection.
     package func bind(_ row: SQLColumns, _ column: Int32, at index: Int32) {
         sqlite3_bind_value(pointer, index, sqlite3_column_value(row.pointer, column))
     }
 
     package func bindNothing(at index: Int32) { sqlite3_bind_null(pointer, index) }
 
-    /// Runs a statement that gives no rows.
+    /// Runs a statement that returns no rows.
     ///
-    /// - Throws: `DatabaseError` with SQLite's code; it holds no values.
+    /// - Throws: `DatabaseError` with SQLite's code, without values.
     package func run() throws {
         let code = sqlite3_step(pointer)
         sqlite3_reset(pointer)
         guard code == SQLITE_DONE || code == SQLITE_ROW else { throw failure(code) }
     }
 
-    /// Runs it with bytes that are bound without being copied: they outlive the step.
+    /// Runs the statement with bytes that are bound without a copy, because they outlive the step.
     package func run(bytes: [UInt8], at index: Int32) throws {
         try bytes.withUnsafeBytes { buffer in
             if let address = buffer.baseAddress, !buffer.isEmpty {
@@ -80,7 +80,7 @@ package struct SQLStatement {
         bindNothing(at: index)
     }
 
-    /// The rows, each through a closure.
+    /// Returns the rows, each converted by a closure.
     package func rows<Value>(_ value: (SQLColumns) throws -> Value) throws -> [Value] {
         defer { sqlite3_reset(pointer) }
         var values: [Value] = []
@@ -97,17 +97,17 @@ package struct SQLStatement {
         return DatabaseError(resultCode: ResultCode(rawValue: code), message: message)
     }
 
-    /// SQLite's way to be told that it must copy.
+    /// `SQLITE_TRANSIENT`: SQLite must copy the value.
     private static var copied: sqlite3_destructor_type { unsafeBitCast(-1, to: sqlite3_destructor_type.self) }
 }
 
-/// The columns of the row that a statement stands on, from 0.
+/// The columns of a statement's current row, from 0.
 package struct SQLColumns {
     fileprivate let pointer: OpaquePointer
 
     package func number(_ index: Int32) -> Int64 { sqlite3_column_int64(pointer, index) }
     package func identifier(_ index: Int32) -> UInt64 { UInt64(bitPattern: number(index)) }
-    /// A number of things, from 0 to 2^40, so that the sum of all rows cannot overflow.
+    /// A count, clamped to 0 through 2^40, so that the sum of all rows cannot overflow.
     package func count(_ index: Int32) -> Int { Int(min(max(number(index), 0), 1 << 40)) }
     package func isNull(_ index: Int32) -> Bool { sqlite3_column_type(pointer, index) == SQLITE_NULL }
 

@@ -1,12 +1,13 @@
-// Whether a store keeps what it is given: how its last commit ended, and whether its files are still the ones that were opened.
+// The health of a store: how its last commit ended, and whether its files are still those that were opened.
 
 import Foundation
 import Synchronization
 
-/// The health of one store. A full disk, a disk that fails and a deleted directory are told apart from a store that works, for
-/// readiness, reports and logs. Any thread may use it.
+/// The health of one store, for readiness, reports and logs: detects a full or failing disk and a deleted directory.
+///
+/// Safe to use from any thread.
 package final class StoreHealth: Sendable {
-    /// Which file a path named.
+    /// Identifies the file at a path.
     private struct Identity: Equatable {
         let device: UInt64
         let inode: UInt64
@@ -22,7 +23,7 @@ package final class StoreHealth: Sendable {
     private struct State {
         var problem: String?
         var failedCommits = 0
-        /// By path; those that have been there.
+        /// The files that were there, by path.
         var files: [String: Identity] = [:]
         var watcher: (@Sendable (String?) -> Void)?
     }
@@ -38,12 +39,12 @@ package final class StoreHealth: Sendable {
         self.state = Mutex(state)
     }
 
-    /// Why the store does not keep what it is given, in words; nil if it does.
+    /// Why the store cannot commit, in words; nil if it can.
     package var problem: String? { state.withLock { $0.problem } }
     /// Commits that failed since the store was opened.
     package var failedCommits: Int { state.withLock { $0.failedCommits } }
 
-    /// - Parameter watcher: called with each change of ``problem``, once, on any thread.
+    /// - Parameter watcher: called when a ``problem`` begins and when it ends, on any thread; at once if there is one.
     package func watch(_ watcher: @escaping @Sendable (String?) -> Void) {
         let problem = state.withLock { state in
             state.watcher = watcher
@@ -52,9 +53,10 @@ package final class StoreHealth: Sendable {
         if let problem { watcher(problem) }
     }
 
-    /// Notes a problem if a file of the store is not there any more. What is written then is lost with the process.
+    /// Notes a problem if a file of the store has been removed or replaced: further writes would be lost with the
+    /// process.
     ///
-    /// - Returns: the problem.
+    /// - Returns: the problem; nil if there is none.
     @discardableResult
     package func checkFiles() -> String? {
         let missing = missingFile()
@@ -62,9 +64,10 @@ package final class StoreHealth: Sendable {
         return missing
     }
 
-    /// Commits, and notes how it ends.
+    /// Runs a commit, and notes how it ends.
     ///
-    /// - Throws: what `commit` throws, or ``DiskFailure/unavailable(_:)`` if a file of the store is not there any more.
+    /// - Throws: the error of `commit`, or ``DiskFailure/unavailable(_:)`` if a file of the store has been removed or
+    ///   replaced.
     package func committing<Value, Failure: DiskFailure>(_ commit: () throws(Failure) -> Value) throws(Failure) -> Value
     {
         if let missing = missingFile() {
@@ -84,10 +87,10 @@ package final class StoreHealth: Sendable {
 
     private func missingFile() -> String? {
         state.withLock { state in
-            // A store that was never a file of its own, as in tests, cannot lose it.
+            // A store without a file of its own, as in tests, cannot lose it.
             guard let opened = state.files[path] else { return nil }
             guard Identity(path) == opened else { return Self.gone(path) }
-            // SQLite makes its log with the first commit and keeps it until the database is closed.
+            // SQLite makes its log with the first commit, and keeps it until the database is closed.
             let log = path + "-wal"
             let found = Identity(log)
             guard let known = state.files[log] else {
@@ -107,7 +110,7 @@ package final class StoreHealth: Sendable {
         let watcher: (@Sendable (String?) -> Void)? = state.withLock { state in
             if isCommit { state.failedCommits += 1 }
             guard state.problem != problem else { return nil }
-            // Of one outage each store tells the beginning and the end, however its words change meanwhile.
+            // Only the beginning and the end of an outage are reported, even if its text changes meanwhile.
             let isChange = (state.problem == nil) != (problem == nil)
             state.problem = problem
             return isChange ? state.watcher : nil

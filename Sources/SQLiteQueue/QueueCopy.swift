@@ -1,13 +1,13 @@
-// A copy of a queue, for a backup, and what becomes of one that comes back.
+// Copies a queue for a backup, and prepares a copy that is restored.
 
 import GRDB
 public import RequestQueue
 import SQLiteKit
 
 extension SQLiteQueueStore {
-    /// Copies the queue of one moment into a file that was not there, while it goes on working.
+    /// Copies the queue into a new file, as of one moment, while it stays in use.
     ///
-    /// - Throws: ``QueueStoreError`` where there is a file of that name, or the disk fails.
+    /// - Throws: ``QueueStoreError`` if the file exists, or the disk fails.
     public func copy(to path: String) throws(QueueStoreError) {
         guard !Disk<QueueStoreError>.exists(path) else { throw .unavailable("There is a file \(path) already.") }
         let new = try NewDatabase<QueueStoreError>(path + ".new")
@@ -19,13 +19,13 @@ extension SQLiteQueueStore {
         try new.publish(at: path)
     }
 
-    /// Makes a copy that has come back one that may be gone on with: what waited in it may have been done since, and is dead.
+    /// Prepares a restored copy for use. Its unfinished requests may have been done since, so they become dead.
     ///
     /// - Parameters:
     ///   - cause: why, in words.
     ///   - now: milliseconds since 1970.
-    /// - Throws: ``QueueStoreError``: it is in use, or no queue that this program can read.
-    /// - Returns: how many waited.
+    /// - Throws: ``QueueStoreError``: it is in use, or not a queue that this program can read.
+    /// - Returns: the number of these requests.
     @discardableResult
     public static func settle(copy path: String, cause: String, now: Int64) throws(QueueStoreError) -> Int {
         try examine(path)

@@ -1,4 +1,4 @@
-// What stands in the tables, as the port wants it.
+// Reads the tables into the types of the port.
 
 package import GRDB
 package import RequestQueue
@@ -10,7 +10,8 @@ package struct QueueReader {
 
     package init(_ database: Database) { self.database = database }
 
-    /// The columns of ``request(_:)``, then those of ``Ending``. Progress is the outer table: it is the small one.
+    /// The columns of ``request(_:)``, then those of ``Ending``. Progress is the outer table because it is the smaller
+    /// one.
     private static let select = "SELECT \(columns) \(tables)"
     private static let columns = """
          p.id, r.token_high, r.token_low, r.tenant, r.lane, r.idempotency_key, r.size, r.form,
@@ -18,7 +19,7 @@ package struct QueueReader {
             p.finished_at, p.undelivered, p.result, p.status
         """
     private static let tables = "FROM queue_progress AS p CROSS JOIN queue_request AS r ON r.id = p.id"
-    /// Of a response only its size, which is known without its bytes.
+    /// Only the size of a response, which SQLite knows without reading the bytes.
     private static let responseSize = "(SELECT length(headers) + length(body) FROM queue_response WHERE id = p.id)"
 
     static let live = "\(select) WHERE p.state = 0 ORDER BY p.id"
@@ -28,7 +29,7 @@ package struct QueueReader {
     static let report = "\(select) WHERE p.state = ?1 AND p.id > ?2 ORDER BY p.id LIMIT ?3"
     static let waiting = "\(select) WHERE p.state = 0 AND p.lease IS NULL AND p.id > ?2 ORDER BY p.id LIMIT ?3"
     static let underWay = "\(select) WHERE p.state = 0 AND p.lease IS NOT NULL AND p.id > ?2 ORDER BY p.id LIMIT ?3"
-    /// Each part of the index of tokens that there is, the newest first; see ``QueueTables/tokenPart``.
+    /// Searches each existing part of the index of tokens, the newest first; see ``QueueTables/tokenPart``.
     static let byToken = """
         WITH RECURSIVE part (number) AS (
             SELECT max(id) >> \(QueueTables.tokenPart) FROM queue_request
@@ -97,12 +98,12 @@ package struct QueueReader {
         (try request(row).request, row.optionalNumber(17))
     }
 
-    /// What the backend calls entities of a kind, by local identifier; where one is given, of that alone.
+    /// Remote identifiers of the entities of a type, by local identifier; only of one entity if `local` is given.
     package func remotes(of type: String, local: String? = nil) throws -> [String: String] {
         let statement = try SQLStatement(database, Self.remotes)
         statement.bind(type, at: 1)
         statement.bind(local, at: 2)
-        // The later counts.
+        // Of two rows the later counts.
         return Dictionary(try statement.rows { ($0.text(0), $0.text(1)) }) { $1 }
     }
 
@@ -126,12 +127,13 @@ package struct QueueReader {
 
     package func finishedAt(_ id: UInt64) throws -> Int64? { try stored(id)?.finishedAt }
 
-    /// By id, those after one; for reports. One whose form cannot be read is there without what stood in it.
+    /// Requests in these states with an id above `after`, in the order of their ids; for reports. One whose form cannot
+    /// be read has no contents.
     package func requests(states: [RequestState], after: UInt64, limit: Int) throws -> [QueuedRequest] {
         try stored(states: states, after: after, limit: limit).map(\.request)
     }
 
-    /// The same, with when each ended, in milliseconds since 1970.
+    /// The same, with the time at which each ended, in milliseconds since 1970.
     package func stored(
         states: [RequestState], after: UInt64, limit: Int
     ) throws -> [(request: QueuedRequest, finishedAt: Int64?)] {
@@ -175,7 +177,7 @@ package struct QueueReader {
         }
     }
 
-    /// - Returns: with it, why its form cannot be read.
+    /// - Returns: the request, and why its form cannot be read; nil if it can.
     private func request(_ row: SQLColumns) throws -> (request: QueuedRequest, reason: String?) {
         var content = RequestForm.Content.unreadable
         var reason: String?

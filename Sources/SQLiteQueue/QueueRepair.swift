@@ -1,24 +1,24 @@
-// What can still be read of a damaged queue goes into a new one. Row by row from both ends of each table, so that a page that
-// cannot be read costs the rows on it and those that hang under it.
+// Copies what can be read of a damaged queue into a new one. It reads each table row by row from both ends, so that an
+// unreadable page costs only its own rows and those of the pages below it.
 
 import GRDB
 public import RequestQueue
 import SQLiteKit
 
 extension SQLiteQueueStore {
-    /// What a repair has saved.
+    /// The result of a repair.
     public struct Repair: Sendable, Equatable {
-        /// Requests that are in the new file.
+        /// Number of requests in the new file.
         public var requests: Int
-        /// Of them, those of which nobody knows what became; they are dead, with that cause.
+        /// Number of these whose state was lost; they are dead, with that cause.
         public var doubtful: Int
-        /// What is known again of the backend's names.
+        /// Number of remote identifiers in the new file.
         public var mappings: Int
-        /// Where the damaged file was moved, with its log beside it.
+        /// The path of the damaged file, which was moved together with its log.
         public var kept: String
     }
 
-    /// Whether no damage is found in a queue, all of which is looked at. Nothing is changed.
+    /// Checks a whole queue for damage; true if none is found. Changes nothing.
     ///
     /// - Throws: ``QueueStoreError``: it is in use, too new, or the file system fails.
     public static func isWhole(path: String) throws(QueueStoreError) -> Bool {
@@ -33,7 +33,7 @@ extension SQLiteQueueStore {
         }
     }
 
-    /// Makes a new queue of what can be read in a damaged one. The damaged files are kept aside.
+    /// Makes a new queue from what can be read of a damaged one. The damaged files are kept aside.
     ///
     /// - Parameter now: milliseconds since 1970.
     /// - Throws: ``QueueStoreError``: it is in use, the files of an earlier repair are in the way, or the file system fails.
@@ -45,13 +45,13 @@ extension SQLiteQueueStore {
         guard !Files.exists(kept) else {
             throw .unavailable("\(kept) is there from an earlier repair. Move it away first.")
         }
-        // The new file is made before anything is moved: a crash in between leaves the damaged one where it was.
+        // The new file is made before any file is moved: a crash in between leaves the damaged one in its place.
         let new = try NewDatabase<QueueStoreError>(path + ".new")
         let saved = try new.fill(configuration) { (database) -> Saved in
             try begin(database)
             var configuration = configuration
             configuration.readonly = true
-            // What cannot be opened at all has nothing to save.
+            // Nothing can be saved from a file that cannot be opened.
             guard let damaged = try? DatabaseQueue(path: path, configuration: configuration) else { return (0, 0, 0) }
             defer { try? damaged.close() }
             var saved: Saved = (0, 0, 0)
@@ -84,14 +84,14 @@ extension SQLiteQueueStore {
 
     private typealias Saved = (requests: Int, doubtful: Int, mappings: Int)
 
-    /// With the number of their columns.
+    /// The tables, with the number of their columns.
     private static let tables: [(String, Int32)] = [
         ("queue_request", 8), ("queue_progress", 14), ("queue_response", 3), ("queue_mapping", 6),
     ]
 
-    /// Rows of which one half is missing.
+    /// Settles requests of which one of the two rows is missing.
     private static func settle(_ database: Database, _ now: Int64) throws -> Saved {
-        let cause = "The queue was damaged, and nobody knows what became of it. The backend may have done it."
+        let cause = "The queue was damaged, and the state of this request was lost. The backend may have done it."
         try database.execute(
             sql: """
                 DELETE FROM queue_progress WHERE id NOT IN (SELECT id FROM queue_request);
@@ -130,7 +130,7 @@ extension SQLiteQueueStore {
                 }.first
                 guard case .some(.some) = row else { continue }
                 try insert.run()
-                // From the end it goes up to where it came from the beginning.
+                // From the end, it stops at the rows that were copied from the beginning.
                 if first == .max, database.changesCount == 0 { return }
             }
         }

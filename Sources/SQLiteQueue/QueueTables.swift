@@ -1,18 +1,20 @@
-// The tables of the queue. They may stand in a database of their own, or beside other tables in a larger one.
+// The tables of the queue, in a database of their own, or beside other tables in a larger one.
 
 /// The schema of the queue's tables.
 package enum QueueTables {
-    /// Each brings the tables from the version of its index to the next. One that has been released never changes.
+    /// Each migrates the tables from the version of its index to the next. A released one never changes.
     package static let migrations = [version1, version2]
 
-    /// Ours: binary digits of an id that are left out in the index of tokens. Tokens are random: in one index over all of
-    /// them each would dirty a page of its own. So 4096 requests that were accepted one after the other share a part
-    /// of the index, and who looks for a token looks into each part.
+    /// Ours: low bits of an id that the index of tokens leaves out.
+    ///
+    /// Tokens are random, so in one index over all of them each would dirty a page of its own. With 12 bits, 4096
+    /// requests that were accepted one after the other share a part of the index, and a lookup of a token searches each
+    /// part.
     static let tokenPart = 12
 
-    // The result of an outcome is 4 higher where some of the answer is missing, see OutcomeColumns.
-    // What was accepted stands apart from what became of it: that changes three times and more, and is a fraction of the size.
-    // No foreign keys: each change names its rows by id.
+    // The result of an outcome is 4 higher if part of the answer is missing, see `OutcomeColumns`. What was accepted is
+    // separate from its progress, which changes three times and more, and is a fraction of the size. No foreign keys:
+    // each change names its rows by id.
     private static let version1 = """
         -- What was accepted, with its stored form. It never changes.
         CREATE TABLE queue_request (
@@ -76,8 +78,9 @@ package enum QueueTables {
         INSERT INTO queue_meta VALUES (1, 0, 0);
         """
 
-    // Each request went through three places of these indexes until it was done, a third of what its changes cost. Who needs the
-    // rows by state or by time reads them all: at the start, which reads them anyway, and for a report. What is old goes by id.
+    // Each request changed its place in these indexes three times until it was done, a third of the cost of its
+    // changes. Queries by state or by time read all rows: at the start, which reads them anyway, and for a report.
+    // Pruning works by id.
     private static let version2 = """
         DROP INDEX queue_state;
         DROP INDEX queue_finished;

@@ -1,5 +1,5 @@
-// One transaction's changes of the queue, as statements. It knows rows, neither files nor transactions, so that whoever has the
-// tables beside others can change both in one transaction.
+// Writes one transaction's changes of the queue as statements. It uses neither files nor transactions, so that a store
+// with further tables can change both in one transaction.
 
 package import GRDB
 package import RequestQueue
@@ -26,7 +26,7 @@ package struct QueueWriter {
 
     /// Writes one change.
     ///
-    /// - Throws: `DatabaseError`; the transaction has to be undone then.
+    /// - Throws: `DatabaseError`; the caller has to roll the transaction back then.
     package mutating func apply(_ change: QueueChange) throws {
         switch change {
         case .insert(let request, let form): try insert(request, form)
@@ -72,12 +72,14 @@ package struct QueueWriter {
         }
     }
 
-    /// For a commit that has failed so late that all of it may be in the log, and only the sync has failed: the next process could
-    /// read it there as if it had succeeded. So something small is committed in its place, at once; only a disk that refuses that
-    /// as well, and a process that ends before its next commit, leave it.
+    /// Overwrites a commit that failed so late that all of it may be in the log.
+    ///
+    /// If only the sync failed, the next process could read the commit there as if it had succeeded. So a small change
+    /// is committed in its place at once. The failed commit stays only if the disk refuses this one as well and the
+    /// process ends before its next commit.
     package static func supersede(_ database: Database) { try? touch(database) }
 
-    /// Commits a change that means nothing.
+    /// Commits a change without effect.
     package static func touch(_ database: Database) throws {
         try database.inTransaction(.immediate) {
             var writer = QueueWriter(database)
@@ -147,7 +149,7 @@ package struct QueueWriter {
 
     // MARK: Rare
 
-    /// No id is used twice, so the highest is remembered before its row goes.
+    /// Stores the highest id before its row is removed, because no id is used twice.
     private mutating func raiseHighest() throws { try statement(.raiseHighest).run() }
 
     private mutating func run(_ name: QueueStatement, _ id: UInt64) throws {
@@ -164,7 +166,7 @@ package struct QueueWriter {
 
 /// The result of an outcome in two columns.
 enum OutcomeColumns {
-    /// Added to the result where some of the answer is missing.
+    /// Added to the result if part of the answer is missing.
     static let cut: Int64 = 4
 
     static func write(_ result: RequestOutcome.Result, isCut: Bool) -> (result: Int64, status: Int64?) {
@@ -178,7 +180,7 @@ enum OutcomeColumns {
 
     static func isCut(_ result: Int64?) -> Bool { result.map { $0 & cut != 0 } ?? false }
 
-    /// - Returns: nothing where no outcome is stored, or one that this program never writes.
+    /// - Returns: nil if no outcome is stored, or one that this program never writes.
     static func read(_ result: Int64?, _ status: Int64?) -> RequestOutcome.Result? {
         switch result.map({ $0 & ~cut }) {
         case 0: .success(status: Int(status ?? 0))

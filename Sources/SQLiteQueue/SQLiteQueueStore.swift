@@ -7,30 +7,31 @@ import GRDB
 public import RequestQueue
 package import SQLiteKit
 
-/// A queue store in a file. It is closed when the last reference goes.
+/// A queue store in a file. It is closed when the last reference is released.
 public final class SQLiteQueueStore: QueueStore {
     /// SQLite's application_id of such files: `PAWQ`.
     static let application = 0x5041_5751
-    /// Ours: SQLite's page cache for writing and for each reader, in bytes. What is under way fits.
+    /// Ours: SQLite's page cache for writing and for each reader, in bytes. The requests in flight fit.
     private static let (writerCache, readerCache) = (8 << 20, 2 << 20)
     /// Ours: readers beside the writer: a report and one more.
     private static let readers = 2
-    /// Ours: pages that the write-ahead log gathers before they move into the file. 16 MiB: a row that changes three times
-    /// moves once.
+    /// Ours: pages that the write-ahead log collects before they move into the file, 16 MiB, so that a row that changes
+    /// three times moves once.
     private static let checkpointPages = 4096
-    /// Ours: a file up to this size is checked whole when it is opened, in bytes; a larger one in its smallest table.
+    /// Ours: a file up to this size, in bytes, is checked whole when it is opened; of a larger one, only its smallest
+    /// table.
     private static let checkedWhole = 64 << 20
 
-    /// How commits end, and whether the file is still there.
+    /// Whether commits succeed, and whether the file is still there.
     package let health: StoreHealth
     let path: String
     let pool: DatabasePool
     private let lock: FileLock
 
-    /// Opens the store at a path; makes it, and the directory, where there is none. Never makes one over what is there, never
+    /// Opens the store at a path; makes it, and the directory, if there is none. Never overwrites a file, and never
     /// repairs by wiping.
     ///
-    /// - Throws: ``QueueStoreError``, which says what to do: it is in use, damaged, written by a newer program, or the file
+    /// - Throws: ``QueueStoreError``, with the remedy: it is in use, damaged, written by a newer program, or the file
     ///   system fails.
     public init(path: String) throws(QueueStoreError) {
         self.path = path
@@ -57,13 +58,13 @@ public final class SQLiteQueueStore: QueueStore {
     static func make(_ path: String) throws(QueueStoreError) {
         guard !Disk<QueueStoreError>.exists(path + "-wal") else {
             throw .unavailable(
-                "\(path) is not there, and its log \(path)-wal is. Put the file back; without it the log cannot be read."
+                "\(path) is missing, but its log \(path)-wal is there. Put it back; without it the log cannot be read."
             )
         }
         guard !Disk<QueueStoreError>.exists(path + ".damaged") else {
             throw .unavailable(
                 """
-                \(path) is not there, and \(path).damaged is: a repair was cut short. Move that one back, with its -wal \
+                \(path) is missing, but \(path).damaged is there: a repair was cut short. Move that one back, with its -wal \
                 where there is one, and repair it again.
                 """)
         }
@@ -87,14 +88,14 @@ public final class SQLiteQueueStore: QueueStore {
 
     // MARK: The port
 
-    /// A commit that fails has changed nothing for this process, and as good as ever nothing for the next; see
+    /// A commit that fails has changed nothing for this process, and almost certainly nothing for the next; see
     /// `QueueWriter.supersede(_:)`.
     public func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
         guard !changes.isEmpty else { return }
         try health.committing { () throws(QueueStoreError) in try transact(changes) }
     }
 
-    /// Commits something small, to find out whether the disk takes it.
+    /// Commits a change without effect, to find out whether the disk accepts it.
     package func probe() {
         try? health.committing { () throws(QueueStoreError) in
             try QueueStoreError.translating(path) {
@@ -122,30 +123,31 @@ public final class SQLiteQueueStore: QueueStore {
         }
     }
 
-    /// All that a process needs to start, of one moment. Forms that cannot be read are listed and stop nothing.
+    /// All that a process needs to start, from one snapshot. Unreadable forms are listed and do not prevent the start.
     public func load() throws(QueueStoreError) -> QueueContents { try reading { try $0.load() } }
 
-    /// How a finished request ended; nothing where it is not finished, or pruned.
+    /// How a finished request ended; nil if it is not finished, or was pruned.
     public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
         try reading { try $0.outcome(token) }
     }
 
-    /// A request, finished or not, that is not pruned.
+    /// A request, finished or not; nil if it is unknown or was pruned.
     public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
         try reading { try $0.request(token) }
     }
 
-    /// When a request ended, in milliseconds since 1970; nothing where it has not, or is pruned.
+    /// When a request ended, in milliseconds since 1970; nil if it has not, or was pruned.
     public func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? { try reading { try $0.finishedAt(id) } }
 
-    /// By id, those after one; for reports. It does not wait for the writer, nor the writer for it.
+    /// Requests in these states with an id above `after`, in the order of their ids; for reports. It does not block the
+    /// writer.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int
     ) throws(QueueStoreError) -> [QueuedRequest] {
         try reading { try $0.requests(states: states, after: after, limit: limit) }
     }
 
-    /// Reads one moment of the store, beside the writer.
+    /// Reads one snapshot of the store, concurrently with the writer.
     private func reading<Value>(_ body: (QueueReader) throws -> Value) throws(QueueStoreError) -> Value {
         try QueueStoreError.translating(path) {
             try pool.read { database in try body(QueueReader(database)) }
@@ -154,7 +156,7 @@ public final class SQLiteQueueStore: QueueStore {
 }
 
 extension FileLock {
-    /// - Throws: ``QueueStoreError`` where another store, in this process or another, holds it.
+    /// - Throws: ``QueueStoreError`` if another store, in this process or another, has the lock.
     convenience init(queue path: String) throws(QueueStoreError) {
         try self.init(path + ".lock") { (holder: Int32?) -> QueueStoreError in
             .locked(
@@ -178,7 +180,7 @@ extension QueueStoreError: DiskFailure {
             """)
     }
 
-    /// How ``damaged(_:_:)`` begins.
+    /// The beginning of the text of ``damaged(_:_:)``.
     static func damagedWords(_ path: String) -> String { "The queue \(path) is damaged" }
 
     package static func damaged(_ path: String, _ detail: String) -> String {

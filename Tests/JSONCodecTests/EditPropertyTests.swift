@@ -1,4 +1,5 @@
 import NIOCore
+import TestKit
 import Testing
 
 @testable import JSONCodec
@@ -14,7 +15,7 @@ import Testing
     }
 
     private static func edited(_ seed: UInt64, removing: Bool, _ check: (Edited) throws -> Void) throws {
-        var random = RandomDocument(chance: Seeded(seed))
+        var random = RandomDocument(chance: SeededGenerator(seed: seed))
         var made = 0
         for _ in 0..<150 {
             let source = try document(random.text())
@@ -59,7 +60,7 @@ import Testing
 
     /// Edits that stand in each other are refused or come to something valid; nothing else.
     @Test(arguments: 1...10 as ClosedRange<UInt64>) func anyEditsAreRefusedOrValid(_ seed: UInt64) throws {
-        var random = RandomDocument(chance: Seeded(seed))
+        var random = RandomDocument(chance: SeededGenerator(seed: seed))
         var (made, refused) = (0, 0)
         for _ in 0..<200 {
             let source = try document(random.text())
@@ -147,7 +148,7 @@ private indirect enum Model {
     ///
     /// - Returns: how many edits there are, and what was replaced, in its order.
     mutating func edit(
-        _ edits: inout JSONEdits, _ chance: inout Seeded, removing: Bool
+        _ edits: inout JSONEdits, _ chance: inout SeededGenerator, removing: Bool
     ) -> (count: Int, replaced: [JSONPlace]) {
         var count = 0
         var replaced: [JSONPlace] = []

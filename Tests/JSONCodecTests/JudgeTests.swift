@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import Testing
 
 @testable import JSONCodec
@@ -47,7 +48,7 @@ import Testing
     }
 
     @Test(arguments: [1, 2, 3] as [UInt64]) func validDocumentsByChance(_ seed: UInt64) throws {
-        var random = RandomDocument(chance: Seeded(seed), isOdd: true)
+        var random = RandomDocument(chance: SeededGenerator(seed: seed), isOdd: true)
         let documents = (0..<1500).map { _ in Array(random.text().utf8) }
         let counts = try Self.compare(documents)
         #expect(counts.refused == 0)
@@ -80,7 +81,7 @@ private struct Mutator {
             "NaN", "Infinity", "\0", "\u{1F}", "\u{7F}", "\u{A0}", "\u{FEFF}", "//", "'", "1", " ", "\n", "\u{0C}",
         ].map { Array($0.utf8) } + ScannerTests.notUTF8
 
-    init(_ seed: UInt64) { random = RandomDocument(chance: Seeded(seed), isOdd: true) }
+    init(_ seed: UInt64) { random = RandomDocument(chance: SeededGenerator(seed: seed), isOdd: true) }
 
     mutating func next() -> [UInt8] {
         var bytes = Array(random.text(depth: 3).utf8)

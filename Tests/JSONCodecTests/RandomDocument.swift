@@ -1,8 +1,10 @@
+import TestKit
+
 @testable import JSONCodec
 
 /// Valid documents by chance, in every spelling that RFC 8259 allows.
 struct RandomDocument {
-    var chance: Seeded
+    var chance: SeededGenerator
     /// Whether objects may name members alike, and strings hold half a surrogate pair.
     var isOdd = false
 

@@ -147,8 +147,8 @@ import Testing
         ("GET /me?full=1", "GET /{conversation}", "does not depend on a conversation"),
         ("  name: user.id", "  name: user..id", "`account.name` in FILE line 5 is no path: two dots"),
         ("  name: user.id", "  name: users[*].id", "can lead to several values"),
-        ("/rooms/{conversation}/people", "/rooms/people", "names the conversation otherwise than once"),
-        ("/rooms/{conversation}/people", "/{conversation}/{x}", "names the conversation otherwise than once"),
+        ("/rooms/{conversation}/people", "/rooms/people", "must name the conversation once"),
+        ("/rooms/{conversation}/people", "/{conversation}/{x}", "must name the conversation once"),
         ("names of people.*", "names of", "`members.accounts` in FILE line 8 is no path"),
         ("  text: text.body\n", "", "`content` in FILE line 9 has no `text`; write `text:`"),
         ("text: text.body", "text: list[*]", "expected names with dots only, because something is put there"),
@@ -176,10 +176,10 @@ import Testing
         ),
         ("POST|PUT /v", "post /v", "a method is written in capitals"),
         ("POST|PUT /v", "/v", "expected a method, a space"),
-        ("/v(1|2)/", "/v(1|2/", "alternatives"), ("/v(1|2)/", "/v(1)/", "in parentheses stand alternatives"),
-        ("?notify&", "?&", "behind the question mark stands"),
-        ("&!draft", "&!draft=1", "behind the question mark stands"),
-        ("/rooms/{room}/pin", "/rooms/{room/pin", "braces stand around a whole segment"),
+        ("/v(1|2)/", "/v(1|2/", "alternatives"), ("/v(1|2)/", "/v(1)/", "parentheses hold alternatives"),
+        ("?notify&", "?&", "after the question mark"),
+        ("&!draft", "&!draft=1", "after the question mark"),
+        ("/rooms/{room}/pin", "/rooms/{room/pin", "braces enclose a whole segment"),
         (
             "label: content written -> page", "label: contents written",
             "has the label `contents`; did you mean `content`?"
@@ -201,7 +201,7 @@ import Testing
         ("status: 202", "status: 404", "`at_once.status` in FILE line 41 is `404`; expected a number from 200 to 299"),
         ("status: 202, ", "", "`at_once` in FILE line 41 has no `status`"),
         ("body: '{\"id\":", "body: '{id:", "which is no JSON"),
-        ("GET /rooms/{conversation}/list", "PUT /rooms/{c}/pin", "never fits: the one in line 42 takes all"),
+        ("GET /rooms/{conversation}/list", "PUT /rooms/{c}/pin", "never fits: the route in line 42 takes all"),
         ("from client", "from clients", "did you mean `from client`?"),
         (
             "op == 1 && text", "op == 1 & text",
@@ -215,7 +215,7 @@ import Testing
             "    any other: passthrough\n    op == 2: sync spoken", "`any other` above it takes all"
         ),
         ("status: 451", "status: 200", "`refusal.status` in FILE line 53 is `200`; expected a number from 400 to 599"),
-        ("{\"title\":\"{reason}\",", "{", "tells nobody why"),
+        ("{\"title\":\"{reason}\",", "{", "has no {reason}"),
         ("refusal:", "refusal: 403\nx:", "`refusal` in FILE line 52 is `403`; expected keys below it"),
         (
             "  GET /rooms/{conversation}/list: history -> page\n",
@@ -299,7 +299,7 @@ import Testing
                 "a\(number): &a\(number) [" + Array(repeating: "*a\(number - 1)", count: 9).joined(separator: ", ")
                 + "]\n"
         }
-        #expect(problems(bomb) == ["FILE says more than \(ConfigurationTree.nodeLimit) things; is it the right file?"])
+        #expect(problems(bomb) == ["FILE has more than \(ConfigurationTree.nodeLimit) values; is it the right file?"])
     }
 
     @Test func sizesAreBounded() {

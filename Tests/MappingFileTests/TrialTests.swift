@@ -41,12 +41,12 @@ import Testing
         #expect(trial.outcomes[3].words == "refused, because it cannot be read" && trial.outcomes[3].body == nil)
         #expect(trial.description.contains("WRONG"))
         let broken = try Self.request("POST /conversations/c1/messages\n\n{")
-        #expect(broken.faults == ["its body is not taken as JSON: the document ends in the middle (byte 1)"])
+        #expect(broken.faults == ["its body is not accepted as JSON: the document ends in the middle (byte 1)"])
     }
 
     @Test(arguments: [
         ("PUT /conversations/c1/messages", "the route takes POST, and this is PUT"),
-        ("GET /conversations/c1/mesages", "as far as /conversations/c1 it goes with"),
+        ("GET /conversations/c1/mesages", "up to /conversations/c1 it fits"),
         ("GET /nowhere", "no route begins as its path does"),
         ("GET /updates?since=1&since=2", "fits, but not its query: the route asks for ?since"),
         ("GET /conversations/%2e%2e/messages", "can be read in more than one way"),
@@ -83,7 +83,7 @@ import Testing
         let unknown = try Self.frame(#"{"type":"shout","text":"hello"}"#, .fromClient)
         #expect(unknown.reasons == ["no condition of `from client` is true of it"] && unknown.paths.count == 6)
         let twice = try Self.frame(#"{"type":"send","type":"typing"}"#, .fromClient)
-        #expect(twice.reasons[0].contains("two of its members alike"))
+        #expect(twice.reasons[0].contains("two members of the same name"))
         #expect(try Self.frame(#"{"type":"pong"}"#, .fromBackend).route == "any other")
         #expect(!(try Self.frame("x", .fromBackend)).isGood)
     }

@@ -38,7 +38,7 @@ struct DocumentTests {
     @Test func everyKeyIsReadByTheProgram() throws {
         let sources = URL(filePath: deliveredFolder).deletingLastPathComponent().appending(path: "Sources")
         var text = ""
-        for folder in ["pawl", "GatewayNIO"] {
+        for folder in ["pawl"] {
             let files = FileManager.default.enumerator(
                 at: sources.appending(path: folder), includingPropertiesForKeys: nil)
             for case let file as URL in files ?? .init() where file.pathExtension == "swift" {

@@ -244,7 +244,7 @@ struct RefusalTests {
             "accept:\n  webirc_password: a\n  webirc_password_file: /b",
             "`accept.webirc_password` in FILE line 2 and `accept.webirc_password_file` in FILE line 3 exclude "
                 + "each other; keep one"),
-        Case("listen: []", "`listen` in FILE line 1 is an empty list, so that nobody could connect"),
+        Case("listen: []", "`listen` in FILE line 1 is an empty list, so no client could connect"),
         Case("listen: [\"irc://[::1]\", \"irc://[::1]:6667\"]", "`listen` in FILE line 1 has `[::1]:6667` twice"),
         Case(
             "upstream: {url: \"irc://127.0.0.1:6667\"}",

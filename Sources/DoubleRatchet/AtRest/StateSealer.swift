@@ -1,5 +1,7 @@
-/// Seals states at rest: of sessions, records, prekeys and sender keys. Each is bound to its place, so that two cannot be
-/// exchanged, and carries a counter, so that an older one is known for what it is.
+/// Seals states at rest: of sessions, records, prekeys and sender keys.
+///
+/// Each state is bound to its place, so that two cannot be exchanged, and has a counter, so that an older one can be
+/// detected.
 ///
 /// ```
 /// 0   1             9          21
@@ -7,15 +9,16 @@
 /// ```
 /// The counter is big-endian. The version, the counter and the place are authenticated.
 ///
-/// What goes back in time uses keys again: nothing inside a state can tell that. So the caller counts the writes of a state,
-/// keeps the count where it is not copied or restored along with it, and gives it to ``open(_:place:atLeast:into:)``.
+/// A state that goes back in time uses keys again, and nothing inside the state can detect that. So the caller counts
+/// the writes of a state, keeps the count where it is not copied or restored along with the state, and passes it to
+/// ``open(_:place:atLeast:into:)``.
 public struct StateSealer: Sendable {
-    /// Bytes that a sealed state is longer than the state.
+    /// The bytes that sealing adds to a state.
     public static let overhead = 1 + 8 + KeySize.nonce + KeySize.tag
     private static let version: UInt8 = 1
     private let key: SecretBytes
 
-    /// - Parameter key: 32 bytes that nothing else is sealed under; the caller wipes its own copy.
+    /// - Parameter key: 32 bytes, used for nothing else; the caller wipes its own copy.
     public init(key: Span<UInt8>) {
         precondition(key.count == 32, "a key of AES-256 has 32 bytes")
         self.key = key.withUnsafeBytes { SecretBytes(copying: $0) }
@@ -24,11 +27,11 @@ public struct StateSealer: Sendable {
     /// Seals a state and appends it to `output`.
     ///
     /// - Parameters:
-    ///   - state: what is to be stored, of any length.
-    ///   - place: whose state it is: what tells its row from all others under this key.
-    ///   - counter: one more than that of the state before.
-    ///   - random: 12 bytes are taken. Where they come a second time, as in a cloned machine, SIV shows only whether two
-    ///     states are equal.
+    ///   - state: the state to store, of any length.
+    ///   - place: the unique name of the state's row among all rows under this key.
+    ///   - counter: one more than the counter of the previous state.
+    ///   - random: 12 bytes are taken. If the same bytes come a second time, as in a cloned machine, SIV discloses only
+    ///     whether two states are equal.
     ///   - output: the sealed state is appended.
     public func seal(
         _ state: Span<UInt8>, place: [UInt8], counter: UInt64, random: inout some RandomSource,
@@ -44,17 +47,17 @@ public struct StateSealer: Sendable {
         }
     }
 
-    /// Opens a sealed state and appends it to `output`, to be wiped with ``SecretBytes/wipe(_:)``.
+    /// Opens a sealed state and appends it to `output`. The caller wipes it with ``SecretBytes/wipe(_:)``.
     ///
     /// - Parameters:
-    ///   - sealed: what was stored.
-    ///   - place: as it was sealed for.
-    ///   - expected: the counter of the newest state that is known to have been stored.
+    ///   - sealed: the stored bytes.
+    ///   - place: the place that it was sealed for.
+    ///   - expected: the counter of the newest state that is known to be stored.
     ///   - output: the state is appended.
-    /// - Returns: its counter.
-    /// - Throws: ``RatchetError/rolledBack`` where it is authentic and older than that;
-    ///   ``RatchetError/authenticationFailed`` where it was changed, is another place's or under another key;
-    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``. Then `output` is as it was.
+    /// - Returns: the state's counter.
+    /// - Throws: ``RatchetError/rolledBack`` if it is authentic but older than `expected`;
+    ///   ``RatchetError/authenticationFailed`` if it was changed, or sealed for another place or under another key;
+    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``. Then `output` is unchanged.
     public func open(
         _ sealed: Span<UInt8>, place: [UInt8], atLeast expected: UInt64, into output: inout [UInt8]
     ) throws(RatchetError) -> UInt64 {

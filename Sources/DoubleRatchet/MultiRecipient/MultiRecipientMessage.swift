@@ -1,41 +1,42 @@
-/// One body for several devices: sealed once under a random content key, which goes to each device in a ratchet message of
-/// its own.
+/// One body for several devices, sealed once under a random content key. Each device receives the key in its own
+/// ratchet message.
 ///
 /// ```
 /// devices u8 | each: recipient u64, length u16, ratchet message | sealed body
 /// ```
-/// All numbers are big-endian. The body is under AES-256-GCM-SIV with a nonce of zeros: its key is used once. The plaintext
-/// of each ratchet message is the content key, and it authenticates the SHA-256 of the sealed body behind the caller's
-/// associated data: every recipient has the key, and could put another body in the place of the sender's.
+/// All numbers are big-endian. The body is under AES-256-GCM-SIV with a nonce of zeros: its key is used once. The
+/// plaintext of each ratchet message is the content key. It authenticates the caller's associated data followed by the
+/// SHA-256 of the sealed body, because every recipient has the key and could replace the sender's body.
 public struct MultiRecipientMessage: Hashable, Sendable {
     /// Bytes of a content key.
     public static let contentKeySize = 32
-    /// Bytes that the whole is longer than body and ratchet messages: the count, and the tag.
+    /// The bytes besides body and ratchet messages: the count, and the tag.
     public static let overhead = 1 + KeySize.tag
     /// Bytes before each ratchet message.
     public static let recipientOverhead = 8 + 2
-    /// The most recipients of one message: the count is one byte.
+    /// The maximum number of recipients of one message: the count is one byte.
     public static let recipientLimit = 255
 
-    /// The content key on its way to one device.
+    /// The content key, wrapped for one device.
     public struct WrappedKey: Hashable, Sendable {
         /// The caller's number for the device.
         public let recipient: UInt64
         /// A message of the session with it.
         public let message: [UInt8]
 
-        /// Puts one together.
+        /// Makes a wrapped key from its parts.
         public init(recipient: UInt64, message: [UInt8]) { (self.recipient, self.message) = (recipient, message) }
     }
 
-    /// One for each recipient.
+    /// The wrapped keys, one for each recipient.
     public let keys: [WrappedKey]
     /// The body under the content key, with its tag.
     public let sealedBody: [UInt8]
 
-    /// Makes a message of its parts. Checks that they fit the form above, and nothing else; ``MultiRecipientSealer`` seals one.
+    /// Makes a message from its parts. Checks only that they fit the form above; ``MultiRecipientSealer`` seals one.
     ///
-    /// - Throws: ``RatchetError/malformed`` for more than ``recipientLimit`` keys, or a ratchet message of more than 65,535 bytes.
+    /// - Throws: ``RatchetError/malformed`` for more than ``recipientLimit`` keys, or a ratchet message of more than
+    ///   65,535 bytes.
     public init(keys: [WrappedKey], sealedBody: [UInt8]) throws(RatchetError) {
         guard keys.count <= Self.recipientLimit, keys.allSatisfy({ $0.message.count <= UInt16.max }) else {
             throw .malformed
@@ -72,26 +73,28 @@ public struct MultiRecipientMessage: Hashable, Sendable {
         output.append(contentsOf: sealedBody)
     }
 
-    /// The ratchet message for a recipient; the first where there are several.
+    /// The ratchet message for a recipient; the first if there are several, nil if there is none.
     public func message(for recipient: UInt64) -> [UInt8]? { keys.first { $0.recipient == recipient }?.message }
 
-    /// What the ratchet messages authenticate: the caller's associated data, and behind it the SHA-256 of the sealed body.
+    /// The data that the ratchet messages authenticate: the caller's associated data and the SHA-256 of the sealed
+    /// body.
     public func authenticated(_ associatedData: [UInt8]) -> [UInt8] { Self.authenticated(associatedData, sealedBody) }
 
     package static func authenticated(_ associatedData: [UInt8], _ sealedBody: [UInt8]) -> [UInt8] {
         associatedData + sealedBody.withUnsafeBytes { Primitives.sha256($0) }.array
     }
 
-    /// Opens the body with the content key that the ratchet message for us has held, and appends it to `output`.
+    /// Opens the body with the content key from our ratchet message, and appends it to `output`.
     ///
-    /// Only with that key: the ratchet message says that it is this body's, and the body by itself says nothing of its sender.
+    /// Use only that key: the ratchet message authenticates this body; the body itself does not authenticate its
+    /// sender.
     ///
     /// - Parameters:
     ///   - contentKey: the plaintext of the ratchet message; wipe it with ``SecretBytes/wipe(_:)``.
-    ///   - associatedData: what the sender has bound to the body.
+    ///   - associatedData: the data that the sender bound to the body.
     ///   - output: the body is appended.
-    /// - Throws: ``RatchetError/malformed`` for a key of another length; ``RatchetError/authenticationFailed``, which only the
-    ///   sender itself can cause, or other associated data.
+    /// - Throws: ``RatchetError/malformed`` for a key of another length; ``RatchetError/authenticationFailed`` for
+    ///   other associated data, or if the sender has sent a wrong key.
     public func openBody(
         contentKey: Span<UInt8>, associatedData: [UInt8], into output: inout [UInt8]
     ) throws(RatchetError) {

@@ -1,5 +1,6 @@
-/// The ML-KEM Braid (revision 1, section 2): both sides agree on a fresh ML-KEM secret per epoch, over messages that
-/// carry one chunk of 32 bytes each, in any order and with any loss.
+/// The ML-KEM Braid (revision 1, section 2): both sides agree on a fresh ML-KEM secret per epoch.
+///
+/// Each message transports one chunk of 32 bytes. Messages may be lost or come in any order.
 ///
 /// ```
 /// sends a key                                       encapsulates to it
@@ -15,12 +16,13 @@
 ///     | all of ciphertext2       <- ciphertext2 160      | a message of the next epoch
 ///   noHeaderReceived, next epoch                      keysUnsampled, next epoch
 /// ```
-/// The header carries a MAC of 32 bytes, so does ciphertext2. An epoch takes at least 44 messages of the side that sends
-/// its key. The labels and the form of the messages are this library's own, not those of Signal's implementation.
+/// The header has a MAC of 32 bytes, and so has ciphertext2. An epoch takes at least 44 messages of the side that sends
+/// its key. The labels and message forms are this library's own, not those of Signal's implementation.
 ///
-/// A value type: whoever receives works on a copy and keeps it when the message has proven genuine.
+/// A value type: the receiver works on a copy and keeps it once the message is authenticated.
 struct Braid: Sendable {
-    /// Ours: epochs end below this, so that a number takes at most three bytes on the wire. Each takes 88 messages and more.
+    /// Ours: upper bound of epochs, so that a number takes at most three bytes on the wire. Each epoch takes at least
+    /// 88 messages.
     static let maximumEpoch: UInt32 = 1 << 21
 
     enum State: Sendable {
@@ -37,7 +39,7 @@ struct Braid: Sendable {
         case ciphertext2Sampled([UInt8], sent: UInt16)
     }
 
-    /// What a message carries of the braid; its epoch is beside it.
+    /// The braid's part of a message, except for its epoch.
     struct Message: Hashable, Sendable {
         enum Kind: UInt8, Sendable {
             case none = 0
@@ -61,7 +63,7 @@ struct Braid: Sendable {
     var authenticator: BraidAuthenticator
     var state: State
 
-    /// Both begin in epoch 1; the initiator sends the first key.
+    /// Makes the state of epoch 1, in which the initiator sends the key.
     init(isInitiator: Bool, secret: SecretBytes) {
         epoch = 1
         authenticator = BraidAuthenticator(secret: secret)
@@ -74,7 +76,7 @@ struct Braid: Sendable {
 
     static var awaitingHeader: State { .noHeaderReceived(ChunkCollector(size: headerSize)) }
 
-    /// Whether this epoch's secret is known while its messages are still those of the epoch before it.
+    /// Whether this epoch's secret is known while messages still belong to the epoch before.
     var hasEncapsulated: Bool {
         switch state {
         case .ciphertext1Sampled, .keyReceivedCiphertext1Sampled, .ciphertext1Acknowledged, .ciphertext2Sampled: true
@@ -84,8 +86,8 @@ struct Braid: Sendable {
 
     // MARK: Sending (section 2.5)
 
-    /// The next message, and the secret of this epoch when it comes into being here. Takes 64 bytes of `random` for a key
-    /// pair or 32 for an encapsulation.
+    /// The next message, and the secret of this epoch if it is made now. Takes 64 bytes of `random` for a key pair or
+    /// 32 for an encapsulation.
     package mutating func send(random: inout some RandomSource) -> (Message, secret: SecretBytes?) {
         switch state {
         case .keysUnsampled:
@@ -135,16 +137,16 @@ struct Braid: Sendable {
 
     // MARK: Receiving (section 2.5)
 
-    /// What a message will do, found out before it has proven genuine.
+    /// The effect of a message, computed before the message is authenticated.
     enum Effect: Sendable {
         case nothing
-        /// One chunk more is kept.
+        /// One more chunk is stored.
         case chunk(ErasureCode.Chunk)
-        /// What the braid becomes, and the secret of an epoch that is complete by it.
+        /// The next state of the braid, and the secret of an epoch that this completes.
         case step(Braid, secret: SecretBytes?)
     }
 
-    /// The effect of a message of `messageEpoch`. Throws as ``receive(_:epoch:)`` does.
+    /// The effect of a message of `messageEpoch`. Throws like ``receive(_:epoch:)``.
     func effect(of message: Message, epoch messageEpoch: UInt32) throws(RatchetError) -> Effect {
         if messageEpoch == epoch {
             guard let chunk = message.chunk, message.kind.isTaken(in: state) else { return .nothing }
@@ -159,7 +161,7 @@ struct Braid: Sendable {
         return .step(next, secret: secret)
     }
 
-    /// Lets it happen, and returns the secret of an epoch that is complete by it.
+    /// Applies an effect, and returns the secret of an epoch that it completes.
     package mutating func take(_ effect: Effect) -> SecretBytes? {
         switch effect {
         case .nothing: return nil
@@ -172,8 +174,8 @@ struct Braid: Sendable {
         }
     }
 
-    /// Adds a chunk where it is collected. While that is done the state is another, so that nobody else holds the chunks
-    /// before it and they need not be copied.
+    /// Adds a chunk to its collector. Meanwhile the state is replaced, so that the chunks are uniquely referenced and
+    /// need not be copied.
     private mutating func keep(_ chunk: ErasureCode.Chunk) {
         let current = state
         state = .keysUnsampled
@@ -197,11 +199,11 @@ struct Braid: Sendable {
         }
     }
 
-    /// Takes a message of `epoch`; what is late or a copy changes nothing. Returns the secret of the epoch where
-    /// this message completes it; the epoch then is the next one.
+    /// Applies a message of `epoch`; late messages and copies change nothing. Returns the secret of the epoch if this
+    /// message completes it; the braid is then in the next epoch.
     ///
-    /// - Throws: ``RatchetError/authenticationFailed`` for a wrong MAC, ``RatchetError/invalidKey`` for a key that is not
-    ///   its header's, ``RatchetError/malformed`` for an epoch that cannot have come.
+    /// - Throws: ``RatchetError/authenticationFailed`` for a wrong MAC, ``RatchetError/invalidKey`` for a key that does
+    ///   not belong to its header, ``RatchetError/malformed`` for an impossible epoch.
     package mutating func receive(_ message: Message, epoch messageEpoch: UInt32) throws(RatchetError) -> SecretBytes? {
         guard messageEpoch >= epoch else { return nil }
         guard messageEpoch == epoch else {
@@ -283,7 +285,7 @@ struct Braid: Sendable {
 
     // MARK: Epochs (section 2.4)
 
-    /// `KDF_OK`, and the authenticator's update with what it gives.
+    /// `KDF_OK`, and the update of the authenticator with its result.
     private mutating func finishEpoch(_ shared: SecretBytes) -> SecretBytes {
         var info = Self.secretInfo
         info.append(networkOrder: epoch)
@@ -311,7 +313,7 @@ extension Braid.Message.Kind {
         }
     }
 
-    /// The chunks that one of this kind is added to in `state`, if that is all it changes.
+    /// The collector that a chunk of this kind is added to in `state`; nil if the chunk has another effect.
     func collector(in state: Braid.State) -> ChunkCollector? {
         switch (state, self) {
         case (.noHeaderReceived(let collector), .header), (.headerSent(_, _, let collector), .ciphertext1),

@@ -1,11 +1,12 @@
-/// The ratcheted authenticator of the ML-KEM Braid (section 2.3): whoever steals one secret of an epoch still cannot put
-/// its own keys into the next.
+/// The ratcheted authenticator of the ML-KEM Braid (section 2.3).
+///
+/// An attacker with one epoch's secret cannot insert its own keys into the next epoch.
 ///
 /// ```
 /// root || MAC key = HKDF-SHA256(salt root, secret, "DoubleRatchet/2 SPQR authenticator" || epoch u32, 64)
 /// MAC             = HMAC-SHA256(MAC key, label || epoch u32 || data)
 /// ```
-/// The root begins as zeros; the first secret is PQXDH's, for epoch 1.
+/// The root is initially zero; the first secret is PQXDH's, for epoch 1.
 struct BraidAuthenticator: Sendable {
     static let macSize = 32
 
@@ -48,7 +49,7 @@ struct BraidAuthenticator: Sendable {
         return code.withUnsafeBytes { Array($0) }
     }
 
-    /// Whether both are the same, in time that depends on the length only.
+    /// Whether both are equal, in time that depends on the length only.
     static func isEqual(_ left: ArraySlice<UInt8>, _ right: [UInt8]) -> Bool {
         guard left.count == right.count else { return false }
         return zip(left, right).reduce(UInt8(0)) { $0 | ($1.0 ^ $1.1) } == 0

@@ -1,4 +1,4 @@
-/// Our key pair of one epoch. The seed is all that is stored; the public half is made again when it is needed.
+/// Our key pair of one epoch. Only the seed is stored; the public key is computed when needed.
 struct BraidKeyPair: Sendable {
     let seed: SecretBytes
     private var derived: (header: [UInt8], vector: [UInt8])?
@@ -16,8 +16,8 @@ struct BraidKeyPair: Sendable {
         return parts
     }
 
-    /// The header and its MAC in `epoch`, 96 bytes. Within an epoch the authenticator stays the same until the header is
-    /// through.
+    /// The header and its MAC in `epoch`, 96 bytes. The authenticator does not change within an epoch until the whole
+    /// header has been sent.
     package mutating func header(authenticatedBy authenticator: BraidAuthenticator, epoch: UInt32) -> [UInt8] {
         if let authenticated { return authenticated }
         let header = derive().header
@@ -26,11 +26,11 @@ struct BraidKeyPair: Sendable {
         return data
     }
 
-    /// 1152 bytes.
+    /// The key's vector, 1152 bytes.
     mutating func vector() -> [UInt8] { derive().vector }
 }
 
-/// Our encapsulation to a header of the peer. The 32 random bytes and the header are all that is stored.
+/// Our encapsulation to a header of the peer. Only the 32 random bytes and the header are stored.
 struct BraidEncapsulation: Sendable {
     package let message: SecretBytes
     package let header: [UInt8]
@@ -41,14 +41,14 @@ struct BraidEncapsulation: Sendable {
         self.header = header
     }
 
-    /// The shared secret. Computes the first part of the ciphertext along the way.
+    /// The shared secret. Also computes the first part of the ciphertext.
     package mutating func secret() -> SecretBytes {
         let (secret, first) = IncrementalKEM.encapsulate(message, header: header)
         derivedFirst = first
         return secret
     }
 
-    /// 960 bytes.
+    /// The first part of the ciphertext, 960 bytes.
     package mutating func first() -> [UInt8] {
         if let derivedFirst { return derivedFirst }
         let first = IncrementalKEM.encapsulate(message, header: header).first
@@ -56,7 +56,9 @@ struct BraidEncapsulation: Sendable {
         return first
     }
 
-    /// 128 bytes. Throws ``RatchetError/invalidKey`` where `vector` does not belong to the header.
+    /// The second part of the ciphertext, 128 bytes.
+    ///
+    /// - Throws: ``RatchetError/invalidKey`` if `vector` does not belong to the header.
     package func second(vector: [UInt8]) throws(RatchetError) -> [UInt8] {
         try IncrementalKEM.complete(message, header: header, vector: vector)
     }

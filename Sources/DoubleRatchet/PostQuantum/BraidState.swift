@@ -1,4 +1,4 @@
-/// The braid at rest: only what cannot be made again from the rest.
+/// The braid at rest: only values that cannot be computed from others.
 ///
 /// ```
 /// 0          1           5                   69

@@ -1,14 +1,14 @@
-/// Chunks of one erasure-coded value, kept until there are enough of them.
+/// Collects the chunks of one erasure-coded value until there are enough.
 ///
-/// Any `needed` different ones do; copies and what comes later are left out. In the state: `count u8`, then records of
-/// `index u16 || 32 bytes` in the order of their arrival.
+/// Any `needed` different chunks are enough; copies and later ones are ignored. Stored form: `count u8`, then records
+/// of `index u16 || 32 bytes` in the order of arrival.
 struct ChunkCollector: Sendable {
     private static let recordSize = 2 + ErasureCode.chunkSize
 
     private let needed: Int
     private var records: [UInt8] = []
 
-    /// For a value of `size` bytes, a multiple of 32.
+    /// Makes a collector for a value of `size` bytes, a multiple of 32.
     init(size: Int) {
         needed = size / ErasureCode.chunkSize
     }
@@ -25,10 +25,10 @@ struct ChunkCollector: Sendable {
         records.count == (needed - 1) * Self.recordSize && !contains(chunk.index)
     }
 
-    /// Takes a chunk and returns the value when it was the last that was needed.
+    /// Adds a chunk; returns the value if this was the last needed chunk.
     mutating func add(_ chunk: ErasureCode.Chunk) -> [UInt8]? {
         guard !contains(chunk.index) else { return nil }
-        // For all at once: a message that brings one more then allocates nothing.
+        // Capacity for all chunks at once: a message with one more chunk then allocates nothing.
         records.reserveCapacity(needed * Self.recordSize)
         records.append(networkOrder: chunk.index)
         chunk.bytes.append(to: &records)
@@ -38,7 +38,7 @@ struct ChunkCollector: Sendable {
     init(size: Int, from reader: inout ByteReader) throws(RatchetError) {
         self.init(size: size)
         let count = Int(try reader.byte())
-        // A full one would have been decoded.
+        // A full collector would have been decoded.
         guard count < needed else { throw .malformed }
         records = Array(try reader.take(count * Self.recordSize))
         for start in stride(from: 0, to: records.count, by: Self.recordSize)

@@ -1,24 +1,25 @@
-/// A systematic Reed-Solomon erasure code over GF(2^16): any `count` different chunks of 32 bytes give the data back.
+/// A systematic Reed-Solomon erasure code over GF(2^16): any `count` different chunks of 32 bytes yield the data.
 ///
-/// Sixteen polynomials of degree below `count` stand side by side; chunk x holds their values at x, big-endian. Chunks 0 to
-/// `count - 1` are the data itself, later ones are interpolated (ML-KEM Braid, section 1.4). What goes through here is public.
+/// The data are the values of sixteen polynomials of degree below `count`; chunk x contains their values at x,
+/// big-endian. Chunks 0 to `count - 1` are the data itself, later ones are interpolated (ML-KEM Braid, section 1.4).
+/// All data here is public.
 enum ErasureCode {
     static let chunkSize = 32
-    /// Ours: indices go up to here and begin again, so that an index never takes more than two bytes on the wire.
+    /// Ours: upper bound of indices; the next one is 0 again, so that an index takes at most two bytes on the wire.
     static let maximumIndex: UInt16 = 1 << 14
 
-    /// One chunk on its way.
+    /// One chunk in transit.
     struct Chunk: Hashable, Sendable {
         package let index: UInt16
         package let bytes: Bytes32
     }
 
-    /// How many chunks the values of the ``Braid`` have: header, both parts of a ciphertext, key vector.
+    /// The numbers of chunks of the ``Braid``'s values: header, both parts of a ciphertext, key vector.
     private static let counts = [
         Braid.headerSize, IncrementalKEM.firstSize, Braid.ciphertext2Size, IncrementalKEM.vectorSize,
     ].map { $0 / chunkSize }
 
-    /// The places of the data's own chunks, for each of those.
+    /// The nodes of the data's own chunks, for each of those numbers.
     private static let systematic = counts.map { ownPlaces($0) }
 
     private static func ownPlaces(_ count: Int) -> GF65536.Nodes {
@@ -40,7 +41,7 @@ enum ErasureCode {
             })
     }
 
-    /// The data again, from `nodes.count` chunks: records of an index and 32 bytes one after the other.
+    /// Decodes the data from as many chunks as it has: concatenated records of an index and 32 bytes.
     static func decode(_ records: [UInt8]) -> [UInt8] {
         let size = chunkSize + 2
         let count = records.count / size
@@ -60,15 +61,15 @@ enum ErasureCode {
         return data
     }
 
-    /// The sum of all chunks, each times its coefficient for `point`.
+    /// The sum of all chunks, each multiplied by its coefficient for `point`.
     ///
-    /// Of every coefficient the four digits of four bits each say which sums its chunk goes into. Those are added up digit by
-    /// digit and bit by bit from the top, and what is there so far is doubled before each.
+    /// Each coefficient has four digits of four bits, which select the sums that its chunk is added to. The sums are
+    /// then combined digit by digit and bit by bit from the top, and the result so far is doubled before each.
     private static func interpolate(
         _ chunks: UnsafeRawBufferPointer, _ nodes: GF65536.Nodes, at point: UInt16, stride: Int, offset: Int
     ) -> Bytes32 {
         var sum = SIMD16<UInt16>()
-        // Two digits at once, for more would not be on the stack.
+        // Two digits at once, because larger memory would not be on the stack.
         for shift in [8, 0] as [UInt16] {
             withUnsafeTemporaryAllocation(of: SIMD16<UInt16>.self, capacity: 32) { sums in
                 sums.initialize(repeating: SIMD16())
@@ -103,7 +104,7 @@ extension Bytes32 {
 
 /// The field of 2^16 elements, x^16 + x^12 + x^3 + x + 1 (0x1100B).
 enum GF65536 {
-    /// Logarithms to the base x, and the powers of x, as what goes through here is public.
+    /// Logarithms to the base x, and the powers of x. Table look-ups are safe because all data here is public.
     fileprivate static let tables: (logarithms: [UInt16], powers: [UInt16]) = {
         var logarithms = [UInt16](repeating: 0, count: 1 << 16)
         var powers = [UInt16](repeating: 1, count: 1 << 16)
@@ -116,7 +117,7 @@ enum GF65536 {
         return (logarithms, powers)
     }()
 
-    /// How many elements are not zero.
+    /// The number of nonzero elements.
     fileprivate static let order = 65535
 
     static func multiply(_ left: UInt16, _ right: UInt16) -> UInt16 {
@@ -126,7 +127,7 @@ enum GF65536 {
         return tables.powers[exponent % order]
     }
 
-    /// Sixteen elements as they stand in memory, high byte first, each times x.
+    /// Sixteen elements as stored in memory, high byte first, each times x.
     static func doubled(bigEndian symbols: SIMD16<UInt16>) -> SIMD16<UInt16> {
         let elements = symbols &<< 8 | symbols &>> 8
         let doubled = elements &<< 1 ^ (elements &>> 15) &* 0x100B
@@ -139,7 +140,8 @@ enum GF65536 {
         return tables.powers[(order - Int(tables.logarithms[Int(element)])) % order]
     }
 
-    /// The barycentric weights of different nodes: the inverse of each one's product of differences to the others.
+    /// The barycentric weights of different nodes: for each, the inverse of the product of its differences to the
+    /// others.
     static func weights(_ nodes: [UInt16]) -> [UInt16] {
         nodes.map { node in
             var product: UInt16 = 1
@@ -148,7 +150,7 @@ enum GF65536 {
         }
     }
 
-    /// Different places whose values give a polynomial, and what is the same for every point it is computed at.
+    /// Different interpolation nodes, with the values that do not depend on the point.
     struct Nodes: Sendable {
         private let places: [UInt16]
         /// The logarithms of their barycentric weights.
@@ -159,7 +161,7 @@ enum GF65536 {
             weights = GF65536.weights(places).map { Int(GF65536.tables.logarithms[Int($0)]) }
         }
 
-        /// What the value at each node counts for the value at `point`, which is no node.
+        /// Calls `body` with the coefficient of each node's value for the value at `point`, which must not be a node.
         func forEachCoefficient(at point: UInt16, _ body: (_ place: Int, _ coefficient: UInt16) -> Void) {
             let tables = GF65536.tables
             var product = 0

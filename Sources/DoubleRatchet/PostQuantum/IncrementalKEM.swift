@@ -1,12 +1,12 @@
-/// ML-KEM-768 (FIPS 203) whose encapsulation comes in two steps, as the ML-KEM Braid (section 1.3) needs it.
+/// ML-KEM-768 (FIPS 203) with encapsulation in two steps, as the ML-KEM Braid (section 1.3) requires.
 ///
 /// ```
 /// encapsulation key 1184 = vector 1152 || seed 32        header 64 = seed 32 || SHA3-256(encapsulation key) 32
 /// ciphertext 1088        = first 960   || second 128
 /// ```
-/// The first 960 bytes of a ciphertext need no more of the key than its header. Key generation and decapsulation are the
-/// cryptographic library's (`Primitives`); its public interface has no encapsulation that takes randomness or comes in
-/// parts, so that is written here. Secrets are in memory that is wiped, and decide neither branches nor addresses.
+/// The first 960 bytes of a ciphertext depend only on the header of the key. Key generation and decapsulation come from
+/// swift-crypto (`Primitives`). Its public interface has no encapsulation that takes randomness or is split into parts,
+/// so that is written here. Secrets are in memory that is wiped, and no branch or address depends on them.
 enum IncrementalKEM {
     static let seedSize = 64
     static let headerSize = 64
@@ -15,7 +15,7 @@ enum IncrementalKEM {
     static let secondSize = 128
     private static let rank = 3
 
-    /// The first 64 bytes that a peer gets of an encapsulation key of 1184.
+    /// The header of an encapsulation key of 1184 bytes: the first 64 bytes that a peer receives.
     package static func header(of publicKey: [UInt8]) -> [UInt8] {
         let seed = publicKey[vectorSize...]
         return seed + hash(vector: publicKey[..<vectorSize], seed: seed)
@@ -54,9 +54,10 @@ enum IncrementalKEM {
         return (secret, first)
     }
 
-    /// `Encaps2`: the last 128 bytes of the ciphertext, once the key's vector is known.
+    /// `Encaps2`: the last 128 bytes of the ciphertext, for the key's vector.
     ///
-    /// - Throws: ``RatchetError/invalidKey`` where the vector is over the modulus (section 7.2) or not the one of the header.
+    /// - Throws: ``RatchetError/invalidKey`` if the vector is over the modulus (section 7.2) or does not belong to the
+    ///   header.
     static func complete(_ message: SecretBytes, header: [UInt8], vector: [UInt8]) throws(RatchetError) -> [UInt8] {
         guard hash(vector: vector[...], seed: header[..<32])[...] == header[32...] else { throw .invalidKey }
         let (_, coins) = expand(message, header)
@@ -114,7 +115,7 @@ enum IncrementalKEM {
         }
     }
 
-    /// Lends `count` polynomials of memory that is wiped afterwards.
+    /// Calls `body` with `count` polynomials, in memory that is wiped afterwards.
     private static func withPolynomials(_ count: Int, _ body: ([Polynomial]) -> Void) {
         withUnsafeTemporaryAllocation(of: Int16.self, capacity: count * PolynomialArithmetic.count) { memory in
             memory.initialize(repeating: 0)

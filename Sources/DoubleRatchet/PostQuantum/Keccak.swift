@@ -1,12 +1,14 @@
-/// The Keccak permutation and the functions of FIPS 202 that ML-KEM needs and the cryptographic library does not offer.
+/// The Keccak permutation and the functions of FIPS 202 that ML-KEM needs.
 ///
-/// A sponge: bytes are absorbed, then bytes are squeezed. Its 200 bytes of state may hold secrets and are wiped with it. No
-/// branch and no address depends on them.
+/// swift-crypto has no public SHAKE, and libcrypto 3.0 cannot squeeze one in several calls.
+///
+/// A sponge: bytes are absorbed, then bytes are squeezed. Its 200 bytes of state may hold secrets and are wiped with
+/// it. No branch or address depends on them.
 struct Keccak: ~Copyable {
     private let lanes: UnsafeMutablePointer<UInt64>
-    /// Bytes that are absorbed or squeezed between two permutations.
+    /// The number of bytes absorbed or squeezed between two permutations.
     private let rate: Int
-    /// FIPS 202, sections 6.1 and 6.2: the suffix of the function with the first bit of the padding.
+    /// FIPS 202, sections 6.1 and 6.2: the function's suffix with the first bit of the padding.
     private let suffix: UInt8
     private var position = 0
     private var squeezing = false
@@ -83,7 +85,7 @@ struct Keccak: ~Copyable {
         value << count | value >> (64 - count)
     }
 
-    /// One round after the other over 25 local values; lane (x, y) is `a[x + 5y]`.
+    /// All rounds over 25 local values; lane (x, y) is `a[x + 5y]`.
     private mutating func permute() {
         position = 0
         var (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12) = (

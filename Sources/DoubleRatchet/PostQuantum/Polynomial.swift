@@ -1,7 +1,7 @@
 /// Arithmetic of ML-KEM (FIPS 203, sections 4.2 and 4.3) over polynomials of 256 coefficients modulo 3329.
 ///
-/// Coefficients are signed and not always reduced; each function says what it takes. Products carry a factor 2^-16
-/// (Montgomery), which ``inverseTransform(_:)`` takes out again. No branch and no address depends on a coefficient.
+/// Coefficients are signed and not always reduced; each function states its input. Products have a factor of 2^-16
+/// (Montgomery), which ``inverseTransform(_:)`` removes. No branch or address depends on a coefficient.
 typealias Polynomial = UnsafeMutableBufferPointer<Int16>
 
 enum PolynomialArithmetic {

@@ -1,16 +1,16 @@
-/// The part of every header that belongs to the Sparse Post-Quantum Ratchet.
+/// The part of every header for the Sparse Post-Quantum Ratchet.
 ///
 /// ```
 /// | version | kind   | epoch   | number  | [chunk index | chunk] |
 /// | 4 bits  | 4 bits | varint  | varint  | varint       | 32     |
 /// ```
-/// 3 to 9 bytes, 33 or 34 more with a chunk, which all kinds but 0 have. Version 1. The part is mandatory.
+/// 3 to 9 bytes, plus 33 or 34 for a chunk, which all kinds except 0 have. Version 1. The part is mandatory.
 struct PostQuantumPart: Hashable, Sendable {
     static let maximumSize = 1 + 3 + 5 + 2 + ErasureCode.chunkSize
 
-    /// The epoch that the sender's braid is in; the message is under the chain of the one before.
+    /// The epoch of the sender's braid; the message belongs to the chain of the epoch before.
     let epoch: UInt32
-    /// The message's place in that chain.
+    /// The message's number in that chain.
     package let number: UInt32
     package let message: Braid.Message
 
@@ -20,8 +20,8 @@ struct PostQuantumPart: Hashable, Sendable {
 
     /// Reads to the end of `reader`.
     ///
-    /// - Throws: ``RatchetError/downgrade`` where there is nothing or an older version than `minimumVersion`,
-    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for bytes left over.
+    /// - Throws: ``RatchetError/downgrade`` if there are no bytes or the version is older than `minimumVersion`,
+    ///   ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``, also for remaining bytes.
     init(from reader: inout ByteReader, minimumVersion: UInt8) throws(RatchetError) {
         guard !reader.rest.isEmpty else { throw .downgrade }
         let first = try reader.byte()

@@ -1,18 +1,19 @@
-/// The Sparse Post-Quantum Ratchet (Double Ratchet, revision 3, section 5): chains of message keys that a fresh ML-KEM
-/// secret of the ``Braid`` enters at every epoch.
+/// The Sparse Post-Quantum Ratchet (Double Ratchet, revision 3, section 5): chains of message keys.
+///
+/// A fresh ML-KEM secret of the ``Braid`` enters the chains at every epoch.
 ///
 /// ```
 /// start:     root || A to B || B to A = HKDF-SHA256(salt 00 * 32, secret of PQXDH, "DoubleRatchet/2 SPQR start", 96)
 /// new epoch: root || A to B || B to A = HKDF-SHA256(salt root, secret of the epoch, "DoubleRatchet/2 SPQR epoch", 96)
 /// ```
-/// A message of the braid's epoch e is under the chains of epoch e - 1, of which its receiver is known to have the secret.
-/// Chains step as those of the Double Ratchet do (section 7.2). A is the initiator.
+/// A message of the braid's epoch e belongs to the chains of epoch e - 1, whose secret its receiver is known to have.
+/// Chains step like those of the Double Ratchet (section 7.2). A is the initiator.
 ///
-/// There is no store of skipped keys here: both ratchets count the same messages of one direction in the same order, so the
-/// ``TripleRatchet`` knows from the classical header how many were skipped, keeps one combined key for each, and a finished
-/// epoch leaves nothing behind.
+/// This ratchet stores no skipped keys. Both ratchets count the same messages of one direction in the same order, so
+/// the ``TripleRatchet`` gets the number of skipped messages from the classical header and stores one combined key for
+/// each. A finished epoch leaves no state.
 struct SparsePostQuantumRatchet: Sendable {
-    /// The version of the part that headers carry.
+    /// The version of the post-quantum part of headers.
     package static let version: UInt8 = 1
 
     struct Chain: Sendable {
@@ -25,19 +26,19 @@ struct SparsePostQuantumRatchet: Sendable {
     private static let epochInfo = Array("DoubleRatchet/2 SPQR epoch".utf8)
 
     let isInitiator: Bool
-    /// What the session began with: a part of an older version is a downgrade.
+    /// The version that the session started with: a part of an older version is a downgrade.
     let minimumVersion: UInt8
     var braid: Braid
     package var root: SecretBytes
     package var sending: Chain
     package var receiving: Chain
-    /// The epoch whose chain `receiving` is.
+    /// The epoch of the `receiving` chain.
     var receivingEpoch: UInt32
-    /// The chains of the newest secret, until the braid's epoch shows that they are in use.
+    /// The chains of the newest secret, until the braid's epoch shows that they are used.
     var nextSending: ChainKey?
     var nextReceiving: ChainKey?
 
-    /// Both sides' beginning, from 32 bytes that PQXDH has made for this.
+    /// Makes the initial state of one side, from 32 bytes that PQXDH has derived for it.
     init(isInitiator: Bool, secret: SecretBytes) {
         let outputs = Primitives.hkdf(
             salt: SecretBytes(count: 32) { _ in }, secret: secret, info: Self.startInfo, blocks: 3)
@@ -70,8 +71,8 @@ struct SparsePostQuantumRatchet: Sendable {
 
     // MARK: Messages
 
-    /// Steps to the next message: returns its part, and puts the keys of its place into `place`. The caller knows that the chain
-    /// is not at its end.
+    /// Steps to the next message: returns its part, and puts its keys into `place`. The caller must check that the
+    /// chain is not exhausted.
     package mutating func send(random: inout some RandomSource, into place: MessageKeys.Place) -> PostQuantumPart {
         let epoch = braid.epoch
         let (message, secret) = braid.send(random: &random)
@@ -92,7 +93,7 @@ struct SparsePostQuantumRatchet: Sendable {
             (self.key, left, self.following) = (key, count, following)
         }
 
-        /// The chain goes on behind the next skipped message, whose keys are put into `place`.
+        /// Puts the keys of the next skipped message into `place`, and steps the chain over it.
         package mutating func next(into place: MessageKeys.Place) {
             if left == 0, let following { self = Passage(following, count: .max, then: nil) }
             key.derive(into: place)
@@ -101,11 +102,12 @@ struct SparsePostQuantumRatchet: Sendable {
         }
     }
 
-    /// The keys at the place of a message that is newer than all before it, and after which `gap` others are missing. Nothing
-    /// changes before ``arrive(at:from:)``.
+    /// Derives the keys of a message that is newer than all before it, with `gap` messages missing before it.
     ///
-    /// - Throws: ``RatchetError/diverged`` where its numbers do not agree with that: an end that was never rolled back does
-    ///   not count so. ``RatchetError/exhausted``.
+    /// Nothing changes before ``arrive(at:from:)``.
+    ///
+    /// - Throws: ``RatchetError/diverged`` if its numbers contradict `gap`: only an end that was rolled back sends such
+    ///   numbers. ``RatchetError/exhausted``.
     package func derive(_ part: PostQuantumPart, gap: UInt32, into place: MessageKeys.Place) throws(RatchetError) {
         guard part.number < UInt32.max else { throw .exhausted }
         if part.epoch == receivingEpoch + 1 {
@@ -117,14 +119,14 @@ struct SparsePostQuantumRatchet: Sendable {
         }
     }
 
-    /// The `gap` messages on the way to one that ``derive(_:gap:into:)`` took.
+    /// The `gap` skipped messages before one that ``derive(_:gap:into:)`` accepted.
     func passage(to part: PostQuantumPart, gap: UInt32) -> Passage {
         part.epoch == receivingEpoch + 1
             ? Passage(receiving.key, count: gap, then: nil)
             : Passage(receiving.key, count: gap - part.number, then: nextReceiving)
     }
 
-    /// Goes on behind a message that has proven genuine, from its place.
+    /// Steps over an authenticated message, with the keys in `place`.
     mutating func arrive(at part: PostQuantumPart, from place: MessageKeys.Place) {
         if part.epoch == receivingEpoch + 2, let following = nextReceiving {
             receiving.key = following
@@ -135,16 +137,16 @@ struct SparsePostQuantumRatchet: Sendable {
         receiving.next = part.number + 1
     }
 
-    /// Whether a message that was skipped can carry `part`. It was sent before the newest message that was received, so its
-    /// epoch is that one's or an earlier one.
+    /// Whether a message that was skipped can have `part`. It was sent before the newest received message, so its epoch
+    /// is the same or an earlier one.
     ///
-    /// A peer that puts a later epoch there would step the braid while `receiving` stays behind.
+    /// A later epoch would step the braid while `receiving` stays behind.
     func canBeLate(_ part: PostQuantumPart) -> Bool { part.epoch <= receivingEpoch + 1 }
 
-    /// What the message's chunk will do to the braid.
+    /// The effect of the message's chunk on the braid.
     ///
-    /// - Throws: ``RatchetError/diverged`` where the braid refuses it. The chunk came in a header that only the peer can have
-    ///   made, so the two ends have not been through the same: one has drawn its keys a second time, from a state of before.
+    /// - Throws: ``RatchetError/diverged`` if the braid rejects it. The chunk came in a header that only the peer can
+    ///   have made, so the two ends have diverged: one has drawn its keys a second time, from an earlier state.
     ///   ``RatchetError/exhausted``.
     func effect(of part: PostQuantumPart) throws(RatchetError) -> Braid.Effect {
         do {
@@ -154,7 +156,7 @@ struct SparsePostQuantumRatchet: Sendable {
         }
     }
 
-    /// Lets it happen, after ``arrive(at:from:)``.
+    /// Applies an effect, after ``arrive(at:from:)``.
     package mutating func take(_ effect: Braid.Effect) {
         let epoch = braid.epoch
         if let secret = braid.take(effect) { add(secret) }

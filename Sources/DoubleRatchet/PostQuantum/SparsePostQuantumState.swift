@@ -34,7 +34,7 @@ extension SparsePostQuantumRatchet {
         self.init(
             isInitiator: isInitiator, minimumVersion: minimumVersion, braid: braid, root: root, sending: sending,
             receiving: receiving, receivingEpoch: receivingEpoch)
-        // A peer that has not come to our epoch has just been sent the end of the one before, and no header is here.
+        // A peer that has not reached our epoch has just been sent the end of the previous one, and no header has come.
         let isAhead: Bool
         switch braid.state {
         case .noHeaderReceived: isAhead = receivingEpoch &+ 2 == braid.epoch

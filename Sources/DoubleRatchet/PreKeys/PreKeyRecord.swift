@@ -1,28 +1,31 @@
-/// One row of a ``PreKeyStore`` at rest: a private prekey with the time it was made at, or the mark of a session that used
-/// none of its own.
+/// One row of a ``PreKeyStore`` at rest: a private prekey and its creation time, or the mark of a session.
 ///
-/// It names the row and writes its bytes; where those are kept, and under which key they are sealed, is the caller's.
+/// A mark records a session that used no one-time key. The caller decides where the row is stored and which key seals
+/// it.
+///
+/// The record has the row's name and writes its bytes.
 public struct PreKeyRecord: Sendable {
-    /// What a row holds.
+    /// The kind of a row.
     public enum Kind: UInt8, Hashable, Sendable, CaseIterable {
         /// A signed prekey.
         case signed = 1
-        /// A KEM prekey; whether it is for one use or the last resort, it says itself.
+        /// A KEM prekey; its bytes tell whether it is a one-time or a last-resort key.
         case kem = 2
         /// A one-time prekey.
         case oneTime = 3
-        /// The session that a first message without any one-time key has begun: a copy of it is known by this.
+        /// The session started by a first message without any one-time key; it identifies a copy of that message.
         case begun = 4
     }
 
-    /// What tells a row from the others of its store.
+    /// The unique name of a row in its store.
     public struct Name: Hashable, Sendable {
-        /// What the row holds.
+        /// The kind of the row.
         public let kind: Kind
-        /// The number of the prekey, or of the mark: numbers rise with time, over all kinds.
+        /// The number of the prekey or mark: one higher for each row made, over all kinds. After a restart, numbering
+        /// continues from the highest stored number.
         public let id: UInt32
 
-        /// The name of a row.
+        /// Makes the name of a row.
         public init(_ kind: Kind, _ id: UInt32) { (self.kind, self.id) = (kind, id) }
     }
 
@@ -35,13 +38,13 @@ public struct PreKeyRecord: Sendable {
 
     /// The name of the row.
     public let name: Name
-    /// When it was made, in milliseconds of the caller's clock.
+    /// The creation time, in milliseconds of the caller's clock.
     public let madeAt: Int64
     let content: Content
 
-    /// Reads what ``serialize(into:)`` wrote.
+    /// Reads the output of ``serialize(into:)``.
     ///
-    /// - Throws: ``RatchetError/malformed``, also where the bytes are not those of this name;
+    /// - Throws: ``RatchetError/malformed``, also if the bytes do not belong to this name;
     ///   ``RatchetError/unsupportedVersion``.
     public init(name: Name, serialized bytes: Span<UInt8>) throws(RatchetError) {
         self.name = name
@@ -80,9 +83,11 @@ public struct PreKeyRecord: Sendable {
         return content
     }
 
-    /// Appends `time u64 || key`, to be sealed and then wiped with ``SecretBytes/wipe(_:)``: 141 bytes for a signed prekey,
-    /// 1710 for a KEM prekey, 77 for a one-time prekey and 40 for a mark. The time is big-endian; the forms of the keys are
-    /// drawn where they serialize.
+    /// Appends `time u64 || key`: 141 bytes for a signed prekey, 1710 for a KEM prekey, 77 for a one-time prekey and 40
+    /// for a mark.
+    ///
+    /// The caller seals the bytes and wipes them with ``SecretBytes/wipe(_:)``. The time is big-endian; the
+    /// `serialize(into:)` of each key describes its form.
     public func serialize(into output: inout [UInt8]) {
         output.append(networkOrder: UInt64(bitPattern: madeAt))
         switch content {
@@ -94,10 +99,10 @@ public struct PreKeyRecord: Sendable {
     }
 }
 
-/// What a step of a ``PreKeyStore`` changes at rest. All changes of one step belong into one transaction.
+/// A change of a ``PreKeyStore`` at rest. All changes of one step belong in one transaction.
 public enum PreKeyChange: Sendable {
     /// A new row.
     case put(PreKeyRecord)
-    /// The row is gone, and its key with it.
+    /// Removes a row and its key.
     case remove(PreKeyRecord.Name)
 }

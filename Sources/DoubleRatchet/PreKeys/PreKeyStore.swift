@@ -1,11 +1,10 @@
-/// The private prekeys of one device (PQXDH, sections 3.2 and 3.4): signed ones, KEM prekeys of the last resort, and those for
-/// one session only.
+/// The private prekeys of one device (PQXDH, sections 3.2 and 3.4): signed, last-resort KEM and one-time prekeys.
 ///
-/// It has no clock, no randomness and no file. Times are arguments, in milliseconds of any clock that does not run
-/// backwards over restarts; every step appends what it changes to the caller's list, and the caller stores the list in one
-/// transaction before a public key leaves the device, or together with the session that a first message has begun.
+/// It has no clock, randomness or file. Times are arguments, in milliseconds of a clock that does not run backwards
+/// over restarts. Every step appends its changes to the caller's list. The caller stores the list in one transaction
+/// before a public key is published, or together with the session that a first message has started.
 ///
-/// It is a value, so that a transaction that fails can put back what was before it. Whoever goes on with both would accept a
+/// It is a value, so that the caller can restore the earlier one if a transaction fails. Using both would accept a
 /// one-time prekey twice.
 public struct PreKeyStore: Sendable {
     // The keys cannot be copied; copies of the store share them.
@@ -31,7 +30,7 @@ public struct PreKeyStore: Sendable {
     }
 
     final class OneTime: Sendable {
-        /// Always there; a session asks for a value that may be missing.
+        /// Never nil; optional because a session takes an optional key.
         package let key: OneTimePreKey?
         package let publicKey: OneTimePreKey.Public
         let madeAt: Int64
@@ -50,13 +49,13 @@ public struct PreKeyStore: Sendable {
         }
     }
 
-    /// A session that began without any one-time key.
+    /// A session that started without any one-time key.
     struct Begun: Sendable {
         package let session: Bytes32
         let madeAt: Int64
     }
 
-    /// Ages and numbers, as they were given.
+    /// The limits passed to the initializer.
     public let limits: PreKeyLimits
     private(set) var signed: [UInt32: Signed] = [:]
     private(set) var kem: [UInt32: KEM] = [:]
@@ -64,40 +63,56 @@ public struct PreKeyStore: Sendable {
     private(set) var begun: [UInt32: Begun] = [:]
     private var lastID: UInt32 = 0
 
-    /// A store with what was stored before, in any order; a new device has nothing.
+    /// Makes a store from stored records, in any order; a new device has none.
     public init(limits: PreKeyLimits = PreKeyLimits(), records: some Sequence<PreKeyRecord> = []) {
         self.limits = limits
-        for record in records {
-            lastID = max(lastID, record.name.id)
-            switch record.content {
-            case .signed(let key): signed[record.name.id] = key
-            case .kem(let key): kem[record.name.id] = key
-            case .oneTime(let key): oneTime[record.name.id] = key
-            case .begun(let session): begun[record.name.id] = Begun(session: session, madeAt: record.madeAt)
-            }
+        for record in records { insert(record) }
+    }
+
+    private mutating func insert(_ record: PreKeyRecord) {
+        lastID = max(lastID, record.name.id)
+        switch record.content {
+        case .signed(let key): signed[record.name.id] = key
+        case .kem(let key): kem[record.name.id] = key
+        case .oneTime(let key): oneTime[record.name.id] = key
+        case .begun(let session): begun[record.name.id] = Begun(session: session, madeAt: record.madeAt)
         }
     }
 
-    /// How many one-time prekeys wait to be used.
+    /// Makes one record agree with stored state after a change of it could not be stored. Ids are not reused.
+    ///
+    /// - Parameter record: the stored record; nil if nothing is stored under this name.
+    public mutating func restore(_ name: PreKeyRecord.Name, to record: PreKeyRecord?) {
+        switch name.kind {
+        case .signed: signed[name.id] = nil
+        case .kem: kem[name.id] = nil
+        case .oneTime: oneTime[name.id] = nil
+        case .begun: begun[name.id] = nil
+        }
+        if let record { insert(record) }
+    }
+
+    /// The number of unused one-time prekeys.
     public var oneTimeCount: Int { oneTime.count }
 
-    /// How many one-time KEM prekeys wait to be used.
+    /// The number of unused one-time KEM prekeys.
     public var oneTimeKEMCount: Int { kem.values.count { !$0.key.publicKey.isLastResort } }
 
     // MARK: Rotation
 
-    /// Whether a signed prekey or a last-resort KEM prekey is due, at a time.
+    /// Whether a new signed prekey or last-resort KEM prekey is due at `now`.
     public func isRotationDue(at now: Int64) -> Bool { newestSigned(at: now) == nil || lastResort(at: now) == nil }
 
-    /// Makes a signed prekey and a last-resort KEM prekey where there is none young enough to be handed out, and drops
-    /// those whose life has ended, with what they remember. Changes nothing while they are young.
+    /// Makes a signed prekey and a last-resort KEM prekey if the newest ones are too old to be published.
+    ///
+    /// Then it also drops expired signed and KEM prekeys and marks. If none is due, nothing changes.
     ///
     /// - Parameters:
-    ///   - identity: signs what is made.
+    ///   - identity: signs the new prekeys.
     ///   - now: the caller's time, in milliseconds.
-    ///   - random: 32 and 64 bytes are taken for what is made.
-    ///   - changes: what is to be stored is appended.
-    /// - Returns: whether there is something new to publish.
+    ///   - random: 32 bytes are taken for a signed prekey, 64 for a KEM prekey.
+    ///   - changes: the changes to store are appended.
+    /// - Returns: whether there are new prekeys to publish.
     public mutating func rotate(
         identity: borrowing IdentityKeyPair, at now: Int64, random: inout some RandomSource,
         _ changes: inout [PreKeyChange]
@@ -133,10 +148,11 @@ public struct PreKeyStore: Sendable {
 
     // MARK: One-time keys
 
-    /// How many one-time keys to make and publish where a directory has `left`: none above the low watermark.
+    /// The number of one-time keys to make and publish if a directory has `left`: zero from the low watermark on.
     public func replenishment(left: Int) -> Int { left < limits.lowWatermark ? max(0, limits.published - left) : 0 }
 
-    /// Makes one-time prekeys; beyond the limit the oldest that wait go. Takes 32 bytes of `random` for each.
+    /// Makes one-time prekeys. Beyond the limit the oldest unused ones are dropped. Takes 32 bytes of `random` for
+    /// each.
     public mutating func makeOneTimeKeys(
         _ count: Int, at now: Int64, random: inout some RandomSource, _ changes: inout [PreKeyChange]
     ) -> [OneTimePreKey.Public] {
@@ -151,7 +167,8 @@ public struct PreKeyStore: Sendable {
         }
     }
 
-    /// Makes one-time KEM prekeys; beyond the limit the oldest that wait go. Takes 64 bytes of `random` for each.
+    /// Makes one-time KEM prekeys. Beyond the limit the oldest unused ones are dropped. Takes 64 bytes of `random` for
+    /// each.
     public mutating func makeOneTimeKEMKeys(
         _ count: Int, identity: borrowing IdentityKeyPair, at now: Int64, random: inout some RandomSource,
         _ changes: inout [PreKeyChange]
@@ -180,7 +197,7 @@ public struct PreKeyStore: Sendable {
 
     // MARK: Bundles
 
-    /// What a directory publishes beside one-time keys. Rotates where that is due.
+    /// The bundle that a directory publishes besides one-time keys. Rotates if that is due.
     public mutating func bundle(
         identity: borrowing IdentityKeyPair, at now: Int64, random: inout some RandomSource,
         _ changes: inout [PreKeyChange]
@@ -194,8 +211,8 @@ public struct PreKeyStore: Sendable {
             oneTimePreKey: nil)
     }
 
-    /// A bundle for one reader and nobody else, with a one-time prekey of its own; with a KEM prekey of its own as well where
-    /// that is asked for.
+    /// Makes a bundle for one reader only, with a one-time prekey of its own, and a one-time KEM prekey if `withKEM` is
+    /// true.
     public mutating func bundleForOne(
         identity: borrowing IdentityKeyPair, withKEM: Bool = false, at now: Int64, random: inout some RandomSource,
         _ changes: inout [PreKeyChange]

@@ -1,7 +1,9 @@
-/// Beginning a session as its responder, out of a ``PreKeyStore``.
+/// Starting a session as its responder, from a ``PreKeyStore``.
 extension PreKeyStore {
-    /// A session that a first message begins, with the prekeys that it uses. Nothing is used, and the session is out of
-    /// reach, until ``commit(to:at:_:)``; dropped, it has changed nothing.
+    /// A session started by a first message, with the prekeys that it uses.
+    ///
+    /// No prekey is consumed, and the session is inaccessible, until ``commit(to:at:_:)``. Dropping the value changes
+    /// nothing.
     public struct Beginning: ~Copyable {
         fileprivate let session: Session
         fileprivate let use: Use
@@ -9,13 +11,14 @@ extension PreKeyStore {
         /// The device at the other end.
         public var peerIdentity: IdentityKey { session.peerIdentity }
 
-        /// Ends the one-time prekeys in `store` and hands out the session, to be stored in one transaction with `changes`.
+        /// Consumes the one-time prekeys in `store` and returns the session, to be stored in one transaction with
+        /// `changes`.
         ///
         /// - Parameters:
-        ///   - store: the one that has begun it.
+        ///   - store: the store that started it.
         ///   - now: the caller's time, in milliseconds.
-        ///   - changes: what is to be stored is appended.
-        /// - Throws: ``RatchetError/unknownPreKey`` where something else has used them since, or where they are one-time keys of
+        ///   - changes: the changes to store are appended.
+        /// - Throws: ``RatchetError/unknownPreKey`` if the prekeys have been consumed since, or are one-time keys of
         ///   another store; then nothing has changed.
         public consuming func commit(
             to store: inout PreKeyStore, at now: Int64, _ changes: inout [PreKeyChange]
@@ -28,18 +31,19 @@ extension PreKeyStore {
         }
     }
 
-    /// What a first message uses up.
+    /// The prekeys that a first message consumes.
     fileprivate struct Use {
         let oneTime: UInt32?
-        /// Nil for a last-resort key, which stays.
+        /// Nil for a last-resort key, which is not consumed.
         let kem: UInt32?
         package let session: Bytes32
 
-        /// Whether a second use is impossible, because a key is gone.
+        /// Whether a second use is impossible because the commit removes a key.
         var isOnce: Bool { oneTime != nil || kem != nil }
     }
 
-    /// Whether a use is still to be had. Without a one-time key nothing but memory tells a copy of a first message.
+    /// Whether the prekeys are still available. Without a one-time key, only the stored marks identify a copy of a
+    /// first message.
     private func allows(_ use: Use) -> Bool {
         if let id = use.oneTime, oneTime[id] == nil { return false }
         if let id = use.kem, kem[id] == nil { return false }
@@ -47,16 +51,16 @@ extension PreKeyStore {
         return begun.count < limits.begun && !begun.values.contains { $0.session == use.session }
     }
 
-    /// Opens a first message with the prekeys that it names (PQXDH, section 3.4), and uses none of them yet.
+    /// Opens a first message with the prekeys that it names (PQXDH, section 3.4), without consuming them yet.
     ///
     /// - Parameters:
     ///   - identity: our own identity.
     ///   - message: the first message, or any later one before our first reply.
-    ///   - associatedData: what the sender bound.
+    ///   - associatedData: the data that the sender bound.
     ///   - expected: the identity that the caller has pinned for this peer, if any.
-    ///   - plaintext: the opened message is appended. Show it when the commit is stored.
-    /// - Throws: ``RatchetError/unknownPreKey`` where a key is used, too old or was never there, where the message is a copy,
-    ///   or where it uses no one-time prekey and ``PreKeyLimits`` ask for one; else what
+    ///   - plaintext: the opened message is appended. Deliver it when the commit is stored.
+    /// - Throws: ``RatchetError/unknownPreKey`` if a key was consumed, has expired or never existed, if the message is
+    ///   a copy, or if it uses no one-time prekey and ``PreKeyLimits`` require one; else the errors that
     ///   ``Session/respond(identity:signedPreKey:oneTimePreKey:kemPreKey:message:associatedData:expecting:plaintext:)`` throws.
     public func begin(
         identity: borrowing IdentityKeyPair, message: Span<UInt8>, associatedData: Span<UInt8>,

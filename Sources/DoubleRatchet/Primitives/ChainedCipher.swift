@@ -1,6 +1,6 @@
 import CLibcrypto
 
-/// AES-256-CBC with PKCS #7 padding (RFC 5652, section 6.3) by libcrypto, for the OMEMO profiles.
+/// AES-256-CBC with PKCS #7 padding (RFC 5652, section 6.3), by libcrypto, for the OMEMO profiles.
 extension Primitives {
     /// The size of a ciphertext: 1 to 16 bytes more than the plaintext.
     package static func sizeCBC(_ plaintextCount: Int) -> Int {
@@ -23,9 +23,9 @@ extension Primitives {
         }
     }
 
-    /// Appends the plaintext, or throws ``RatchetError/malformed`` for a length or a padding that cannot be.
+    /// Appends the plaintext. The caller has authenticated the ciphertext, so an error discloses nothing to a forger.
     ///
-    /// The caller has authenticated the ciphertext, so the answer tells a forger nothing.
+    /// - Throws: ``RatchetError/malformed`` for an impossible length or padding.
     package static func openCBC(
         _ ciphertext: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer,
         into output: inout [UInt8]
@@ -44,9 +44,9 @@ extension Primitives {
     }
 }
 
-/// A context of libcrypto that is used again and again; its key is overwritten with zeros after each use.
+/// A reusable context of libcrypto; its key is overwritten with zeros after each use.
 ///
-/// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
+/// `@unchecked Sendable`: a context taken from the pool has one user until it is returned.
 private final class ChainedCipher: @unchecked Sendable {
     static let blockSize = 16
     private static let pool = Pool<ChainedCipher>()
@@ -75,7 +75,7 @@ private final class ChainedCipher: @unchecked Sendable {
         return body(context)
     }
 
-    /// How many bytes were written; nil where the padding is wrong.
+    /// Returns the number of bytes written; nil if the padding is wrong.
     func run(
         _ input: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, iv: UnsafeRawBufferPointer, isSealing: Bool,
         into output: UnsafeMutableRawBufferPointer
@@ -86,7 +86,7 @@ private final class ChainedCipher: @unchecked Sendable {
             EVP_CipherUpdate(cipher, output.octets, &body, input.octets, Int32(input.count)) == 1,
             EVP_CipherFinal_ex(cipher, output.octets + Int(body), &tail) == 1
         else {
-            // Otherwise the thread would keep the error for whoever asks next.
+            // Otherwise the error would stay with the thread and reach its next caller.
             ERR_clear_error()
             return nil
         }

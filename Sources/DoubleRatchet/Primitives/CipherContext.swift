@@ -1,13 +1,13 @@
 import CLibcrypto
 
-/// AES-256 and GHASH of libcrypto, and memory for the secrets of one message, on loan from a pool.
+/// libcrypto's AES-256 and GHASH, and memory for the secrets of one message, borrowed from a pool.
 ///
-/// None keeps a key: what was used for a message is overwritten with zeros before the context goes back.
+/// No context keeps a key: the secrets of a message are overwritten before the context returns to the pool.
 ///
-/// `@unchecked Sendable`: whoever takes one out of the pool has it alone until it is back.
+/// `@unchecked Sendable`: a context taken from the pool has one user until it is returned.
 package final class CipherContext: @unchecked Sendable {
     static let blockSize = 16
-    /// What is worked on at once.
+    /// The bytes processed at once.
     static let chunkSize = 1024
 
     private static let pool = Pool<CipherContext>()
@@ -15,14 +15,14 @@ package final class CipherContext: @unchecked Sendable {
 
     private let cipher: OpaquePointer
     private let hash: OpaquePointer
-    /// Room for counter blocks or reversed blocks. Zero between two uses.
+    /// Memory for counter blocks or reversed blocks. Zero between two uses.
     let chunk: UnsafeMutableRawBufferPointer
-    /// Room for the keys of one message. Zero between two uses.
+    /// Memory for the keys of one message. Zero between two uses.
     package let keys: MessageKeys
-    /// Room for one opened header. Zero between two uses.
+    /// Memory for one opened header. Zero between two uses.
     package let header: UnsafeMutableRawBufferPointer
     private let secrets: UnsafeMutableRawBufferPointer
-    /// What libcrypto's GHASH asks its block cipher for: the hash key, then the mask of the tag.
+    /// The output for libcrypto's GHASH when it calls its block cipher: the hash key, then the mask of the tag.
     private let answer: UnsafeMutableRawBufferPointer
     private var hasHashKey = false
 
@@ -52,7 +52,7 @@ package final class CipherContext: @unchecked Sendable {
         secrets.deallocate()
     }
 
-    /// Lends a context to `body` and overwrites its secrets afterwards.
+    /// Calls `body` with a context and overwrites its secrets afterwards.
     static func withOne<Result, Failure: Error>(
         _ body: (CipherContext) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -84,8 +84,8 @@ package final class CipherContext: @unchecked Sendable {
         precondition(status == 1, "libcrypto refused an AES-256 key")
     }
 
-    /// Encrypts whole blocks, each by itself, in place. Nothing is ever finished, so nothing is padded; to say so to
-    /// libcrypto would make every change of the key slower.
+    /// Encrypts whole blocks, each by itself, in place. The operation is never finished, so nothing is padded;
+    /// disabling padding in libcrypto would make every key change slower.
     package func encrypt(_ blocks: UnsafeMutableRawBufferPointer) {
         precondition(blocks.count % Self.blockSize == 0 && blocks.count <= Self.chunkSize)
         let bytes = blocks.octets
@@ -96,7 +96,7 @@ package final class CipherContext: @unchecked Sendable {
 
     // MARK: GHASH (NIST SP 800-38D, section 6.4)
 
-    /// libcrypto takes its hash key from a block cipher; this one says what ``answer`` holds.
+    /// libcrypto derives its hash key from a block cipher; this one returns the content of ``answer``.
     private static let answerBlock: block128_f = { _, output, answer in
         guard let output, let answer else { return }
         UnsafeMutableRawPointer(output).copyMemory(from: answer, byteCount: blockSize)
@@ -106,7 +106,7 @@ package final class CipherContext: @unchecked Sendable {
         hasHashKey = true
         answer.copyMemory(from: key)
         CRYPTO_gcm128_init(hash, answer.baseAddress, Self.answerBlock)
-        // From here on it is the mask of the tag, and there is none.
+        // From here on it is the mask of the tag, which stays zero.
         answer.initializeMemory(as: UInt8.self, repeating: 0)
     }
 
@@ -114,14 +114,14 @@ package final class CipherContext: @unchecked Sendable {
         Self.zeros.withUnsafeBufferPointer { CRYPTO_gcm128_setiv(hash, $0.baseAddress, KeySize.nonce) }
     }
 
-    /// Hashes whole blocks, or anything as the last.
+    /// Hashes whole blocks; the last part may have any length.
     func hash(_ bytes: UnsafeRawBufferPointer) {
         let status = CRYPTO_gcm128_aad(hash, bytes.octets, bytes.count)
         precondition(status == 0, "libcrypto did not hash")
     }
 
-    /// Hashes zeros: `first` bytes as associated data, then `second` as ciphertext, which `GHASH` tells apart by a block
-    /// with the two lengths at the end.
+    /// Hashes zeros: `first` bytes as associated data, then `second` as ciphertext. `GHASH` separates them by a final
+    /// block with both lengths.
     func hashZeros(_ first: Int, _ second: Int) {
         Self.zeros.withUnsafeBytes { zeros in
             for start in stride(from: 0, to: first, by: Self.chunkSize) {
@@ -137,7 +137,7 @@ package final class CipherContext: @unchecked Sendable {
         }
     }
 
-    /// Hashes the two lengths, in bits, and gives the result.
+    /// Hashes the two lengths, in bits, and writes the result to `digest`.
     func endHash(into digest: UnsafeMutableRawBufferPointer) {
         CRYPTO_gcm128_tag(hash, digest.octets, digest.count)
     }

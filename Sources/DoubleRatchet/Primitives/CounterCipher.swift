@@ -1,9 +1,9 @@
 import Crypto
 
-/// AES-GCM (NIST SP 800-38D) by swift-crypto, for payloads of the OMEMO profile `axolotl` only. Opened plaintexts pass through
-/// heap memory that the library frees without wiping.
+/// AES-GCM (NIST SP 800-38D), by swift-crypto, only for payloads of the OMEMO profile `axolotl`. Decrypted plaintexts
+/// pass through heap memory that the library frees without wiping.
 extension Primitives {
-    /// Ciphertext and tag, without associated data.
+    /// Encrypts without associated data and returns ciphertext and tag.
     package static func sealGCM(
         _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8]
     ) -> (ciphertext: [UInt8], tag: [UInt8]) {
@@ -15,7 +15,9 @@ extension Primitives {
         }
     }
 
-    /// Appends the plaintext, or throws ``RatchetError/authenticationFailed`` and leaves `output` alone.
+    /// Appends the plaintext.
+    ///
+    /// - Throws: ``RatchetError/authenticationFailed``; `output` is then unchanged.
     package static func openGCM(
         _ ciphertext: UnsafeRawBufferPointer, tag: UnsafeRawBufferPointer, key: SecretBytes,
         nonce: UnsafeRawBufferPointer, into output: inout [UInt8]

@@ -1,11 +1,12 @@
 import CLibcrypto
 
-/// SHA-2, HMAC (RFC 2104) and HKDF (RFC 5869), by libcrypto: it uses the processor's SHA instructions where there are any,
-/// and its state lives on our stack, where it is wiped.
+/// SHA-2, HMAC (RFC 2104) and HKDF (RFC 5869), by libcrypto.
+///
+/// libcrypto uses the processor's SHA instructions if it has them, and its state is on our stack, where it is wiped.
 extension Primitives {
-    /// What SHA-256 makes.
+    /// The output size of SHA-256, in bytes.
     package static let hashSize = 32
-    /// The block of SHA-256; keys of HMAC have at most this many bytes here.
+    /// The block size of SHA-256; HMAC keys have at most this many bytes here.
     private static let blockSize = 64
 
     static func sha256(_ message: UnsafeRawBufferPointer) -> Bytes32 {
@@ -19,7 +20,7 @@ extension Primitives {
         }
     }
 
-    /// The first half of SHA-512: what RFC 8032 makes the secret scalar from.
+    /// The first half of SHA-512: the input of the secret scalar in RFC 8032.
     static func sha512FirstHalf(_ secret: SecretBytes) -> SecretBytes {
         secret.withUnsafeBytes { secret in
             withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) { hash in
@@ -30,7 +31,7 @@ extension Primitives {
         }
     }
 
-    /// SHA-512 of two public parts, one after the other; 64 bytes.
+    /// SHA-512 of the concatenation of two public parts; 64 bytes.
     static func sha512(_ first: [UInt8], _ second: [UInt8]) -> [UInt8] {
         [UInt8](unsafeUninitializedCapacity: 64) { hash, count in
             first.withUnsafeBytes { first in
@@ -54,19 +55,19 @@ extension Primitives {
 
     // MARK: HMAC
 
-    /// A key of HMAC-SHA256 that both hashes have begun with, so that several codes under it do not begin again.
+    /// A key of HMAC-SHA256 with both hashes already started, so that several codes reuse their first blocks.
     private struct CodeKey {
-        /// After the inner pad, after the outer pad, and one to work with.
+        /// The state after the inner pad, the state after the outer pad, and a working state.
         private let states: UnsafeMutablePointer<SHA256_CTX>
-        /// One block of a hash.
+        /// One block of the hash.
         private let block: UnsafeMutableRawBufferPointer
 
-        /// What both hashes have begun with where there is no key, as in HKDF without a salt: always the same.
+        /// The started states of an empty key, as in HKDF without a salt: always the same.
         private static let withoutKey: (inner: SHA256_CTX, outer: SHA256_CTX) = with(filling: begin, nothing) {
             ($0.states[0], $0.states[1])
         }
 
-        /// Lends a key to `body` and wipes it.
+        /// Calls `body` with a key and wipes it afterwards.
         package static func with<Result>(_ key: UnsafeRawBufferPointer, _ body: (CodeKey) -> Result) -> Result {
             guard key.isEmpty else { return with(filling: begin, key, body) }
             return with(
@@ -126,11 +127,11 @@ extension Primitives {
             SHA256_Final(code.octets, state)
         }
 
-        /// What fits into a block with its padding (FIPS 180-4, section 5.1.1). That is done here, for a step of a chain hashes
-        /// one byte, and the library's way of doing it takes longer than the hash.
+        /// The longest message that fits into a block with its padding (FIPS 180-4, section 5.1.1). Such a block is
+        /// padded here: a step of a chain hashes one byte, and the library's padding takes longer than the hash.
         private static let longestBlock = blockSize - 9
 
-        /// The hash of what the state `index` has begun with and the first `count` bytes of the block.
+        /// Finishes the hash started by the state `index` with the first `count` bytes of the block.
         private func finish(_ index: Int, _ count: Int, into hash: UnsafeMutableRawBufferPointer) {
             UnsafeMutableRawBufferPointer(rebasing: block[count...]).initializeMemory(as: UInt8.self, repeating: 0)
             block[count] = 0x80
@@ -152,7 +153,7 @@ extension Primitives {
         }
     }
 
-    /// HMAC-SHA256 of up to three parts, one after the other, into 32 bytes, which no part may overlap. The key has at most
+    /// HMAC-SHA256 of the concatenation of up to three parts, into 32 bytes that overlap no part. The key has at most
     /// 64 bytes.
     package static func hmac(
         key: UnsafeRawBufferPointer, _ first: UnsafeRawBufferPointer, _ second: UnsafeRawBufferPointer = nothing,
@@ -175,7 +176,7 @@ extension Primitives {
     static let messageByte: UInt8 = 0x01
     static let chainByte: UInt8 = 0x02
 
-    /// Both halves, one after the other, into 64 bytes, where the key may be.
+    /// Writes both halves to 64 bytes, which may contain the key.
     static func stepChain(_ key: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer) {
         CodeKey.with(key) { key in
             let (message, chain) = (messageByte, chainByte)
@@ -188,7 +189,7 @@ extension Primitives {
         }
     }
 
-    /// HMAC-SHA256 of one byte: half a step of a chain.
+    /// HMAC-SHA256 of one byte: one half of a chain step.
     package static func hmac(key: SecretBytes, byte: UInt8, into code: UnsafeMutableRawBufferPointer) {
         key.withUnsafeBytes { key in
             Swift.withUnsafeBytes(of: byte) { hmac(key: key, $0, into: code) }
@@ -199,13 +200,13 @@ extension Primitives {
 
     // MARK: HKDF
 
-    /// HKDF-SHA256 that fills `output`. The salt has at most 64 bytes.
+    /// Fills `output` by HKDF-SHA256. The salt has at most 64 bytes.
     package static func hkdf(
         salt: UnsafeRawBufferPointer, secret: UnsafeRawBufferPointer, info: UnsafeRawBufferPointer,
         into output: UnsafeMutableRawBufferPointer
     ) {
         precondition(output.count <= 255 * hashSize)
-        // The extracted key, and behind it the last block.
+        // The extracted key, followed by the last block.
         withUnsafeTemporaryAllocation(byteCount: 2 * hashSize, alignment: 16) { block in
             defer { SecretBytes.wipe(block) }
             let extracted = UnsafeMutableRawBufferPointer(rebasing: block[..<hashSize])

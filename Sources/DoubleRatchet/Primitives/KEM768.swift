@@ -1,6 +1,6 @@
 import Crypto
 
-/// ML-KEM-768 (FIPS 203) as far as the cryptographic library's public interface has it; the rest is ``IncrementalKEM``.
+/// ML-KEM-768 (FIPS 203): the part in swift-crypto's public interface; ``IncrementalKEM`` has the rest.
 extension Primitives {
     /// `ML-KEM.KeyGen_internal(d, z)` for `seed = d || z` (algorithm 16): the encapsulation key, 1184 bytes.
     static func kem768PublicKey(seed: SecretBytes) -> [UInt8] {
@@ -11,7 +11,7 @@ extension Primitives {
         }
     }
 
-    /// A changed ciphertext yields another secret, not an error (implicit rejection, algorithm 18).
+    /// Decapsulates. A changed ciphertext yields another secret, not an error (implicit rejection, algorithm 18).
     static func kem768Decapsulate(_ ciphertext: [UInt8], seed: SecretBytes) -> SecretBytes {
         do {
             return try kem768PrivateKey(seed).decapsulate(ciphertext).withUnsafeBytes { SecretBytes(copying: $0) }

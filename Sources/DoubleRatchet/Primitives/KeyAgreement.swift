@@ -19,7 +19,9 @@ extension Primitives {
         Bytes32(Array(key.publicKey.rawRepresentation))
     }
 
-    /// The shared secret. Throws ``RatchetError/invalidKey`` where it is all zero.
+    /// The shared secret.
+    ///
+    /// - Throws: ``RatchetError/invalidKey`` if it is all zero.
     package static func agree(_ key: AgreementPrivateKey, with peer: AgreementPublicKey) throws(RatchetError)
         -> SecretBytes
     {

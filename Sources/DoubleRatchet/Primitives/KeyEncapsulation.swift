@@ -2,7 +2,7 @@ import Crypto
 
 /// ML-KEM-1024 (FIPS 203), by swift-crypto.
 extension Primitives {
-    /// A shared secret and the ciphertext that carries it.
+    /// A shared secret and the ciphertext that transports it.
     package struct Encapsulation {
         package let ciphertext: [UInt8]
         package let secret: SecretBytes
@@ -16,7 +16,9 @@ extension Primitives {
         }
     }
 
-    /// Draws its randomness from the operating system. Refuses keys of another length or over the modulus.
+    /// Takes its randomness from the operating system.
+    ///
+    /// - Throws: ``RatchetError/invalidKey`` for keys of another length or over the modulus.
     static func encapsulate(to publicKey: [UInt8]) throws(RatchetError) -> Encapsulation {
         do {
             let result = try MLKEM1024.PublicKey(rawRepresentation: publicKey).encapsulate()
@@ -27,7 +29,7 @@ extension Primitives {
         }
     }
 
-    /// A changed ciphertext yields another secret, not an error (implicit rejection).
+    /// Decapsulates. A changed ciphertext yields another secret, not an error (implicit rejection).
     static func decapsulate(_ ciphertext: [UInt8], seed: SecretBytes) throws(RatchetError) -> SecretBytes {
         do {
             return try kemPrivateKey(seed).decapsulate(ciphertext).withUnsafeBytes { SecretBytes(copying: $0) }

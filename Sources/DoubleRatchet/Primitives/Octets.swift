@@ -1,4 +1,4 @@
-/// Pointers as C libraries declare them. An empty buffer may have no address; it gets one, from which nothing is read.
+/// Pointers as C libraries declare them. An empty buffer without an address gets one that is never read.
 extension UnsafeRawBufferPointer {
     var octets: UnsafePointer<UInt8> {
         let base = baseAddress ?? UnsafeRawPointer(bitPattern: 1).unsafelyUnwrapped

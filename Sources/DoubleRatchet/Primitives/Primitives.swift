@@ -1,5 +1,5 @@
-/// Every cryptographic primitive of this library. The files of this folder are the only ones that know the cryptographic
-/// libraries, and each primitive comes from the one that measured best:
+/// Every cryptographic primitive of this library. Only the files in this folder use the cryptographic libraries, and
+/// each primitive comes from the one that measured best:
 ///
 /// | primitive | from | why |
 /// |---|---|---|
@@ -7,7 +7,7 @@
 /// | Ed25519 verification | libsodium | three quarters of the others' time |
 /// | X25519, Ed25519 signing, ML-KEM-1024 | swift-crypto | three quarters of the others' time; the only one with ML-KEM |
 ///
-/// What their interfaces do not allow, honestly: ML-KEM encapsulation takes its 32 random bytes from the operating system
-/// and not from a ``RandomSource``; expanded ML-KEM private keys pass through heap memory that is freed without being wiped.
-/// X25519 accepts low-order points there, so both the keys and every result are checked here.
+/// Limits of their interfaces: ML-KEM encapsulation takes its 32 random bytes from the operating system and not from a
+/// ``RandomSource``; expanded ML-KEM private keys pass through heap memory that is freed without being wiped. X25519
+/// accepts low-order points there, so both the keys and every result are checked here.
 package enum Primitives {}

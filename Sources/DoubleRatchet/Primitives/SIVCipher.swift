@@ -1,15 +1,16 @@
 /// AES-256-GCM-SIV as RFC 8452 defines it, over the AES and GHASH of libcrypto.
 ///
-/// libcrypto 3.0 has no such cipher, and swift-crypto's makes arrays and objects for every message. What is done here by hand
-/// is to reverse and to count bytes, in steps that depend on lengths only.
+/// libcrypto 3.0 has no such cipher, and swift-crypto's allocates arrays and objects for every message. This code only
+/// reverses and counts bytes, in steps that depend on lengths only.
 extension CipherContext {
-    /// The nonce of keys that are used once (Double Ratchet, section 7.2, allows a constant one for those) or never for the same
-    /// plaintext. A state that was rolled back or cloned would use a key twice; then SIV reveals only whether the two
-    /// messages are equal.
+    /// The nonce for keys that are never used twice for the same plaintext.
+    ///
+    /// Most are used once; Double Ratchet, section 7.2, allows a constant nonce for those. A state that was rolled back
+    /// or cloned would use a key twice; SIV then discloses only whether the two messages are equal.
     static let zeroNonce = [UInt8](repeating: 0, count: KeySize.nonce)
 
-    /// Section 4, `encrypt`, under the key that is set: puts the ciphertext in place of the text, and its tag behind it, into the
-    /// last 16 of `bytes`.
+    /// Section 4, `encrypt`, under the key that is set: replaces the text in `bytes` by its ciphertext, and the last 16
+    /// bytes by its tag.
     package func seal(
         _ bytes: UnsafeMutableRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: UnsafeRawBufferPointer
@@ -23,8 +24,8 @@ extension CipherContext {
         }
     }
 
-    /// Section 5, `decrypt`, under the key that is set: whether `sealed`, 16 bytes longer than `text`, is genuine. `text` holds what
-    /// was in it then, and zeros otherwise.
+    /// Section 5, `decrypt`, under the key that is set: returns whether `sealed`, 16 bytes longer than `text`, is
+    /// genuine. `text` then holds the plaintext, else zeros.
     package func open(
         _ sealed: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer, authenticating data: UnsafeRawBufferPointer,
         into text: UnsafeMutableRawBufferPointer
@@ -41,7 +42,7 @@ extension CipherContext {
         return isGenuine
     }
 
-    /// Section 4, `derive_keys`: takes the two keys that belong to the key that is set and this nonce.
+    /// Section 4, `derive_keys`: sets the two keys derived from the current key and this nonce.
     private func deriveKeys(_ nonce: UnsafeRawBufferPointer) {
         precondition(nonce.count == KeySize.nonce)
         withUnsafeTemporaryAllocation(byteCount: 6 * Self.blockSize, alignment: 16) { blocks in
@@ -52,7 +53,7 @@ extension CipherContext {
                 UnsafeMutableRawBufferPointer(rebasing: blocks[(start + 4)...]).copyMemory(from: nonce)
             }
             encrypt(blocks)
-            // The keys are made of the first halves.
+            // The keys consist of the first halves.
             for index in 1..<6 {
                 let half = blocks.load(fromByteOffset: index * Self.blockSize, as: UInt64.self)
                 blocks.storeBytes(of: half, toByteOffset: index * Self.blockSize / 2, as: UInt64.self)
@@ -62,7 +63,7 @@ extension CipherContext {
         }
     }
 
-    /// Section 4, the first half of `encrypt`: the tag, which is also what the key stream begins with.
+    /// Section 4, the first half of `encrypt`: the tag, which is also the start of the key stream.
     private func makeTag(
         _ tag: UnsafeMutableRawBufferPointer, of text: UnsafeRawBufferPointer,
         authenticating data: UnsafeRawBufferPointer, _ nonce: UnsafeRawBufferPointer
@@ -73,7 +74,7 @@ extension CipherContext {
         encrypt(tag)
     }
 
-    /// Section 4, `AES_CTR`: adds the key stream, which counts in the first four bytes, from the tag on.
+    /// Section 4, `AES_CTR`: adds the key stream, which starts at the tag and counts in the first four bytes.
     private func applyStream(of tag: UnsafeRawBufferPointer, to text: UnsafeMutableRawBufferPointer) {
         let low = UInt64(littleEndian: tag.loadUnaligned(as: UInt64.self))
         let high = tag.loadUnaligned(fromByteOffset: 8, as: UInt64.self) | UInt64(bigEndian: 0x80)
@@ -101,7 +102,7 @@ extension CipherContext {
 
     // MARK: POLYVAL (section 3) by GHASH (appendix A)
 
-    /// `mulX_GHASH(ByteReverse(H))`: GHASH reads bits the other way round and is off by one power of x.
+    /// `mulX_GHASH(ByteReverse(H))`: GHASH reads bits in the opposite order and is off by one power of x.
     private func setPolyvalKey(_ key: UnsafeRawBufferPointer) {
         let low = UInt64(littleEndian: key.loadUnaligned(as: UInt64.self))
         let high = UInt64(littleEndian: key.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
@@ -116,8 +117,8 @@ extension CipherContext {
 
     /// POLYVAL of data and text, each padded to whole blocks, and a block of their lengths.
     ///
-    /// GHASH adds a block with its own lengths, in its own order, where POLYVAL's has to be. Both are linear: the hash of
-    /// zeros, of lengths that make up the difference between the two blocks, mends it.
+    /// GHASH ends with a block of its own lengths, in its own order, in place of POLYVAL's. Both are linear, so the
+    /// hash of zeros is added, with lengths whose block is the difference of the two.
     private func polyval(
         _ data: UnsafeRawBufferPointer, _ text: UnsafeRawBufferPointer, into digest: UnsafeMutableRawBufferPointer
     ) {
@@ -136,7 +137,7 @@ extension CipherContext {
         }
     }
 
-    /// Hashes each block in reverse. Returns how many bytes that were, with the padding.
+    /// Hashes each block in reverse. Returns the number of hashed bytes, including padding.
     private func hashReversed(_ bytes: UnsafeRawBufferPointer) -> Int {
         var hashed = 0
         for start in stride(from: 0, to: bytes.count, by: Self.chunkSize) {

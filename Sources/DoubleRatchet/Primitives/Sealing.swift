@@ -1,5 +1,5 @@
-/// Authenticated encryption: AES-256-GCM-SIV (RFC 8452), for which a nonce that is used twice reveals whether two messages
-/// are equal, and no more.
+/// Authenticated encryption: AES-256-GCM-SIV (RFC 8452). A nonce that is used twice discloses only whether two messages
+/// are equal.
 extension Primitives {
     /// Appends ciphertext and tag to `output`.
     package static func seal(
@@ -17,7 +17,7 @@ extension Primitives {
         }
     }
 
-    /// Appends the plaintext to `output`, or throws and leaves `output` alone.
+    /// Appends the plaintext to `output`; after an error `output` is unchanged.
     package static func open(
         _ sealed: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
         authenticating data: [UInt8], into output: inout [UInt8]
@@ -34,7 +34,7 @@ extension Primitives {
         }
     }
 
-    // MARK: With keys and nonces that are kept
+    // MARK: With stored keys and nonces
 
     package static func seal(
         _ plaintext: UnsafeRawBufferPointer, key: SecretBytes, nonce: [UInt8] = CipherContext.zeroNonce,
@@ -58,7 +58,7 @@ extension Primitives {
 }
 
 extension OutputSpan<UInt8> {
-    /// Appends `count` bytes that `fill` writes, or none where it throws.
+    /// Appends `count` bytes that `fill` writes, or none if it throws.
     mutating func appendBytes<Failure: Error>(
         _ count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void
     ) throws(Failure) {

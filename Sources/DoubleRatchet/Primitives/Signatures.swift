@@ -1,14 +1,14 @@
 import CSodium
 package import Crypto
 
-/// Ed25519 (RFC 8032): signed by swift-crypto, verified by libsodium, each the faster of the two at it.
+/// Ed25519 (RFC 8032): signed by swift-crypto and verified by libsodium, whichever is faster.
 ///
-/// libsodium refuses more than the RFC asks for: keys and R of low order, and whatever is not in its canonical form.
+/// libsodium rejects more than the RFC requires: keys and R of low order, and all values not in canonical form.
 extension Primitives {
     /// The library's key object: making one computes the public key, so it is worth keeping.
     package typealias SigningPrivateKey = Curve25519.Signing.PrivateKey
 
-    /// libsodium chooses its code for this processor once.
+    /// libsodium selects its code for this processor once.
     private static let isReady = sodium_init() >= 0
 
     package static func signingKey(seed: SecretBytes) -> SigningPrivateKey {

@@ -1,11 +1,11 @@
-/// A few sessions, newest first, in memory of their own: an array cannot hold what cannot be copied.
+/// A few sessions, newest first, in their own memory, because an array cannot hold noncopyable values.
 struct SessionList: ~Copyable, Sendable {
     private let capacity: Int
     package private(set) var count = 0
-    /// Only reached through this value, which has one owner.
+    /// Reached only through this value, which has one owner.
     private nonisolated(unsafe) var memory: UnsafeMutablePointer<Session>?
 
-    /// Takes no memory before the first session.
+    /// Allocates no memory before the first session.
     init(capacity: Int) {
         self.capacity = capacity
     }
@@ -31,7 +31,7 @@ struct SessionList: ~Copyable, Sendable {
         }
     }
 
-    /// Puts a session in front. The last one goes where there is no room.
+    /// Inserts a session at the front. If the list is full, the last one is dropped.
     mutating func insert(_ session: consuming Session) {
         let start = memory ?? .allocate(capacity: capacity)
         memory = start

@@ -1,29 +1,29 @@
-/// All sessions with one device: the current one, which speaks, and a few earlier ones, which listen on.
+/// All sessions with one device: the current one, which sends, and a few earlier ones, which only receive.
 ///
-/// Sessions are replaced: both ends begin at the same time, a device has lost its state, or somebody begins anew. What was
-/// sealed in the session before is still on its way, and the two ends have to come to speak in the same one again without
-/// beginning more. Two rules do that:
-/// - Where both begin at the same time, the session of the lower identity key is the current one at both ends. What the
-///   other end has said in its own is opened all the same.
-/// - The end of the higher key speaks in the session in which it hears the other. The end of the lower key stays where it is,
-///   unless it has heard nothing in it yet.
+/// Sessions are replaced if both ends start one at the same time, if a device has lost its state, or if one end starts
+/// again. Messages sealed in the earlier session are then still in transit, and both ends must return to the same
+/// session without starting more. Two rules ensure that:
+/// - If both ends start a session at the same time, the session of the lower identity key becomes the current one at
+///   both ends. Messages in the other session are opened all the same.
+/// - The end with the higher key sends in the session in which it receives. The end with the lower key keeps its
+///   session, unless it has received nothing in it yet.
 ///
-/// So one end leads and the other follows, whatever was lost or overtaken, and no end answers a beginning with another.
-/// It is stored as one: see ``serialize(into:)``. What throws changes nothing.
+/// So one end leads and the other follows, even if messages are lost or reordered, and no end answers a first message
+/// with another. The record is stored as a whole: see ``serialize(into:)``. A function that throws changes nothing.
 public struct SessionRecord: ~Copyable, Sendable {
-    /// Ours: earlier sessions that are kept; the oldest go. Two, because each is up to 2.5 KB of state, and beginnings
-    /// come one or two at a time.
+    /// Ours: earlier sessions that are kept; the oldest are dropped. Two, because each has up to 2.5 KB of state, and
+    /// sessions are replaced once or twice in a row.
     public static let earlierLimit = 2
-    /// Ours: messages that the current session opens before the earlier ones go, and the keys of what never came in them.
-    /// Whatever is overtaken by so many was lost.
+    /// Ours: messages that the current session opens before the earlier ones are dropped, with the keys of messages
+    /// that never came. A message overtaken by so many is lost.
     public static let earlierLife: UInt16 = 1000
 
     private(set) var current: Session
     private(set) var earlier = SessionList(capacity: SessionRecord.earlierLimit)
-    /// Messages that the current session has opened since there are earlier ones.
+    /// Messages that the current session has opened since there are earlier sessions.
     private(set) var heard: UInt16 = 0
 
-    /// A record with one session.
+    /// Makes a record with one session.
     public init(_ session: consuming Session) {
         current = session
     }
@@ -37,40 +37,41 @@ public struct SessionRecord: ~Copyable, Sendable {
     /// The device at the other end.
     public var peerIdentity: IdentityKey { current.peerIdentity }
 
-    /// The name of the current session at both ends.
+    /// The current session's id, the same at both ends.
     public var id: [UInt8] { current.id }
 
     /// Whether the peer is known to have the current session.
     public var isEstablished: Bool { current.isEstablished }
 
-    /// How many earlier sessions still listen, at most ``earlierLimit``.
+    /// The number of earlier sessions, at most ``earlierLimit``.
     public var earlierCount: Int { earlier.count }
 
-    /// How many keys of messages that have not come are kept, over all sessions.
+    /// The number of stored keys of skipped messages, over all sessions.
     public var skippedCount: Int {
         var count = current.skippedCount
         for index in 0..<earlier.count { count += earlier[index].skippedCount }
         return count
     }
 
-    /// Whether the peer's key is the lower one, so that it leads.
+    /// Whether the peer's key is the lower one, so that the peer leads.
     private var follows: Bool { current.peerIdentity.bytes.lexicographicallyPrecedes(current.ownIdentity.bytes) }
 
     // MARK: Sessions
 
-    /// Whether a session that `identity` begins is to be left aside, because ours was begun at the same time and stays.
+    /// Whether a session that `identity` starts becomes an earlier one, because ours was started at the same time and
+    /// stays current.
     public func keepsCurrent(against identity: IdentityKey) -> Bool {
         !current.isEstablished && identity == current.peerIdentity && !follows
     }
 
-    /// Takes a session that we have begun: it speaks from now on.
+    /// Adds a session that we have started: it is used for sending from now on.
     public mutating func begin(_ session: consuming Session) {
         replace(by: session)
     }
 
-    /// Takes a session that the peer has begun, after a message of it was opened.
+    /// Adds a session that the peer has started, after a message of it was opened.
     ///
-    /// - Returns: whether it speaks from now on; it does not where ``keepsCurrent(against:)``.
+    /// - Returns: whether it is used for sending from now on; false if ``keepsCurrent(against:)`` is true for it.
     @discardableResult public mutating func accept(_ session: consuming Session) -> Bool {
         if keepsCurrent(against: session.peerIdentity) {
             earlier.insert(session)
@@ -80,9 +81,9 @@ public struct SessionRecord: ~Copyable, Sendable {
         return true
     }
 
-    /// Drops the current session, and goes on in the one before it.
+    /// Drops the current session and makes the newest earlier one current.
     ///
-    /// - Returns: false where there is none; then nothing has changed.
+    /// - Returns: false if there is none; then nothing has changed.
     public mutating func abandon() -> Bool {
         guard earlier.count > 0 else { return false }
         current = earlier.remove(at: 0)
@@ -90,7 +91,7 @@ public struct SessionRecord: ~Copyable, Sendable {
         return true
     }
 
-    /// The current session becomes an earlier one. Of another identity nothing is kept.
+    /// The current session becomes an earlier one. If the identity is another one, all earlier sessions are dropped.
     private mutating func replace(by session: consuming Session) {
         var session = session
         swap(&current, &session)
@@ -118,17 +119,17 @@ public struct SessionRecord: ~Copyable, Sendable {
         try current.encrypt(plaintext, associatedData: associatedData, random: &random)
     }
 
-    /// The state as it is now, to be stored. ``serialize(into:)`` says what it looks like.
+    /// The current state, to be stored, in the form of ``serialize(into:)``.
     public borrowing func uncommittedState() -> UncommittedState { UncommittedState(marks) { serialize(into: &$0) } }
 
-    /// How far its sessions have come in this process.
+    /// The number of steps of its sessions in this process.
     private var marks: [StateMark] {
         var marks = [current.mark]
         for index in 0..<earlier.count { marks.append(earlier[index].mark) }
         return marks
     }
 
-    /// The mark of the session that speaks.
+    /// The mark of the current session.
     var currentMark: StateMark { current.mark }
 
     /// For callers that keep the order of encrypting, storing and sending themselves.
@@ -139,12 +140,14 @@ public struct SessionRecord: ~Copyable, Sendable {
         try current.encrypt(plaintext, associatedData: associatedData, random: &random, into: &output)
     }
 
-    /// Opens a message in whichever session it belongs to; see ``Session/decrypt(_:associatedData:into:)-(_,_,[UInt8])``.
+    /// Opens a message in the session that it belongs to; see
+    /// ``Session/decrypt(_:associatedData:into:)-(_,_,[UInt8])``.
     ///
-    /// A message costs as much as its own session asks for, and trying the header keys of those before it.
+    /// The cost is that of its own session, plus trying the header keys of the sessions before it.
     ///
-    /// - Throws: ``RatchetError/differentSession`` where it begins a session that is not here: ``PreKeyStore`` opens it, and
-    ///   ``accept(_:)`` takes it. Else what the session throws that the message belongs to.
+    /// - Throws: ``RatchetError/differentSession`` if the message starts a session that is not in this record:
+    ///   ``PreKeyStore`` opens it, and ``accept(_:)`` adds it. Else the error of the session that the message belongs
+    ///   to.
     public mutating func decrypt(
         _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
     ) throws(RatchetError) -> Session.Received {
@@ -161,7 +164,7 @@ public struct SessionRecord: ~Copyable, Sendable {
             do throws(RatchetError) {
                 let keys = earlier[index].skippedCount
                 let received = try earlier[index].decrypt(message, associatedData: associatedData, into: &output)
-                // Whoever said something late has not said it now.
+                // A late message does not show that the peer sends in this session now.
                 let isLate = received.skipped == 0 && earlier[index].skippedCount < keys
                 if !isLate, follows || !current.isEstablished { promote(index) }
                 return received
@@ -173,8 +176,8 @@ public struct SessionRecord: ~Copyable, Sendable {
         throw failure
     }
 
-    /// Whether a message may belong to another session. Everything else is thrown only where it has this one's name, or a
-    /// header under this one's keys.
+    /// Whether a message may belong to another session. A session throws every other error only for a message with its
+    /// own id, or with a header under its own keys.
     private static func isForeign(_ failure: RatchetError) -> Bool {
         failure == .differentSession || failure == .authenticationFailed
     }

@@ -1,17 +1,18 @@
 /// A record at rest. The bytes are secrets: the caller seals them and wipes the array with ``SecretBytes/wipe(_:)``.
 ///
-/// A record without earlier sessions is stored as its session is: what was stored before there were records is read as one.
-/// With earlier sessions it is
+/// A record without earlier sessions has the form of its session's state, so a state stored before records existed is
+/// read as a record. With earlier sessions it is
 ///
 /// ```
 /// 0     1           3          4
 /// | 129 | heard u16 | count u8 | each: length u32, state of the session; the current one first, then newest first
 /// ```
-/// All numbers are big-endian; *count* is that of the earlier ones. No version of a session's own state begins with 129.
+/// All numbers are big-endian; *count* is the number of earlier sessions. No version of a session's own state begins
+/// with 129.
 extension SessionRecord {
     private static let stateVersion: UInt8 = 129
 
-    /// Appends the state: that of one session, or up to three with 16 bytes more.
+    /// Appends the state: that of one session, or of up to three with 16 bytes more.
     public borrowing func serialize(into output: inout [UInt8]) {
         guard earlier.count > 0 else { return current.serialize(into: &output) }
         output.append(Self.stateVersion)
@@ -29,7 +30,7 @@ extension SessionRecord {
         for place in 0..<4 { output[start + place] = UInt8(truncatingIfNeeded: length >> (24 - 8 * UInt32(place))) }
     }
 
-    /// Reads what ``serialize(into:)`` wrote, or the state of one session.
+    /// Reads the output of ``serialize(into:)``, or the state of one session.
     ///
     /// - Throws: ``RatchetError/unsupportedVersion``, ``RatchetError/malformed``.
     public init(serialized bytes: Span<UInt8>) throws(RatchetError) {
@@ -45,7 +46,7 @@ extension SessionRecord {
             let count = Int(try reader.byte())
             guard count > 0, count <= Self.earlierLimit, heard < Self.earlierLife else { throw .malformed }
             let current = try Self.session(from: &reader)
-            // Inserted from the oldest on, so that the newest stands in front.
+            // Inserted oldest first, so that the newest is at the front.
             var states: [UnsafeRawBufferPointer] = []
             for _ in 0..<count { states.append(try reader.take(Int(try reader.uint32()))) }
             guard reader.rest.isEmpty else { throw .malformed }

@@ -1,12 +1,13 @@
-/// Names an entity by what its creator called it, before the backend has given it a name. Two are equal if their bytes are, as in
-/// the store: a letter that is written in two ways makes two names.
+/// Names an entity by its local identifier, before the backend has assigned one.
+///
+/// References are compared byte by byte, as in the store: two spellings of a letter in Unicode make two names.
 public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
-    /// What kind of entity it is, such as `message`. Local identifiers of two types never meet.
+    /// The type of entity, such as `message`. Each type has local identifiers of its own.
     public let type: String
-    /// What its creator calls it.
+    /// The identifier that its creator assigned.
     public let local: String
 
-    /// By its kind and by the name that its creator has given it.
+    /// A reference from a type and a local identifier.
     public init(type: String, local: String) { (self.type, self.local) = (type, local) }
 
     /// For people and logs.
@@ -17,27 +18,27 @@ public struct EntityReference: Hashable, Sendable, CustomStringConvertible {
         ExactText.equal(left.local, right.local) && ExactText.equal(left.type, right.type)
     }
 
-    /// All bytes.
+    /// Hashes all bytes.
     public func hash(into hasher: inout Hasher) {
         hasher.combine(ExactText(type))
         hasher.combine(ExactText(local))
     }
 }
 
-/// What an entity is called: by its creator, by the backend, or both.
+/// The identifiers of an entity: the local one, the remote one, or both.
 public enum EntityIdentifier: Hashable, Sendable {
     case local(type: String, String)
     case remote(type: String, String)
     case both(type: String, local: String, remote: String)
 
-    /// What kind of entity it is.
+    /// The type of entity.
     public var type: String {
         switch self {
         case .local(let type, _), .remote(let type, _), .both(let type, _, _): type
         }
     }
 
-    /// What its creator calls it.
+    /// The identifier that its creator assigned.
     public var local: String? {
         switch self {
         case .local(_, let local), .both(_, let local, _): local
@@ -45,7 +46,7 @@ public enum EntityIdentifier: Hashable, Sendable {
         }
     }
 
-    /// What the backend calls it.
+    /// The identifier that the backend assigned.
     public var remote: String? {
         switch self {
         case .remote(_, let remote), .both(_, _, let remote): remote
@@ -53,12 +54,12 @@ public enum EntityIdentifier: Hashable, Sendable {
         }
     }
 
-    /// The entity as others name it that wait for the backend's name.
+    /// The reference that other requests use; nil without a local identifier.
     public var reference: EntityReference? { local.map { EntityReference(type: type, local: $0) } }
 
-    /// Takes over what another identifier of the same entity knows.
+    /// Combines two identifiers of the same entity.
     ///
-    /// - Throws: ``MergeConflict`` where the two contradict each other; nothing is changed then.
+    /// - Throws: ``MergeConflict`` if they contradict each other.
     public func merged(with other: EntityIdentifier) throws(MergeConflict) -> EntityIdentifier {
         guard ExactText.equal(type, other.type) else { throw .differentTypes(type, other.type) }
         if let mine = local, let theirs = other.local, !ExactText.equal(mine, theirs) {
@@ -76,12 +77,12 @@ public enum EntityIdentifier: Hashable, Sendable {
     }
 }
 
-/// Two identifiers that cannot be those of one entity.
+/// Why identifiers cannot be those of one entity.
 public enum MergeConflict: Error, Equatable, Sendable, CustomStringConvertible {
     case differentTypes(String, String)
     case differentLocals(String, String, String)
     case differentRemotes(String, String, String)
-    /// A remote identifier that is empty or too long, has control characters, or would be read as a step upwards in a path (RFC 3986
+    /// The remote identifier is empty or too long, has control characters, or is a dot segment of a path (RFC 3986
     /// section 5.2.4).
     case unusableRemote(String)
 

@@ -1,5 +1,7 @@
-/// What the backend calls the entities of each tenant. Entries are stored with the change that taught them, so that a
-/// request which is appended later, or after a restart, is resolved as well.
+/// The remote identifiers of the entities of each tenant.
+///
+/// Entries are stored with the change that brought them, so that a request that is appended later, or after a restart,
+/// is resolved as well.
 public struct IdentifierMap: Sendable {
     private struct Key: Hashable {
         let tenant: ExactText
@@ -10,25 +12,25 @@ public struct IdentifierMap: Sendable {
         }
     }
 
-    /// Bytes of an identifier that a backend may give.
+    /// Maximum length of a remote identifier, in bytes.
     static let longestRemote = 1024
 
     private var remotes: [Key: String] = [:]
 
-    /// Of entities of which nothing is known.
+    /// An empty map.
     public init() {}
 
-    /// How many entities are known by both names.
+    /// Number of entities with a remote identifier.
     public var count: Int { remotes.count }
 
-    /// What the backend calls an entity.
+    /// The remote identifier of an entity; nil if it is unknown.
     public subscript(tenant: String, reference: EntityReference) -> String? {
         remotes[Key(tenant: tenant, reference: reference)]
     }
 
-    /// Looks at identifiers that are to be learnt together.
+    /// Checks identifiers that are to be merged together.
     ///
-    /// - Throws: ``MergeConflict`` where one of them contradicts what is known, or another one.
+    /// - Throws: ``MergeConflict`` if one of them contradicts a known identifier, or another one of them.
     func check(_ identifiers: [EntityIdentifier], tenant: String) throws(MergeConflict) {
         var together = IdentifierMap()
         for identifier in identifiers {
@@ -40,10 +42,10 @@ public struct IdentifierMap: Sendable {
         }
     }
 
-    /// Learns an identifier that is known by both names.
+    /// Adds an identifier that has a local and a remote part; others are ignored.
     ///
-    /// - Returns: the mapping if it is new.
-    /// - Throws: ``MergeConflict`` where the entity has another remote identifier already.
+    /// - Returns: the mapping; nil if it is not new.
+    /// - Throws: ``MergeConflict`` if the entity has another remote identifier, or this one cannot be used.
     public mutating func merge(_ identifier: EntityIdentifier, tenant: String) throws(MergeConflict)
         -> IdentifierMapping?
     {
@@ -69,14 +71,14 @@ public struct IdentifierMap: Sendable {
 
 /// One entry of the map, as it is stored.
 public struct IdentifierMapping: Hashable, Sendable {
-    /// Whose entity it is.
+    /// The owner of the entity.
     public let tenant: String
     /// The entity.
     public let reference: EntityReference
-    /// What the backend calls it.
+    /// The remote identifier.
     public let remote: String
 
-    /// As it is learnt, or read from a store.
+    /// A mapping, learnt or read from a store.
     public init(tenant: String, reference: EntityReference, remote: String) {
         (self.tenant, self.reference, self.remote) = (tenant, reference, remote)
     }

@@ -1,42 +1,42 @@
-// From a request with references to the bytes that go to the backend. No reference ever does.
+// Turns a request with references into the bytes that go to the backend. These never hold a reference.
 
 /// A request whose references have all been replaced.
 public struct ResolvedRequest: Hashable, Sendable {
     /// The method.
     public var method: HTTPMethod
-    /// The base URL; nothing means the client's.
+    /// The base URL; nil for the client's.
     public var host: String?
     /// Path and query, percent-encoded, beginning with a slash.
     public var target: String
     /// The header fields, in their order.
     public var headers: [Header]
-    /// Its bytes.
+    /// The body.
     public var body: [UInt8]
-    /// In milliseconds; nothing means the client's.
+    /// The timeout in milliseconds; nil for the client's.
     public var timeoutInterval: Int64?
 
-    /// One field.
+    /// One header field.
     public struct Header: Hashable, Sendable {
         /// Its name.
         public var name: String
         /// Its value.
         public var value: String
 
-        /// Both as they stand on the wire.
+        /// A field, as it is sent.
         public init(_ name: String, _ value: String) { (self.name, self.value) = (name, value) }
     }
 }
 
-/// A request that cannot be written yet: the backend has not named this entity.
+/// A request cannot be sent yet: the backend has not named this entity.
 public struct UnresolvedReference: Error, Equatable, Sendable {
     /// The entity.
     public let reference: EntityReference
 }
 
 extension APIRequestConfig {
-    /// Writes the request with each entity under its remote identifier.
+    /// Encodes the request, with the remote identifier of each entity.
     ///
-    /// - Throws: ``UnresolvedReference`` for the first entity that has none.
+    /// - Throws: ``UnresolvedReference`` for the first entity without one.
     public func resolved(
         _ remote: @escaping (EntityReference) -> String?
     ) throws(UnresolvedReference) -> ResolvedRequest {
@@ -157,9 +157,9 @@ enum JSONText {
 
 /// Percent-encoding (RFC 3986 section 2.1): which bytes stay as they are.
 enum PercentEncoding {
-    /// Nothing but unreserved characters: for a value that must not be read as anything else.
+    /// Unreserved characters only, for a value that must not be read as anything else.
     case unreserved
-    /// What may stand in a path, its slashes, and a percent sign that begins an encoded byte.
+    /// Characters that a path may have, its slashes, and percent signs that begin an encoded byte.
     case path
 
     static let digits = Array("0123456789ABCDEF".utf8)

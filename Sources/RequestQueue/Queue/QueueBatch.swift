@@ -1,52 +1,52 @@
-/// What one turn of the machine wants: changes to be committed in one transaction, and what may be done when they are.
+/// The result of one turn: changes to commit in one transaction, and what may be done after the commit.
 public struct QueueBatch: Sendable {
     /// One attempt that may begin.
     public struct Dispatch: Sendable {
-        /// The request's number.
+        /// The id of the request.
         public var id: UInt64
-        /// What an answer to this attempt has to be given with.
+        /// The lease of the attempt; its answer must carry it.
         public var lease: UInt64
         /// The request.
         public var request: QueuedRequest
-        /// What the backend calls the entities that the request names.
+        /// Remote identifiers of the entities that the request names.
         public var names: [EntityReference: String]
 
-        /// What goes to the backend, without what its client adds.
+        /// The request as it goes to the backend, without what the client adds.
         ///
-        /// - Throws: ``UnresolvedReference``, never for a request as it came out of the queue.
+        /// - Throws: ``UnresolvedReference``, never for a request as the queue returned it.
         public func resolved() throws(UnresolvedReference) -> ResolvedRequest {
             let names = names
             return try request.config.resolved { names[$0] }
         }
     }
 
-    /// A request whose outcome the response handlers are to be given.
+    /// An outcome for the response handlers.
     public struct Result: Sendable, Equatable {
         /// The request.
         public var request: QueuedRequest
         /// How it ended.
         public var outcome: RequestOutcome
-        /// How often processes before this one were about to give it to handlers again; nil for one that ended in this process.
-        /// One that is not nil is announced with ``QueueMachine/deliver(_:times:)`` before it is given.
+        /// Number of redeliveries that earlier processes began; nil for a request that ended in this process. If it is
+        /// not nil, call ``QueueMachine/deliver(_:times:)`` before the handlers.
         public var deliveries: Int?
     }
 
-    /// To be committed in one transaction.
+    /// Changes to commit in one transaction.
     public internal(set) var changes: [QueueChange] = []
-    /// Those that are accepted with the commit.
+    /// Requests that are accepted with the commit.
     public internal(set) var accepted: [RequestToken] = []
     /// Attempts that may begin.
     public internal(set) var dispatches: [Dispatch] = []
     /// Outcomes for the response handlers.
     public internal(set) var results: [Result] = []
-    /// What was given up because of its age, whether the batch is committed or not.
+    /// Requests that expired, whether the batch is committed or not.
     public internal(set) var expired: [QueuedRequest] = []
-    /// Attempts whose answers nobody waits for any more, by lease.
+    /// Attempts whose answers are no longer needed, by lease.
     public internal(set) var withdrawn: [UInt64] = []
-    /// What it takes to go back.
+    /// The steps that are undone if the commit fails.
     var steps: [QueueStep] = []
 
-    /// Nothing.
+    /// An empty batch.
     package init() {}
 
     /// Whether there is nothing to do.
@@ -55,32 +55,32 @@ public struct QueueBatch: Sendable {
 
 /// A change that has been made in memory and is not committed yet.
 enum QueueStep: Sendable {
-    /// The cause of a request that another one has replaced.
+    /// The cause of a request that another one replaced.
     static let replaced = "replaced by a later request"
 
     case insert(UInt64)
-    /// It took the place of another one.
+    /// A new request replaced this one.
     case replace(QueueEntry, at: Int64)
     case lease(QueueBatch.Dispatch)
     case change(QueueChange, QueueBatch.Result?)
-    /// An outcome of a process before this one.
+    /// An outcome that an earlier process left.
     case result(QueueBatch.Result)
     case withdraw(UInt64)
 }
 
-/// A request in memory. An object, because it is changed in place many times and is too large to be copied each time.
+/// A request in memory. A class, because it is changed in place many times and is too large to be copied each time.
 ///
-/// `@unchecked`: only the machine touches it, and a batch carries it only to give it back to its machine.
+/// `@unchecked`: only the machine accesses it, and a batch carries it only to return it to its machine.
 final class QueueEntry: @unchecked Sendable {
     var request: QueuedRequest
     /// Whether it waits until its tenant asks for it.
     var isParked = false
-    /// On the clock that only goes on.
+    /// When it may be sent, in milliseconds of uptime.
     var notBefore: Int64 = 0
     /// Failed attempts of this process that count toward the limit.
     var verdicts = 0
     var deadline: Int64
-    /// What it waits for: requests, and entities without a name.
+    /// What it waits for: requests, and entities without a remote identifier.
     var blockers: Set<Blocker>
     /// The entities that it names.
     let references: [EntityReference]
@@ -127,7 +127,7 @@ struct TenantReference: Hashable, Sendable {
     init(tenant: String, reference: EntityReference) { (self.tenant, self.reference) = (ExactText(tenant), reference) }
 }
 
-/// Names a request by its idempotency key, which is its token where nobody has chosen one.
+/// Names a request by its idempotency key, which is its token by default.
 struct KeyName: Hashable, Sendable {
     private let tenant: ExactText
     private let token: RequestToken?
@@ -139,7 +139,7 @@ struct KeyName: Hashable, Sendable {
 
     init(tenant: String, _ key: String) { self.init(tenant: tenant, token: nil, text: key) }
 
-    /// A key that reads like a token is that token.
+    /// A key in the form of a token is that token.
     private init(tenant: String, token: RequestToken?, text: String?) {
         self.tenant = ExactText(tenant)
         self.token = token ?? text.flatMap(RequestToken.init)
@@ -153,7 +153,7 @@ struct KeyName: Hashable, Sendable {
     }
 }
 
-/// Names a request by a key that its sender has chosen.
+/// Names a request by its coalescing key.
 struct TenantKey: Hashable, Sendable {
     private let tenant: ExactText
     private let key: ExactText

@@ -1,28 +1,28 @@
-/// What a process leaves behind about a request that has been answered.
+/// How a request ended, with the response of the backend.
 public struct RequestOutcome: Sendable, Equatable {
     /// How a request ended.
     public enum Result: Sendable, Hashable {
         /// The backend has done it.
         case success(status: Int)
-        /// It will not be done; the status is the backend's, where it gave one.
+        /// It will not be done; the status is nil if the backend gave none.
         case failure(status: Int?)
-        /// Nobody wants it any more: cancelled, or replaced by another.
+        /// It was cancelled, or replaced by another request.
         case aborted
     }
 
     /// How it ended.
     public var result: Result
-    /// In words; nothing where it succeeded.
+    /// Why it failed, in words; nil for a success, unless the backend's identifiers were rejected.
     public var cause: String?
-    /// What the backend answered.
+    /// Header fields of the response.
     public var headers: [ResolvedRequest.Header]
-    /// Its bytes.
+    /// Body of the response.
     public var body: [UInt8]
-    /// Whether some of what the backend answered is missing here: it was larger than ``QueueLimits/responseSize``, or others have
-    /// taken its place since, see ``QueueLimits/responses``.
+    /// Whether part of the response is missing: it was larger than ``QueueLimits/responseSize``, or was dropped for
+    /// newer responses, see ``QueueLimits/responses``.
     public var isCut: Bool
 
-    /// An end, with the answer that brought it where there was one.
+    /// An outcome, with the response if there is one.
     public init(
         _ result: Result, cause: String? = nil, headers: [ResolvedRequest.Header] = [], body: [UInt8] = [],
         isCut: Bool = false
@@ -31,13 +31,13 @@ public struct RequestOutcome: Sendable, Equatable {
         self.isCut = isCut
     }
 
-    /// What the answer takes in a store, in bytes.
+    /// Size of the response in a store, in bytes.
     package var responseSize: Int {
         guard !headers.isEmpty || !body.isEmpty else { return 0 }
         return headers.reduce(4 + body.count) { $0 + 8 + $1.name.utf8.count + $1.value.utf8.count }
     }
 
-    /// The state of a request that ended so.
+    /// The state of a request with this outcome.
     public var state: RequestState {
         switch result {
         case .success: .done
@@ -49,51 +49,56 @@ public struct RequestOutcome: Sendable, Equatable {
 
 /// One change of the store. A batch of them is one transaction.
 public enum QueueChange: Sendable, Equatable {
-    /// With its stored form, see ``RequestForm``.
+    /// Adds a request with its stored form, see ``RequestForm``.
     case insert(QueuedRequest, form: [UInt8])
-    /// Its sending begins: counted before a byte is sent. The lease is needed to say how it went.
+    /// Begins an attempt and counts it, before a byte is sent. Its end is accepted only with this lease.
     case lease(id: UInt64, lease: UInt64)
-    /// It waits again. Under another lease than the stored one this changes nothing.
+    /// Makes a request wait again. Changes nothing if the stored lease is another one.
     case requeue(id: UInt64, lease: UInt64, Wait)
-    /// It is finished. Under another lease than the stored one this changes nothing; without one, it had not been under way.
-    /// With `keepsOutcome` the handlers are owed the outcome until ``handled(id:)``, and what the backend answered is kept with the
-    /// row; else only how it ended is.
+    /// Finishes a request. Changes nothing if the stored lease is another one; the lease is nil if the request is not
+    /// in flight.
+    ///
+    /// With `keepsOutcome`, the outcome is due to the handlers until ``handled(id:)``, and the response is stored;
+    /// without, only the result and its cause are.
     case finish(id: UInt64, lease: UInt64?, outcome: RequestOutcome, keepsOutcome: Bool, at: Int64)
-    /// The response handlers are given the outcome once more, because a process ended while they had it.
+    /// Counts another delivery to the response handlers, because a process ended during an earlier one.
     case redeliver(id: UInt64, times: Int)
-    /// The response handlers have had the outcome.
+    /// The response handlers have finished with the outcome.
     case handled(id: UInt64)
-    /// What the backend answered is forgotten, and that it was. How the request ended is not.
+    /// Removes the response and marks the outcome as cut. How the request ended stays.
     case forgetResponse(id: UInt64)
-    /// A row that cannot be read and is not finished becomes dead and is kept.
+    /// Marks an unfinished row that cannot be read as dead. The row is kept.
     case quarantine(id: UInt64, cause: String, at: Int64)
-    /// What the backend calls an entity, instead of what was known of it.
+    /// Stores the remote identifier of an entity, in place of an earlier one.
     case map(IdentifierMapping, at: Int64)
     case hold(id: UInt64, Bool)
-    /// A dead one waits again, as new.
+    /// Makes a dead request wait again, without the attempts and crashes that it had.
     case revive(id: UInt64, at: Int64)
     case remove(id: UInt64)
-    /// Keeps a tenant's session key, sealed by whoever gave it, or forgets it.
+    /// Stores the session key of a tenant, sealed by the application; nil removes it.
     case session(tenant: String, sealed: [UInt8]?)
-    /// Removes what was done or cancelled before this time and has a smaller id, and mappings that were learnt before `names`,
-    /// or before the same time. Dead requests stay. All that is old has a smaller id; a store that looks at no others has no need
-    /// to find what is old by its time.
+    /// Removes old done and cancelled requests, and old mappings.
+    ///
+    /// That is, requests that ended before this time with an id below `below`, and mappings that were learnt before
+    /// `names`, or before the same time if nil. Dead requests, and outcomes due to handlers, stay.
+    ///
+    /// All old requests have an id below `below`, so a store may search by id and needs no index of times.
     case prune(before: Int64, below: UInt64 = .max, names: Int64? = nil)
 
     /// How a request waits for its next attempt.
     public struct Wait: Sendable, Equatable {
         /// Milliseconds since 1970.
         public var notBefore: Int64
-        /// How often its sending was begun.
+        /// Number of attempts that have begun.
         public var attempts: Int
-        /// How often in a row a process ended while it alone was under way.
+        /// Crashes in a row with only this request in flight.
         public var crashes: Int
-        /// How many attempts ended without an answer.
+        /// Number of attempts that ended without an answer.
         public var doubts: Int
         /// Why the last attempt failed, in words.
         public var cause: String?
 
-        /// As it stands in a store, or is to.
+        /// A wait as it is stored.
         public init(notBefore: Int64, attempts: Int, crashes: Int, doubts: Int, cause: String?) {
             (self.notBefore, self.attempts, self.crashes) = (notBefore, attempts, crashes)
             (self.doubts, self.cause) = (doubts, cause)
@@ -101,101 +106,101 @@ public enum QueueChange: Sendable, Equatable {
     }
 }
 
-/// What stands in the store when a process starts.
+/// The contents of a store at the start of a process.
 public struct QueueContents: Sendable {
-    /// A row that cannot be read: kept, and said.
+    /// A row that cannot be read. It is kept and reported.
     public struct Unreadable: Sendable, Equatable {
-        /// The request's number.
+        /// The id of the request.
         public var id: UInt64
         /// Why it cannot be read, in words.
         public var reason: String
 
-        /// What a store has to say of such a row.
+        /// Reports an unreadable row.
         public init(id: UInt64, reason: String) { (self.id, self.reason) = (id, reason) }
     }
 
-    /// A finished request whose outcome no handler is known to have had.
+    /// A finished request whose outcome the handlers have not confirmed.
     public struct Undelivered: Sendable, Equatable {
         /// The request.
         public var request: QueuedRequest
         /// How it ended.
         public var outcome: RequestOutcome
-        /// How often it was given to handlers again.
+        /// Number of deliveries after the first.
         public var times: Int
 
-        /// As it stands in a store.
+        /// An unconfirmed outcome, as it is stored.
         public init(request: QueuedRequest, outcome: RequestOutcome, times: Int) {
             (self.request, self.outcome, self.times) = (request, outcome, times)
         }
     }
 
-    /// What the backend calls an entity, and since when that is known.
+    /// The remote identifier of an entity, and when it was learnt.
     public struct Learnt: Sendable, Equatable {
-        /// The name.
+        /// The entity and its identifier.
         public var mapping: IdentifierMapping
         /// Milliseconds since 1970.
         public var at: Int64
 
-        /// As it stands in a store.
+        /// A mapping, as it is stored.
         public init(mapping: IdentifierMapping, at: Int64) { (self.mapping, self.at) = (mapping, at) }
     }
 
-    /// What is remembered of a finished request: its key, and the entities that it was to create.
+    /// A finished request, kept for its idempotency key and for the entities that it was to create.
     public struct Finished: Sendable, Equatable {
         /// The request.
         public var request: QueuedRequest
-        /// Milliseconds since 1970.
+        /// When it ended, in milliseconds since 1970.
         public var at: Int64
-        /// Bytes of the answer that are kept.
+        /// Size of the stored response, in bytes.
         public var responseSize: Int
 
-        /// As it stands in a store.
+        /// A finished request, as it is stored.
         public init(request: QueuedRequest, at: Int64, responseSize: Int = 0) {
             (self.request, self.at, self.responseSize) = (request, at, responseSize)
         }
     }
 
-    /// Those that wait, or were under way when the last process ended, in the order in which they were accepted.
+    /// Requests that wait, or were in flight when the last process ended, in the order of acceptance.
     public var requests: [QueuedRequest] = []
-    /// Rows that wait and cannot be read.
+    /// Unfinished rows that cannot be read.
     public var unreadable: [Unreadable] = []
-    /// What the backend calls the entities of each tenant, the oldest first.
+    /// Remote identifiers of the entities of each tenant, the oldest first.
     public var learnt: [Learnt] = []
-    /// The same without their times.
+    /// The mappings of ``learnt``, without their times.
     public var mappings: [IdentifierMapping] { learnt.map(\.mapping) }
     /// Session keys by tenant, sealed.
     public var sessions: [ExactText: [UInt8]] = [:]
-    /// Finished ones whose outcome no handler has had.
+    /// Finished requests whose outcome the handlers have not confirmed.
     public var undelivered: [Undelivered] = []
-    /// Finished ones that are kept, the oldest first.
+    /// Finished requests that are kept, the oldest first.
     public var finished: [Finished] = []
     /// The highest id that was ever used.
     public var highest: UInt64 = 0
 
-    /// Nothing: what a new store has.
+    /// The contents of a new store.
     public init() {}
 }
 
 /// The port to the database. Drivers: SQLite, memory.
 public protocol QueueStore: Sendable {
-    /// Commits the changes in one transaction, synced when this returns.
+    /// Commits the changes in one transaction, and returns when it is synced.
     ///
-    /// - Throws: ``QueueStoreError`` when nothing has been changed.
+    /// - Throws: ``QueueStoreError``; nothing has changed then.
     func commit(_ changes: [QueueChange]) throws(QueueStoreError)
     func load() throws(QueueStoreError) -> QueueContents
     func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome?
     func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest?
-    /// By id; for reports.
+    /// Requests in these states with an id above `after`, in the order of their ids; for reports.
     func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest]
 }
 
-/// Why the store did not do it.
+/// Why an operation of a store failed.
 public struct QueueStoreError: Error, Equatable, Sendable {
     /// What happened, in words.
     public let message: String
-    /// Whether the stored bytes are not what they should be, so that a repair may save some of them.
+    /// Whether the stored data is damaged, so that a repair may save some of it.
     public let isDamage: Bool
 
-    /// In words.
+    /// An error with a message in words.
     public init(_ message: String, isDamage: Bool = false) { (self.message, self.isDamage) = (message, isDamage) }
 }

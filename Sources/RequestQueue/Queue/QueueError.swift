@@ -1,20 +1,20 @@
-/// Why a request is not accepted. Nothing has changed then.
+/// Why a request was refused. A refusal changes nothing.
 public enum QueueError: Error, Hashable, Sendable, CustomStringConvertible {
-    /// The tenant has as many requests, or bytes, waiting as it may have.
+    /// The tenant has reached its limit of requests or bytes.
     case tenantFull(limit: Int)
-    /// The queue has as many requests, or bytes, waiting as it may have.
+    /// The queue has reached its limit of requests or bytes.
     case full(limit: Int)
-    /// One request is larger than any may be, in bytes.
+    /// The request is larger than the limit. Both sizes are in bytes.
     case tooLarge(size: Int, limit: Int)
-    /// Something in it can never be sent.
+    /// The request can never be sent, for this reason.
     case malformed(String)
     /// The idempotency key belongs to another request of the tenant.
     case keyReused
-    /// It depends on a request that nobody knows, or that has failed.
+    /// It depends on a request, or names an entity, that the queue does not know.
     case unknownDependency
     /// A request that it depends on, or that was to create an entity it names, has failed.
     case failedDependency(String)
-    /// The store could not keep it.
+    /// The store could not commit it.
     case unavailable(String)
     /// The queue is being shut down.
     case closed

@@ -1,11 +1,11 @@
-// What people do to a queue: logins, and the acts of an operator.
+// Logins, and the actions of an operator.
 
-/// Why an act on a request changes nothing.
+/// Why an action on a request was refused. A refusal changes nothing.
 public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
     case unknown
     case finished(RequestState)
     case notDead
-    /// It is under way, and its sending cannot be stopped any more.
+    /// Refused for this reason, in words.
     case refused(String)
 
     /// For people and logs.
@@ -20,7 +20,7 @@ public enum QueueActError: Error, Hashable, Sendable, CustomStringConvertible {
 }
 
 extension QueueMachine {
-    /// A tenant has a session key, or has none any more. Requests that need one wait meanwhile.
+    /// Notes whether a tenant has a session key. Without one, the requests that need it wait.
     public mutating func setSession(_ tenant: String, present: Bool) {
         let tenant = tenants.add(tenant)
         tenant.hasSession = present
@@ -31,18 +31,18 @@ extension QueueMachine {
         for lane in tenant.waitingForSession.take() { wake(lane) }
     }
 
-    /// The same, with a sealed key that the store keeps for the next process.
+    /// Stores a sealed session key for the next process, or removes it if nil.
     public mutating func setSession(_ tenant: String, sealed: [UInt8]?) {
         steps.append(.change(.session(tenant: tenant, sealed: sealed), nil))
         setSession(tenant, present: sealed != nil)
     }
 
-    /// Whether the tenant has a session key at present.
+    /// Whether the tenant has a session key.
     public func hasSession(_ tenant: String) -> Bool { tenants[tenant]?.hasSession == true }
 
-    /// Nobody wants it any more. Whether the backend has done one that is under way is not known.
+    /// Cancels a request. The backend may still do one that is in flight.
     ///
-    /// - Parameter cause: in words; nothing for its sender's own wish.
+    /// - Parameter cause: in words; nil if its sender cancels it.
     public mutating func cancel(
         _ token: RequestToken, cause: String? = nil, now: QueueTime
     ) throws(QueueActError) {
@@ -57,8 +57,7 @@ extension QueueMachine {
         end(entry, RequestOutcome(.aborted, cause: words), now: now)
     }
 
-    /// Makes the insertion of an entry, if it is not committed yet, independent of its staying in memory: it is stored before
-    /// it ends, so that whoever appended it finds it.
+    /// Stores an uncommitted insertion even if its request ends first, so that its outcome can be looked up.
     mutating func settle(_ entry: QueueEntry) {
         guard let form = fresh.removeValue(forKey: entry.id) else { return }
         for (place, step) in steps.enumerated() {
@@ -69,7 +68,7 @@ extension QueueMachine {
         }
     }
 
-    /// Keeps a request back, or lets it go on; then its age counts from now.
+    /// Holds a request or releases it. After a release its age counts from now.
     public mutating func hold(_ token: RequestToken, _ isHeld: Bool, now: QueueTime) throws(QueueActError) {
         let entry = try live(token)
         guard entry.request.isHeld != isHeld else { return }
@@ -80,8 +79,10 @@ extension QueueMachine {
         wake(entry.lane)
     }
 
-    /// Keeps back all that a tenant sends, now and later, or lets it go on. This is not stored: whoever wants it to outlive the
-    /// process says it again. The age of what was held counts from when it is let go on.
+    /// Holds all requests of a tenant, present and future, or releases them.
+    ///
+    /// This is not stored: the caller repeats it after a restart. After a release the age of the requests counts from
+    /// now.
     public mutating func hold(tenant: String, _ isHeld: Bool, now: QueueTime) {
         guard (tenants[tenant]?.isHeld ?? false) != isHeld else { return }
         let state = tenants.add(tenant)
@@ -98,29 +99,29 @@ extension QueueMachine {
         entry.request.isHeld || tenants[entry.request.tenant]?.isHeld == true
     }
 
-    /// What there is, for reports: one look at each request.
+    /// A summary of the live requests, for reports.
     public struct Census: Sendable, Equatable {
-        /// Kept back by an operator, alone or with all of their tenant.
+        /// Requests that are held, alone or with all of their tenant.
         public var held = 0
-        /// Wait for their tenant's next login.
+        /// Requests that wait for the next login of their tenant.
         public var withoutSession = 0
-        /// Of which an attempt ended without an answer.
+        /// Requests of which an attempt ended without an answer.
         public var doubtful = 0
-        /// When the oldest was accepted, in milliseconds since 1970.
+        /// When the oldest request was accepted, in milliseconds since 1970.
         public var oldest: Int64?
-        /// The first of those that are held after crashes, see ``QueueLimits/crashes``.
+        /// Ids of the first requests that are held after crashes, see ``QueueLimits/crashes``.
         public var heldAfterCrashes: [UInt64] = []
         /// Dead requests that are kept.
         public var deadLetters = 0
 
-        /// Numbers that ``heldAfterCrashes`` has at most.
+        /// Maximum length of ``heldAfterCrashes``.
         static let named = 10
 
-        /// Nothing yet.
+        /// An empty census.
         public init() {}
     }
 
-    /// Counts the requests that wait or are under way.
+    /// Counts the requests that wait or are in flight.
     public func census() -> Census {
         var census = Census()
         census.deadLetters = deadLetters.count
@@ -135,14 +136,14 @@ extension QueueMachine {
         return census
     }
 
-    /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
+    /// The requests that wait for a login, of one tenant or of all, in the order of acceptance.
     public func waitingForSession(of tenant: String? = nil) -> [QueuedRequest] {
         let wanted = tenant.map { ExactText($0) }
         return entries.values.filter { (wanted == nil || ExactText($0.request.tenant) == wanted) && needsSession($0) }
             .map(\.request).sorted { $0.id < $1.id }
     }
 
-    /// The request, where it waits for the next login of its tenant.
+    /// The request; nil if it does not wait for the next login of its tenant.
     public func waitingForSession(_ token: RequestToken) -> QueuedRequest? {
         tokens[token].flatMap { entries[$0] }.flatMap { needsSession($0) ? $0.request : nil }
     }
@@ -159,9 +160,9 @@ extension QueueMachine {
         wake(entry.lane)
     }
 
-    /// Ends the pauses of all that wait for their next attempt.
+    /// Ends the pauses of all requests that wait for their next attempt.
     ///
-    /// - Returns: how many.
+    /// - Returns: the number of these requests.
     public mutating func hurryAll(now: QueueTime) -> Int {
         let paused = entries.values.filter { $0.request.state == .pending && $0.notBefore > now.uptime }
         for entry in paused {
@@ -171,9 +172,9 @@ extension QueueMachine {
         return paused.count
     }
 
-    /// A dead request waits again, at the place and with the key that it had.
+    /// Queues a dead request again, at its former position and with its idempotency key.
     ///
-    /// - Parameter request: as the store has it.
+    /// - Parameter request: as the store returns it.
     public mutating func revive(_ request: QueuedRequest, now: QueueTime) throws(QueueActError) {
         guard entries[request.id] == nil, request.state == .dead else { throw .notDead }
         var revived = request
@@ -197,13 +198,14 @@ extension QueueMachine {
         enter(entry)
     }
 
-    /// A dead request is removed, with all that is kept of it.
+    /// Removes a dead request, with all that is stored of it.
     public mutating func purge(_ id: UInt64) throws(QueueActError) {
         guard deadLetters[id] != nil else { throw entries[id] == nil ? .unknown : .notDead }
         bury(id)
     }
 
-    /// The process is about to end: what is under way waits for the next one, and answers that still come are too late.
+    /// Prepares for the end of the process: requests in flight wait for the next process, and later answers are
+    /// ignored.
     public mutating func release(now: QueueTime) {
         isClosed = true
         for entry in entries.values where entry.request.state == .inFlight {
@@ -214,7 +216,7 @@ extension QueueMachine {
         }
     }
 
-    /// What a request that was accepted earlier has to wait for now.
+    /// What a request that was accepted earlier waits for now.
     func liveBlockers(of request: QueuedRequest) -> Set<QueueEntry.Blocker> {
         var blockers = Set(request.dependsOn.filter { entries[$0] != nil }.map(QueueEntry.Blocker.request))
         for reference in request.config.references where map[request.tenant, reference] == nil {

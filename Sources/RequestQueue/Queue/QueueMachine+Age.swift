@@ -1,15 +1,15 @@
-// How long requests may wait, and how long what has ended is remembered.
+// The maximum age of requests, and the timeouts of attempts.
 
 import HeapModule
 
 extension QueueMachine {
-    /// Milliseconds after which a request that is over its age, and under way or held, is looked at again.
+    /// Milliseconds after which a request that is over its age, but in flight or held, is checked again.
     static let grace: Int64 = 10_000
 
-    /// Milliseconds that an attempt may be late by before its lease ends: its own timeout comes first where it works.
+    /// Milliseconds from the timeout of an attempt to the end of its lease. The client's own timeout comes first.
     static let leaseGrace: Int64 = 5_000
 
-    /// Attempts that have had no answer in their time have failed, whatever holds them up.
+    /// Fails attempts that had no answer in time, whatever delays them.
     mutating func endLeases(now: QueueTime) {
         while let due = leaseEnds.min, due.at <= now.uptime {
             leaseEnds.removeMin()
@@ -17,7 +17,7 @@ extension QueueMachine {
                 continue
             }
             steps.append(.withdraw(due.lease))
-            // Spread as the pauses of answers are: leases are counted from a random number.
+            // Spreads the pauses as random bits do: leases are counted from a random number.
             let random = due.lease &* 0x9E37_79B9_7F4A_7C15
             reply(
                 due.id, lease: due.lease,
@@ -25,7 +25,7 @@ extension QueueMachine {
         }
     }
 
-    /// Notes when the attempt that begins now ends without an answer.
+    /// Sets the time at which the attempt that begins now times out.
     mutating func startLease(of entry: QueueEntry, _ lease: UInt64, now: QueueTime) {
         guard let standard = settings.attemptTimeout else { return }
         let timeout = max(entry.request.config.timeoutInterval ?? standard, 0)
@@ -33,20 +33,20 @@ extension QueueMachine {
             LeaseEnd(at: now.uptime.adding(timeout).adding(Self.leaseGrace), id: entry.id, lease: lease))
     }
 
-    /// Lets go of leases that have ended.
+    /// Removes leases that have ended.
     mutating func trimLeases() {
         while let first = leaseEnds.min, entries[first.id]?.request.lease != first.lease { leaseEnds.removeMin() }
         guard leaseEnds.count > 2 * inFlight + 1024 else { return }
         leaseEnds = Heap(leaseEnds.unordered.filter { entries[$0.id]?.request.lease == $0.lease })
     }
 
-    /// What is older than it may be is dead, and what has been finished for long is forgotten.
+    /// Ends requests that are too old, and forgets finished ones after their time.
     mutating func expire(now: QueueTime) {
         while let due = deadlines.min, due.at <= now.uptime {
             deadlines.removeMin()
             guard let entry = entries[due.id], entry.deadline == due.at else { continue }
             guard entry.request.state == .pending, !isHeld(entry) else {
-                // An attempt that is under way may still end well, and what is held does not age.
+                // An attempt in flight may still succeed, and a held request does not age.
                 setDeadline(of: entry, now.uptime.adding(Self.grace))
                 continue
             }
@@ -58,7 +58,7 @@ extension QueueMachine {
         prune(now: now)
     }
 
-    /// The age of a request counts from now.
+    /// Counts the age of a request from now.
     mutating func renew(_ entry: QueueEntry, now: QueueTime) {
         setDeadline(of: entry, now.uptime.adding(limits.age))
     }
@@ -68,7 +68,7 @@ extension QueueMachine {
         deadlines.insert(Deadline(at: at, id: entry.id))
     }
 
-    /// Lets go of deadlines that count no more.
+    /// Removes deadlines that no longer apply.
     mutating func trimDeadlines() {
         while let first = deadlines.min, entries[first.id]?.deadline != first.at { deadlines.removeMin() }
         guard deadlines.count > 2 * entries.count + 1024 else { return }

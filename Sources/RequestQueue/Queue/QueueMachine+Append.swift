@@ -1,22 +1,22 @@
-// What is accepted, and what is refused before it costs anything.
+// Accepts or refuses new requests, and maintains the indexes of the live ones.
 
 import DequeModule
 import HeapModule
 
 extension QueueMachine {
-    /// What became of a request that was offered.
+    /// The result of appending a request.
     public enum Appended: Sendable, Equatable {
         /// Accepted when the next batch is committed.
         case accepted(RequestToken)
-        /// It is the one that was accepted under the same idempotency key before.
+        /// The same request was accepted before, under the same idempotency key.
         case existing(RequestToken)
     }
 
-    /// Takes a request in.
+    /// Appends a request.
     ///
     /// - Parameters:
-    ///   - token: sixteen random bytes; its name, and its idempotency key where it has none of its own.
-    ///   - id: of ``reserveID(atLeast:)``; else it gets the next one.
+    ///   - token: names the request: sixteen random bytes. Also its idempotency key if it has none of its own.
+    ///   - id: from ``reserveID(atLeast:)``; nil for the next id.
     /// - Throws: ``QueueError``; nothing has changed then.
     public mutating func append(
         _ new: NewRequest, token: RequestToken, id: UInt64? = nil, now: QueueTime
@@ -71,7 +71,7 @@ extension QueueMachine {
         return .accepted(token)
     }
 
-    /// What the request has to wait for, by id.
+    /// Ids of the requests that it depends on and that have not ended.
     private func dependencies(of new: NewRequest) throws(QueueError) -> [UInt64] {
         var ids: [UInt64] = []
         for token in new.dependsOn {
@@ -108,8 +108,8 @@ extension QueueMachine {
         return blockers
     }
 
-    /// Refuses a request that creates an entity for which another request waits that has to go before it: neither would ever go.
-    /// Only the creator of an entity can close such a circle, because a request depends on none that comes later.
+    /// Refuses a request that would wait for itself: it creates an entity that a request waits for which must be sent
+    /// before it. Only the creator of an entity can close such a cycle, because a request depends on no later one.
     private func checkCycle(_ new: NewRequest, _ blockers: Set<QueueEntry.Blocker>) throws(QueueError) {
         var waiting: Set<UInt64> = []
         for reference in new.creates {
@@ -137,7 +137,8 @@ extension QueueMachine {
         }
     }
 
-    /// Those in a lane for which one at a place waits: all up to the barrier before it; one that is no barrier, for that alone.
+    /// The requests of a lane that must end before the one at a place: for a barrier, all back to the previous barrier
+    /// and that one; for others, that barrier only.
     private func before(_ place: Int, in lane: LaneState, isBarrier: Bool) -> [UInt64] {
         var ids: [UInt64] = []
         for id in lane.order[..<min(place, lane.order.count)].reversed() {
@@ -161,12 +162,12 @@ extension QueueMachine {
         }
     }
 
-    /// The request that this one takes the place of: one that waits and was never under way.
+    /// The request that this one replaces: one that waits and was never in flight.
     private func replaceable(_ new: NewRequest) -> UInt64? {
         guard let key = new.coalescingKey, let id = coalescing[TenantKey(tenant: new.tenant, key: key)],
             let entry = entries[id], entry.request.state == .pending, entry.request.attempts == 0
         else { return nil }
-        // Others that depend on it would never be sent.
+        // Requests that depend on it would never be sent.
         guard waitingForRequest[id] == nil else { return nil }
         for reference in entry.request.creates where !new.creates.contains(reference) {
             let name = TenantReference(tenant: new.tenant, reference: reference)
@@ -200,7 +201,7 @@ extension QueueMachine {
         return host
     }
 
-    /// Puts an entry where it belongs by its id.
+    /// Adds an entry to all indexes, and to its lane in the order of ids.
     mutating func enter(_ entry: QueueEntry) {
         let request = entry.request
         let id = request.id
@@ -219,7 +220,7 @@ extension QueueMachine {
                     id)
             }
         }
-        // Put back after its lane or its host had been forgotten, it goes where others of these names are.
+        // Its lane or host may have been removed, and made anew, while the entry was taken out.
         if entry.lane.isGone { entry.lane = lane(of: request) }
         if entry.host.isGone { entry.host = host(of: request) }
         size += request.size
@@ -232,7 +233,7 @@ extension QueueMachine {
         wake(entry.lane)
     }
 
-    /// Takes an entry out of everything that counts it or points at it. Who waits for it goes on waiting.
+    /// Removes an entry from all indexes and counts. Requests that wait for it continue to wait.
     @discardableResult
     mutating func take(_ id: UInt64) -> QueueEntry? {
         guard let entry = entries.removeValue(forKey: id) else { return nil }
@@ -269,16 +270,16 @@ extension QueueMachine {
         return entry
     }
 
-    /// Removes an entry as if it had never been.
+    /// Removes an entry as if it was never appended.
     ///
-    /// - Returns: it, if it was there.
+    /// - Returns: its request; nil if the id is unknown.
     mutating func remove(_ id: UInt64) -> QueuedRequest? {
         guard let entry = take(id) else { return nil }
         keys[KeyName(entry.request)] = nil
         return entry.request
     }
 
-    /// Puts back what a batch that failed has taken out.
+    /// Puts back an entry that a failed batch replaced.
     mutating func reinstate(_ entry: QueueEntry) {
         counts.cancelled -= 1
         ended[entry.request.token] = nil
@@ -292,7 +293,7 @@ extension QueueMachine {
     }
 
     private func insertInOrder(_ id: UInt64, _ order: inout Deque<UInt64>) {
-        // Almost always it is the last one.
+        // Almost always its place is the last one.
         var place = order.count
         while place > 0, order[place - 1] > id { place -= 1 }
         order.insert(id, at: place)

@@ -1,24 +1,24 @@
-// For whoever sends over a connection that others use as well, as chat protocols do: numbers are needed before there are bytes, what
-// was handed out may come back unsent, and that it has arrived may be learnt from others than who sent it.
+// Hooks for connection-oriented senders, as in chat protocols: reserve an id before there are bytes, return unsent
+// requests, complete a request that another connection has seen arrive.
 
 extension QueueMachine {
-    /// A number that no request has had, for one that is to be appended with it, or for nobody.
+    /// Reserves an id that no request has had. It may stay unused.
     ///
-    /// - Parameter least: where numbers mean something, such as a time, the least that it may be.
+    /// - Parameter least: lower bound of the id, if ids have a meaning such as a time.
     public mutating func reserveID(atLeast least: UInt64 = 0) -> UInt64 {
         let id = max(nextID, least)
         nextID = id + 1
         return id
     }
 
-    /// The highest number that a request has, or had, or may be given by who reserved it.
+    /// The highest id that was used or reserved.
     public var highestID: UInt64 { nextID - 1 }
 
-    /// What has become of a request is known, by an answer or from elsewhere: it ends so, whether it waits or is under way. One
-    /// that has ended already stays as it ended.
+    /// Ends a request whose outcome is known, by an answer or otherwise, whether it waits or is in flight. One that has
+    /// ended already stays as it ended.
     ///
-    /// - Parameter identifiers: what the backend calls entities. One that cannot be is not learnt.
-    /// - Returns: it, as it ended; nothing where it had ended before.
+    /// - Parameter identifiers: identifiers of entities. One that conflicts is not merged.
+    /// - Returns: the request, as it ended; nil if it had ended before.
     @discardableResult
     public mutating func conclude(
         _ token: RequestToken, _ outcome: RequestOutcome, identifiers: [EntityIdentifier] = [], now: QueueTime
@@ -31,7 +31,7 @@ extension QueueMachine {
         return ended
     }
 
-    /// Takes back what was appended since the last turn, as if it had never been.
+    /// Takes back a request that was appended since the last turn, as if it was never appended.
     public mutating func retract(_ token: RequestToken) {
         guard let id = tokens[token], fresh.removeValue(forKey: id) != nil else { return }
         steps.removeAll { step in
@@ -41,18 +41,18 @@ extension QueueMachine {
         counts.appended -= 1
     }
 
-    /// Requests of a tenant that wait or are under way.
+    /// Number of requests of a tenant that wait or are in flight.
     public func depth(of tenant: String) -> Int { tenants[tenant]?.requests ?? 0 }
 
-    /// The same, in the order in which they were accepted.
+    /// The requests of a tenant that wait or are in flight, in the order in which they were accepted.
     public func requests(of tenant: String) -> [QueuedRequest] {
         live(of: tenant).map(\.request).sorted { $0.id < $1.id }
     }
 
-    /// Who was to send a request will not. It waits again, at its place, until its tenant asks for it; nothing happens to one that
-    /// waits.
+    /// Returns a request that its sender will not send.
     ///
-    /// - Parameter isBegun: whether some of it may have left; else the attempt is not counted.
+    /// It waits again, at its place, until its tenant asks for it. Changes nothing for a request that waits already.
+    /// - Parameter isBegun: whether some of it may have been sent; if false, the attempt is not counted.
     public mutating func giveBack(_ token: RequestToken, isBegun: Bool, cause: String, now: QueueTime) {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .inFlight else { return }
         guard !isBegun || entry.request.attempts < limits.attempts else {
@@ -65,7 +65,8 @@ extension QueueMachine {
         entry.isParked = true
     }
 
-    /// A tenant asks for what waits: what was given back, revived, or left by the process before is handed out from now on.
+    /// Hands out the waiting requests of a tenant from now on: those given back, revived, or left by the previous
+    /// process.
     public mutating func unpark(_ tenant: String) {
         for entry in live(of: tenant) where entry.isParked {
             entry.isParked = false
@@ -73,7 +74,7 @@ extension QueueMachine {
         }
     }
 
-    /// Whoever has asked is gone: what waits goes on waiting.
+    /// Stops handing out the waiting requests of a tenant.
     public mutating func park(_ tenant: String) {
         for entry in live(of: tenant) where entry.request.state == .pending { entry.isParked = true }
     }
@@ -83,7 +84,7 @@ extension QueueMachine {
         return entries.values.filter { $0.lane.tenant === state }
     }
 
-    /// Takes a request out of its flight.
+    /// Makes a request in flight wait again.
     mutating func requeue(_ entry: QueueEntry, isBegun: Bool, cause: String) {
         settle(entry)
         goBack(entry)

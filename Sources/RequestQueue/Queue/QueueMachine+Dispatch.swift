@@ -1,10 +1,10 @@
-// Who is next: lanes keep the order, tenants take turns, hosts and sessions hold back.
+// Chooses what is sent next: lanes keep their order, tenants take turns, hosts and sessions may block.
 
 import DequeModule
 import HeapModule
 
 extension QueueMachine {
-    /// Begins everything that may begin now.
+    /// Begins all attempts that may begin now.
     mutating func dispatch(now: QueueTime) {
         guard !isClosed, !isPaused else { return }
         while let timer = timers.min, timer.at <= now.uptime {
@@ -25,10 +25,11 @@ extension QueueMachine {
         }
     }
 
-    /// Milliseconds for which nothing else begins beside a request that was under way at a crash.
+    /// Milliseconds for which nothing else begins after a request that was in flight at a crash.
     static let trialTime: Int64 = 1_000
 
-    /// Begins the next request that was under way when the last process ended, alone: if the process ends again, that was it.
+    /// Begins the next request that was in flight when the last process ended, alone: if the process ends again, this
+    /// request is the cause.
     ///
     /// - Returns: whether the others have to wait.
     private mutating func dispatchSuspect(now: QueueTime) -> Bool {
@@ -39,7 +40,7 @@ extension QueueMachine {
         }
         suspects.removeAll { entries[$0]?.request.state != .pending }
         for (index, id) in suspects.enumerated() {
-            // One that waits for something else holds up nobody.
+            // A suspect that waits for something else does not delay the others.
             guard let entry = entries[id], case .send(let next, let place) = candidate(in: entry.lane, now: now),
                 next === entry
             else { continue }
@@ -51,14 +52,14 @@ extension QueueMachine {
         return false
     }
 
-    /// One timer a lane is enough, the earliest.
+    /// Sets the timer of a lane, unless an earlier one is set.
     private mutating func setTimer(_ lane: LaneState, _ at: Int64) {
         if let timer = lane.timer, timer <= at { return }
         lane.timer = at
         timers.insert(Timer(at: at, lane: lane))
     }
 
-    /// A lane may have something to send.
+    /// Notes that a lane may have something to send.
     mutating func wake(_ lane: LaneState) {
         guard !lane.isReady else { return }
         guard let head = lane.order.first, let entry = entries[head] else {
@@ -69,7 +70,7 @@ extension QueueMachine {
         joinRing(lane.tenant)
     }
 
-    /// Forgets a lane in which nothing is left, and a tenant without lanes.
+    /// Removes an empty lane, and its tenant if that has nothing left.
     private mutating func dissolve(_ lane: LaneState) {
         guard !lane.isGone else { return }
         lane.isGone = true
@@ -77,7 +78,7 @@ extension QueueMachine {
         if lane.tenant.isQuiet { tenants.remove(lane.tenant) }
     }
 
-    /// Forgets a host that nobody asks and that has done nothing wrong.
+    /// Removes a host without requests and without failures.
     mutating func dissolve(_ host: HostState) {
         guard host.isQuiet, !host.isGone else { return }
         host.isGone = true
@@ -89,11 +90,11 @@ extension QueueMachine {
     }
 
     private enum Candidate {
-        /// - Parameter place: where it stands in its lane.
+        /// - Parameter place: its place in the lane.
         case send(QueueEntry, place: Int)
-        /// Nothing before this time, if nothing happens.
+        /// Nothing to send before this time, unless an event wakes the lane.
         case wait(Int64)
-        /// Nothing until something happens that wakes the lane.
+        /// Nothing to send until an event wakes the lane.
         case nothing
     }
 
@@ -116,7 +117,7 @@ extension QueueMachine {
         return earliest.map(Candidate.wait) ?? .nothing
     }
 
-    /// What the backend calls the entities of a request. All are known, or it would still have blockers.
+    /// The remote identifiers of the entities that a request names. All are known, or it would still have blockers.
     private func names(_ entry: QueueEntry) -> [EntityReference: String] {
         var names: [EntityReference: String] = [:]
         for reference in entry.references { names[reference] = map[entry.request.tenant, reference] }
@@ -138,12 +139,13 @@ extension QueueMachine {
             return .event
         }
         guard host.breaker.allows(now: now.uptime) else {
-            // Until then, or until an answer shows that the host works.
+            // Waits until that time, or until an answer shows that the host works.
             host.waiting.insert(lane)
             return .until(host.breaker.opens ?? now.uptime)
         }
         if let until = host.pause(of: lane.tenant, now: now.uptime) { return .until(until) }
-        // A tenant may take no more than is left for the others, so that some whose requests hang leave room for everybody else.
+        // If others use the host, a tenant has no more requests in flight than it leaves slots free, so that requests
+        // of some tenants that hang leave room for the others.
         let share = host.requests > lane.tenant.requests ? lane.tenant.inFlight : 0
         guard host.inFlight + share < limits.inFlightPerHost else {
             host.waiting.insert(lane)
@@ -177,7 +179,7 @@ extension QueueMachine {
             .lease(QueueBatch.Dispatch(id: entry.id, lease: lease, request: entry.request, names: names(entry))))
     }
 
-    /// The counterpart of ``begin(_:)``, for an entry as it was in flight.
+    /// Reverses the counts of `begin` for an entry in flight.
     mutating func leaveFlight(_ entry: QueueEntry) {
         inFlight -= 1
         entry.lane.inFlight -= 1
@@ -188,13 +190,13 @@ extension QueueMachine {
         trimLeases()
     }
 
-    /// The same, for one that waits again at its place.
+    /// Like ``leaveFlight(_:)``, for an entry that waits again at its place.
     mutating func goBack(_ entry: QueueEntry) {
         leaveFlight(entry)
         entry.lane.begun = 0
     }
 
-    /// The lease of a dispatch could not be committed: nothing has been sent.
+    /// Undoes a dispatch whose lease could not be committed. Nothing has been sent.
     mutating func undo(_ dispatch: QueueBatch.Dispatch) {
         guard let entry = entries[dispatch.id], entry.request.lease == dispatch.lease else { return }
         goBack(entry)

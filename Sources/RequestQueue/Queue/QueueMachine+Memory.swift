@@ -1,16 +1,16 @@
-// What is remembered of the finished, and for how long.
+// What is kept of finished requests, and for how long.
 
 import DequeModule
 
 extension QueueMachine {
-    /// Milliseconds between two looks at what is old, and how many more than its number may be kept until then.
+    /// Milliseconds between two prunings, and the excess over a limit that causes one earlier.
     static let prunePause: Int64 = 60_000
     static let slack = 1024
 
-    /// The cause of what ended without one.
+    /// The cause of a request that ended without one.
     static let cancelled = "it was cancelled"
 
-    /// Why an entity will not come into being, for requests that name it.
+    /// Notes why an entity will never be created, for requests that name it.
     mutating func noteFailure(of name: TenantReference, _ cause: String) {
         failedCreators[name] = "\(name.reference) was never created: \(cause)"
     }
@@ -25,7 +25,7 @@ extension QueueMachine {
         deadOrder.append((request.id, at))
     }
 
-    /// Keeps an answer, and forgets the oldest ones that have no room beside it.
+    /// Counts a stored response, and removes the oldest ones that exceed the limit.
     mutating func keepResponse(of id: UInt64, size: Int) {
         guard size > 0 else { return }
         responseBytes += size - (responses.updateValue(size, forKey: id) ?? 0)
@@ -45,7 +45,7 @@ extension QueueMachine {
         return true
     }
 
-    /// A dead request is not dead any more: nothing that was remembered of its end goes on counting.
+    /// Forgets how a dead request ended, because it is queued again.
     mutating func forgetEnd(of id: UInt64) {
         deadLetters[id] = nil
         forgetResponse(of: id)
@@ -73,7 +73,8 @@ extension QueueMachine {
         forgetResponse(of: record.id)
     }
 
-    /// Forgets what is over its time or its number. What is stored is removed with the next batch.
+    /// Forgets finished requests and mappings that exceed their age or count. The next batch removes them from the
+    /// store.
     mutating func prune(now: QueueTime) {
         let isFull =
             finished.count > limits.finished + Self.slack || learnt.count > limits.mappings + Self.slack
@@ -88,7 +89,7 @@ extension QueueMachine {
             horizon = oldest.at
             highestPruned = max(highestPruned, oldest.id)
         }
-        // A request that waits may name an entity for as long as its age allows.
+        // A waiting request may name an entity until it expires.
         let namesBefore = now.wall - max(limits.retention, limits.age)
         var namesHorizon: Int64?
         while let oldest = learnt.first, oldest.at < namesBefore || learnt.count > limits.mappings {
@@ -96,7 +97,7 @@ extension QueueMachine {
             map.forget(oldest.mapping)
             namesHorizon = oldest.at
         }
-        // What shares the last one's millisecond stays in the store a little longer than in memory.
+        // Rows with the same time as the last one stay in the store a little longer than in memory.
         if horizon != nil || namesHorizon != nil {
             steps.append(
                 .change(
@@ -106,7 +107,7 @@ extension QueueMachine {
     }
 
     private mutating func pruneDeadLetters(now: QueueTime) {
-        // No dead letter is older than the epoch.
+        // Without a limit of age, no dead request is too old.
         let before = limits.deadRetention == .max ? .min : now.wall - limits.deadRetention
         while let oldest = deadOrder.first, oldest.at < before || deadLetters.count > limits.deadLetters {
             bury(oldest.id)

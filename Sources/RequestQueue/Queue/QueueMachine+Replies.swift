@@ -1,23 +1,24 @@
-// What becomes of a request when the backend has answered, or has not.
+// What happens to a request after an answer, or after an attempt without one.
 
 import DequeModule
 
 /// How an attempt ended.
 public enum AttemptReply: Sendable, Equatable {
-    /// Everything that is no failure: the backend has done it.
+    /// The backend has done the request.
     /// - Parameter isCut: whether the answer was larger than the client keeps.
     case success(
         status: Int, headers: [ResolvedRequest.Header], body: [UInt8], identifiers: [EntityIdentifier],
         isCut: Bool = false)
-    /// `retryAfter` is in milliseconds, as the host has asked.
+    /// `retryAfter` is the pause that the host asked for, in milliseconds.
     case failure(AttemptFailure, retryAfter: Int64?, headers: [ResolvedRequest.Header], body: [UInt8])
 }
 
 extension QueueMachine {
-    /// Takes the answer to an attempt. One whose lease is over changes nothing.
+    /// Processes the end of an attempt. It is ignored if its lease has ended.
     ///
     /// - Parameters:
-    ///   - waitsForLogin: whether a session key that is refused is waited for; else the request has failed.
+    ///   - waitsForLogin: whether the request waits for a login if its session key is refused; if false, that is a
+    ///     failure like others.
     ///   - random: 64 random bits, for the pause before the next attempt.
     public mutating func reply(
         _ id: UInt64, lease: UInt64, _ reply: AttemptReply, waitsForLogin: Bool = true, now: QueueTime, random: UInt64
@@ -59,14 +60,16 @@ extension QueueMachine {
         return outcome
     }
 
-    /// What an attempt says about its host. A host that answers works, unless it says that it does not. A host that was reached and
-    /// did not answer says nothing: it may be this one conversation that hangs.
+    /// Updates the breaker and the pauses of the host.
+    ///
+    /// An answer of the backend shows that the host works, unless its status is 502, 503 or 504. A host that was
+    /// reached and did not answer is not counted as failing: it may be only this conversation that hangs.
     private mutating func tellHost(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
         let host = entry.host
         switch reply {
         case .success: host.breaker.succeeded()
         case .failure(.status(let status), let retryAfter, _, _):
-            // A host that asks for time asks it of all that the tenant sends there.
+            // `Retry-After` applies to all that the tenant sends to this host.
             if let retryAfter, retryAfter > 0, status == 429 || status == 503 {
                 let pause = min(retryAfter, settings.breaker.longestPause, settings.backoff.retryAfterCap)
                 host.pause(entry.lane.tenant, until: now.uptime.adding(pause), now: now.uptime)
@@ -76,7 +79,7 @@ extension QueueMachine {
             case 504: host.breaker.withdrew(now: now.uptime)
             default: host.breaker.succeeded()
             }
-        // Something between answered, so the host is there; whether the backend works is not known.
+        // An intermediary answered, or nothing was sent: whether the backend works is not known.
         case .failure(.unexpected, _, _, _), .failure(.network(.noFreeConnection), _, _, _):
             host.breaker.withdrew(now: now.uptime)
         case .failure(.network(let failure), _, _, _):
@@ -93,11 +96,11 @@ extension QueueMachine {
         _ entry: QueueEntry, _ outcome: RequestOutcome, _ identifiers: [EntityIdentifier], now: QueueTime
     ) {
         do throws(MergeConflict) {
-            // Either all of them are learnt or none.
+            // Either all identifiers are merged or none.
             try map.check(identifiers, tenant: entry.request.tenant)
         } catch {
             var outcome = outcome
-            let cause = "The backend has done it, and has named an entity in a way that cannot be: \(error)"
+            let cause = "The backend has done it, but its identifier of an entity was rejected: \(error)"
             outcome.cause = cause
             let request = end(entry, outcome, now: now)
             fail(dependentsOnNames(of: request, cause), on: request, cause, now: now)
@@ -107,16 +110,16 @@ extension QueueMachine {
         for identifier in identifiers { _ = try? merge(identifier, tenant: entry.request.tenant, now: now) }
     }
 
-    /// Milliseconds since 1970; no stored pause ends later.
+    /// Upper bound of the stored end of a pause, in milliseconds since 1970.
     private static let latest: Int64 = 1 << 53
 
-    /// It waits for its next attempt, at the place that it has.
+    /// Makes a request wait for its next attempt, at its place in the lane.
     private mutating func goBack(_ entry: QueueEntry, _ failure: AttemptFailure, pause: Int64, now: QueueTime) {
         let request = entry.request
         if failure.isVerdict { entry.verdicts += 1 }
         guard entry.verdicts < limits.attempts else { return fail(entry, failure, [], [], now: now) }
         goBack(entry)
-        // The process has survived this attempt; without a connection that says nothing.
+        // The process has survived this attempt. Without a connection that proves nothing.
         let crashes = failure.kind == .unreachable ? request.crashes : 0
         let wait = QueueChange.Wait(
             notBefore: min(now.wall.adding(pause), Self.latest), attempts: request.attempts, crashes: crashes,
@@ -151,10 +154,10 @@ extension QueueMachine {
 
     // MARK: The end
 
-    /// A request is finished: nobody waits for it any more.
+    /// Finishes a request and removes it from the queue.
     ///
-    /// - Parameter failsDependants: whether those that depend on it fail with it, where it is not done.
-    /// - Returns: it, as it ended.
+    /// - Parameter failsDependants: whether the requests that depend on it fail as well if it is not done.
+    /// - Returns: the request, as it ended.
     @discardableResult
     mutating func end(
         _ entry: QueueEntry, _ outcome: RequestOutcome, failsDependants: Bool = true, now: QueueTime
@@ -183,8 +186,8 @@ extension QueueMachine {
         return request
     }
 
-    /// Requests that depend on one that will never be done will never be done either. A chain is followed link by link; each of
-    /// its requests names the one that failed first.
+    /// Fails all requests that depend, directly or through others, on one that will never be done. Each names the
+    /// request that failed first.
     private mutating func failDependants(of request: QueuedRequest, _ cause: String, now: QueueTime) {
         fail(dependants(of: request, cause), on: request, cause, now: now)
     }
@@ -204,7 +207,7 @@ extension QueueMachine {
         (waitingForRequest.removeValue(forKey: request.id) ?? []) + dependentsOnNames(of: request, cause)
     }
 
-    /// Requests that wait for a name which the request was to bring.
+    /// Requests that wait for the identifier of an entity that this request was to create.
     private mutating func dependentsOnNames(of request: QueuedRequest, _ cause: String) -> [UInt64] {
         var dependants: [UInt64] = []
         for reference in request.creates where map[request.tenant, reference] == nil {
@@ -224,7 +227,7 @@ extension QueueMachine {
         }
     }
 
-    /// Learns what the backend calls an entity. Requests that wait for it may go.
+    /// Learns the remote identifier of an entity, and releases the requests that wait for it.
     ///
     /// - Throws: ``MergeConflict``; nothing has changed then.
     public mutating func merge(

@@ -1,11 +1,11 @@
-// What a process finds that the last one has left.
+// Restores what the previous process left.
 
 extension QueueMachine {
-    /// How often an outcome is given to handlers that end the process.
+    /// Maximum number of redeliveries of an outcome whose handlers end the process.
     public static let deliveries = 3
 
-    /// Takes over what is stored, before anything else is done. Outcomes that no handler is known to have had come with the next
-    /// batch.
+    /// Restores the contents of the store, before any request is appended. Outcomes that handlers have not confirmed
+    /// come with the next batch.
     public mutating func restore(_ contents: QueueContents, now: QueueTime) {
         nextID = contents.highest + 1
         for known in contents.learnt {
@@ -26,7 +26,7 @@ extension QueueMachine {
             if request.isPlausible {
                 recover(request, wasAlone: isAlone, now: now)
             } else {
-                let cause = "It cannot be read: a number of it is out of range."
+                let cause = "It cannot be read: one of its numbers is out of range."
                 steps.append(.change(.quarantine(id: request.id, cause: cause, at: now.wall), nil))
             }
         }
@@ -51,10 +51,10 @@ extension QueueMachine {
             token: request.token, digest: RequestDigest(of: request, form: RequestForm.encode(request)))
     }
 
-    /// A request that waited goes on waiting. One that was under way when the process ended has had an attempt, and may be the
-    /// reason: it is sent again while nothing else is.
+    /// Restores an unfinished request. One that was in flight when the process ended has had an attempt, and may be the
+    /// cause: it is sent again alone.
     ///
-    /// - Parameter wasAlone: whether only one request was under way then. A crash is counted only against that one.
+    /// - Parameter wasAlone: whether only one request was in flight then. A crash is counted only against that one.
     private mutating func recover(_ stored: QueuedRequest, wasAlone: Bool, now: QueueTime) {
         counts.restored += 1
         var request = stored
@@ -74,7 +74,7 @@ extension QueueMachine {
             request.apply(wait)
             steps.append(.change(.requeue(id: request.id, lease: lease, wait), nil))
         }
-        // The wall clock may have been set meanwhile: no pause is longer than it could have been made.
+        // The wall clock may have been set since then: no pause is longer than the longest that is ever set.
         let (wait, isEndless) = request.notBefore.subtractingReportingOverflow(now.wall)
         let pause = min(max(isEndless ? 0 : wait, 0), max(settings.backoff.cap, settings.backoff.retryAfterCap))
         let (waited, isOdd) = now.wall.subtractingReportingOverflow(request.timestamp)
@@ -90,10 +90,10 @@ extension QueueMachine {
         steps.append(.change(.hold(id: request.id, true), nil))
     }
 
-    /// Whether it was held because of ``QueueLimits/crashes``, and nobody has released it.
+    /// Whether it is held because of ``QueueLimits/crashes``.
     func isHeldAfterCrashes(_ request: QueuedRequest) -> Bool { request.isHeld && request.crashes >= limits.crashes }
 
-    /// Whose creator has failed while nobody looked.
+    /// Fails the requests that wait for an entity whose creator failed in an earlier process.
     private mutating func failOrphans(now: QueueTime) {
         for (name, ids) in waitingForReference where creators[name] == nil {
             guard let cause = failedCreators[name] else { continue }
@@ -111,7 +111,7 @@ extension QueueMachine {
             counts.undelivered += 1
             return steps.append(.change(.handled(id: id), nil))
         }
-        // Nothing is changed yet: only the one outcome that is being handed out can end the process.
+        // The count is stored at delivery: only the outcome that is being delivered can end the process.
         steps.append(
             .result(
                 QueueBatch.Result(
@@ -120,7 +120,7 @@ extension QueueMachine {
 }
 
 extension QueuedRequest {
-    /// Whether its times and counts are such as this program writes, so that sums of them cannot overflow.
+    /// Whether its times and counts are in the range that this program writes, so that sums of them cannot overflow.
     fileprivate var isPlausible: Bool {
         let time = -(Int64(1) << 53)...(Int64(1) << 53)
         let count = 0...(1 << 40)

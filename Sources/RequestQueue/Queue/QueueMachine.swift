@@ -1,45 +1,49 @@
-// The queue as a state machine: events go in, batches come out. It knows neither clocks nor sockets nor the database.
+// The queue as a state machine: events go in, batches come out. It uses no clock, socket or database.
 
 import DequeModule
 import HeapModule
 
-/// Requests in lanes, with what they wait for. There is one for each store, and it is not to be copied. Whoever runs it calls
-/// ``turn(now:)``, commits the batch, and then does what the batch allows; see ``QueueBatch``.
+/// Orders requests in lanes and tracks what each of them waits for.
+///
+/// There is one machine for each store; it must not be copied. Its owner calls ``turn(now:)``, commits the batch, and
+/// then performs what the batch allows; see ``QueueBatch``.
 public struct QueueMachine: Sendable {
-    /// What a queue is made with.
+    /// The configuration of a queue.
     public struct Settings: Sendable {
-        /// Its bounds.
+        /// Bounds of memory, storage and concurrency.
         public var limits = QueueLimits()
-        /// Its pauses.
+        /// Pauses between attempts.
         public var backoff = Backoff()
-        /// When it leaves a host alone.
+        /// When the circuit breaker of a host opens.
         public var breaker = CircuitBreaker.Rule()
         /// The host of requests that name none.
         public var host = ""
-        /// Whether entities come into being by requests of this queue only. Then one that names another is refused; else it waits
-        /// until somebody says what the backend calls it.
+        /// Whether only requests of this queue create entities. If true, a request that names an unknown entity is
+        /// refused; if false, it waits until the remote identifier of the entity is merged.
         public var createsAllEntities = false
-        /// Whether there is somebody who wants outcomes; else they are dropped.
+        /// Whether outcomes are kept for response handlers; if false, they are dropped.
         public var keepsOutcomes = false
-        /// Whether connections of the tenants send, and not anybody. They ask for what waits, see ``QueueMachine/unpark(_:)``; and they
-        /// keep back what is held, among what they were handed before the hold and after, so that a hold stops nothing here but
-        /// a request's age.
+        /// Whether the connections of a tenant send its requests.
+        ///
+        /// A connection asks for waiting requests with ``QueueMachine/unpark(_:)`` and enforces holds itself, also for
+        /// requests that it was given before the hold. So a hold stops nothing here but the ageing of a request.
         public var isCarried = false
-        /// Milliseconds until an attempt whose request names no timeout has failed, whether its sender has answered or not; nil if
-        /// attempts end by their answer alone.
+        /// Milliseconds until an attempt fails, whether its sender answers or not, if the request has no timeout of its
+        /// own; nil if attempts end only with their answer.
         public var attemptTimeout: Int64?
 
         /// The defaults, without a host.
         public init() {}
     }
 
-    /// What has happened since the start. What was appended or restored is done, dead, cancelled, pending or in flight.
+    /// Event counts since the start. Each request that was restored, appended or revived is done, dead, cancelled,
+    /// pending or in flight.
     public struct Counts: Sendable, Equatable {
-        /// Taken over from the process before.
+        /// Taken over from the previous process.
         public var restored = 0
         /// Accepted.
         public var appended = 0
-        /// Not accepted.
+        /// Refused by ``append(_:token:id:now:)``, or by a commit that failed.
         public var refused = 0
         /// Done by the backend.
         public var done = 0
@@ -47,20 +51,20 @@ public struct QueueMachine: Sendable {
         public var dead = 0
         /// Cancelled or replaced.
         public var cancelled = 0
-        /// Brought back from the dead by an operator.
+        /// Dead requests that an operator queued again.
         public var revived = 0
-        /// Attempts that were followed by another.
+        /// Failed attempts after which the request waits for another one.
         public var retried = 0
-        /// Answers that came when their lease was over.
+        /// Answers that arrived after their lease had ended.
         public var late = 0
-        /// Done after an attempt whose answer never came: the backend may have done them twice.
+        /// Done after an attempt without an answer: the backend may have done them twice.
         public var doubtful = 0
-        /// Answers that something between gave in place of the backend.
+        /// Answers that an intermediary, such as a proxy, gave in place of the backend.
         public var unexpected = 0
-        /// Outcomes that are given up because processes ended while handlers had them.
+        /// Outcomes that were given up because processes ended while handlers had them.
         public var undelivered = 0
 
-        /// Nothing yet.
+        /// All counts are zero.
         public init() {}
     }
 
@@ -70,60 +74,60 @@ public struct QueueMachine: Sendable {
     var lanes: [LaneID: LaneState] = [:]
     let tenants = Tenants()
     var hosts: [String: HostState] = [:]
-    /// Tenants that have a lane in which something may be sent, in the order of their turns.
+    /// Tenants with a lane that may have something to send, in the order of their turns.
     var ring: Deque<TenantState> = []
     var timers: Heap<Timer> = []
-    /// The live requests that bring entities into being, and why they did not.
+    /// The live requests that create entities, and the causes for entities that were never created.
     var creators: [TenantReference: UInt64] = [:]
     var failedCreators: [TenantReference: String] = [:]
-    /// Who waits for a request, or for an entity's name.
+    /// Requests that wait for another request, or for the remote identifier of an entity.
     var waitingForRequest: [UInt64: [UInt64]] = [:]
     var waitingForReference: [TenantReference: [UInt64]] = [:]
     var coalescing: [TenantKey: UInt64] = [:]
     var keys: [KeyName: KeyRecord] = [:]
-    /// Done and cancelled, the oldest first.
+    /// Done and cancelled requests, the oldest first.
     var finished: Deque<FinishedRecord> = []
-    /// Dead, and their order, which may name requests that are dead no more.
+    /// Dead requests, and their order, which may contain requests that are no longer dead.
     var deadLetters: [UInt64: FinishedRecord] = [:]
     var deadOrder: Deque<(id: UInt64, at: Int64)> = []
-    /// Sizes of the answers that are kept, in bytes; their order, which may name answers that are not kept any more; their sum.
+    /// Sizes of the stored responses, in bytes; their order, which may contain responses no longer stored; their sum.
     var responses: [UInt64: Int] = [:]
     var responseOrder: Deque<UInt64> = []
     var responseBytes = 0
-    /// Requests that were under way when the last process ended and have not been sent since.
+    /// Requests that were in flight when the previous process ended and have not been sent since.
     var suspects: [UInt64] = []
-    /// The suspect that was sent last. Nothing else begins before it has ended, or this time has come.
+    /// The suspect that was sent last. No other request begins until it has ended or `until` has passed.
     var trial: (dispatch: UInt64, lease: UInt64, until: Int64)?
     var learnt: Deque<QueueContents.Learnt> = []
-    /// When requests are given up, those among them that have ended or have got another time.
+    /// Times at which requests expire; may contain requests that have ended or have a new deadline.
     var deadlines: Heap<Deadline> = []
-    /// When attempts that are under way end without an answer, by lease; some of them have ended.
+    /// Times at which attempts in flight time out, by lease; may contain attempts that have ended.
     var leaseEnds: Heap<LeaseEnd> = []
-    /// Given up for their age since the last turn.
+    /// Requests that expired since the last turn.
     var expired: [QueuedRequest] = []
     var map = IdentifierMap()
-    /// What one turn hands out, and the stored forms of the requests that it stores.
+    /// The steps since the last turn, and the stored forms of the requests that they insert.
     var steps: [QueueStep] = []
     var fresh: [UInt64: [UInt8]] = [:]
-    /// Finished requests that others may still depend on: why they failed, or nothing.
+    /// Finished requests that later ones may depend on: the cause of the failure, or empty if done.
     var ended: [RequestToken: String] = [:]
     var nextPrune: Int64 = .min
-    /// The highest id of those that were forgotten.
+    /// The highest id of the requests that were pruned.
     var highestPruned: UInt64 = 0
     var inFlight = 0
     var size = 0
     var nextID: UInt64 = 1
     var nextLease: UInt64
     var isClosed = false
-    /// Nothing new is begun while this is set: whoever takes the outcomes does not keep up.
+    /// Whether no new attempt begins, because the handlers of outcomes do not keep up.
     public var isPaused = false
-    /// What has happened so far.
+    /// Event counts since the start.
     public internal(set) var counts = Counts()
 
-    /// - Parameter lease: 64 random bits; leases are counted from there, so that those of two processes differ.
+    /// - Parameter lease: 64 random bits. Leases are counted from this value, so that those of two processes differ.
     public init(_ settings: Settings, lease: UInt64) {
         var settings = settings
-        // Times are added to it.
+        // Bounded, so that times can be added to it without overflow.
         settings.limits.age = min(max(settings.limits.age, 0), Backoff.longest)
         self.settings = settings
         nextLease = lease
@@ -131,27 +135,27 @@ public struct QueueMachine: Sendable {
 
     var limits: QueueLimits { settings.limits }
 
-    /// Requests that wait or are under way.
+    /// Number of requests that wait or are in flight.
     public var depth: Int { entries.count }
-    /// Requests that are under way.
+    /// Number of requests in flight.
     public var underWay: Int { inFlight }
-    /// Bytes of the same.
+    /// Size of the requests that wait or are in flight, in bytes.
     public var bytes: Int { size }
-    /// What is known of those that wait or are under way, in the order in which they were accepted.
+    /// The requests that wait or are in flight, in the order in which they were accepted.
     public var requests: [QueuedRequest] { entries.values.map(\.request).sorted { $0.id < $1.id } }
 
-    /// A request that waits or is under way.
+    /// The request; nil if it neither waits nor is in flight.
     public func request(_ token: RequestToken) -> QueuedRequest? { tokens[token].flatMap { entries[$0]?.request } }
 
-    /// The request that was accepted under an idempotency key, for as long as that is remembered.
+    /// The token of the request that was accepted under an idempotency key; nil if the key is unknown or forgotten.
     public func token(idempotencyKey key: String, tenant: String) -> RequestToken? {
         keys[KeyName(tenant: tenant, key)]?.token
     }
 
-    /// What the backend calls an entity; nil if that is not known, or no longer.
+    /// The remote identifier of an entity; nil if it is unknown or forgotten.
     public func remoteIdentifier(of reference: EntityReference, tenant: String) -> String? { map[tenant, reference] }
 
-    /// What a request waits for besides its turn, in words.
+    /// Describes what a request waits for besides its turn.
     public func obstacles(_ token: RequestToken, now: QueueTime) -> [String] {
         guard let id = tokens[token], let entry = entries[id], entry.request.state == .pending else { return [] }
         var obstacles: [String] = []
@@ -161,7 +165,7 @@ public struct QueueMachine: Sendable {
         } else if isHeld(entry) {
             obstacles.append("held by an operator")
         }
-        if suspects.contains(id) { obstacles.append("was under way at a crash: such requests go one at a time") }
+        if suspects.contains(id) { obstacles.append("was in flight at a crash; such requests are sent one at a time") }
         for blocker in entry.blockers {
             switch blocker {
             case .request(let other):
@@ -186,7 +190,7 @@ public struct QueueMachine: Sendable {
 
     // MARK: Turns
 
-    /// Gives up what is too old, begins what may begin, and hands out all that has changed since the last turn.
+    /// Expires old requests, begins attempts, and returns all changes since the last turn.
     public mutating func turn(now: QueueTime) -> QueueBatch {
         endLeases(now: now)
         expire(now: now)
@@ -207,7 +211,7 @@ public struct QueueMachine: Sendable {
                 if settings.keepsOutcomes { batch.results.append(.init(request: entry.request, outcome: outcome)) }
             case .lease(let dispatch):
                 batch.dispatches.append(dispatch)
-                // A request that is stored with this batch is stored as one that is under way.
+                // A request that this batch inserts is stored with its lease.
                 if fresh[dispatch.id] == nil {
                     batch.changes.append(.lease(id: dispatch.id, lease: dispatch.lease))
                 }
@@ -227,13 +231,16 @@ public struct QueueMachine: Sendable {
         .finish(id: request.id, lease: lease, outcome: outcome, keepsOutcome: settings.keepsOutcomes, at: at)
     }
 
-    /// The batch could not be committed. What it began is undone, and so is what has begun since, because it may stand on that;
-    /// what ended is kept for the next batch. Where more batches have been handed out behind it, the last of them fails first.
+    /// Undoes a batch that could not be committed.
+    ///
+    /// Insertions and leases of the batch are undone, and so are those made since, because they may depend on it.
+    /// Requests that have ended stay ended, and the next batch stores that. If further batches were returned after this
+    /// one, call this for the last of them first.
     ///
     /// - Returns: the requests that are not accepted after all.
     public mutating func failed(_ batch: QueueBatch) -> [RequestToken] {
         var refused: [RequestToken] = []
-        // The last first, each on what it was done to.
+        // In reverse order, so that each step is undone in the state that it left.
         let open = steps
         steps = []
         fresh = [:]
@@ -261,7 +268,7 @@ public struct QueueMachine: Sendable {
                 if let request = remove(id) {
                     refused.append(request.token)
                 } else if let insertion = insertion(id) {
-                    // It has ended since: stored before it ends, so that whoever appended it finds it.
+                    // It has ended since. It is stored before its end, so that its outcome can be looked up.
                     kept.append(.change(insertion, nil))
                 }
             case .replace(let entry, _): reinstate(entry)
@@ -272,26 +279,25 @@ public struct QueueMachine: Sendable {
         return kept.reversed()
     }
 
-    /// When the machine wants its next turn even if nothing happens, in milliseconds of uptime.
+    /// When the next turn is due if no event comes first, in milliseconds of uptime; nil if none is due.
     public func nextWake() -> Int64? {
         [timers.min?.at, deadlines.min?.at, leaseEnds.min?.at, trial?.until].compactMap { $0 }.min()
     }
 
-    /// Outcomes are kept for handlers from now on.
+    /// Keeps outcomes for handlers from now on.
     public mutating func keepOutcomes() { settings.keepsOutcomes = true }
 
-    /// Handlers are about to be given an outcome that a process before this one did not get rid of. They are given it when the
-    /// next batch is committed.
+    /// Counts a delivery of an outcome that an earlier process left. Handlers get it once the next batch is committed.
     ///
-    /// - Parameter times: of ``QueueBatch/Result/deliveries``.
+    /// - Parameter times: the value of ``QueueBatch/Result/deliveries``.
     public mutating func deliver(_ id: UInt64, times: Int) {
         steps.append(.change(.redeliver(id: id, times: times + 1), nil))
     }
 
-    /// The response handlers have had the outcome.
+    /// Notes that the response handlers have finished with the outcome.
     public mutating func handled(_ id: UInt64) { steps.append(.change(.handled(id: id), nil)) }
 
-    /// Accepts nothing more; what waits stays for the next process.
+    /// Accepts no more requests; those that wait stay for the next process.
     public mutating func close() { isClosed = true }
 }
 
@@ -304,7 +310,7 @@ struct Timer: Comparable, Sendable {
     static func == (one: Timer, other: Timer) -> Bool { one.at == other.at && one.lane === other.lane }
 }
 
-/// A time at which a request is given up; of those with the same, the first that was accepted comes first.
+/// The time at which a request expires. Equal times are ordered by acceptance.
 struct Deadline: Comparable, Sendable {
     let at: Int64
     let id: UInt64
@@ -312,7 +318,7 @@ struct Deadline: Comparable, Sendable {
     static func < (one: Deadline, other: Deadline) -> Bool { (one.at, one.id) < (other.at, other.id) }
 }
 
-/// A time at which an attempt ends without an answer.
+/// The time at which an attempt times out.
 struct LeaseEnd: Comparable, Sendable {
     let at: Int64
     let id: UInt64

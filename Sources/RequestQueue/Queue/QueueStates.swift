@@ -1,29 +1,29 @@
-// Lanes, tenants and hosts: what a request is counted by, and where it waits. Objects, so that each is found by its name once for a
-// request and not at each step of it. `@unchecked Sendable`: only the machine that made them touches them.
+// Lanes, tenants and hosts, which count requests and list those that wait. Classes, so that a request looks each up by
+// name once and not at each step. `@unchecked Sendable`: only the machine that made them accesses them.
 
 import DequeModule
 
-/// A lane in which there is something. An object of one machine, see above.
+/// A lane that is not empty. An object of one machine, see above.
 final class LaneState: @unchecked Sendable {
     let id: LaneID
     let tenant: TenantState
-    /// Those that are not finished, in the order in which they were accepted.
+    /// Ids of the unfinished requests, in the order in which they were accepted.
     var order: Deque<UInt64> = []
-    /// How many of the first are under way and are no barriers: what is to be sent next stands behind them.
+    /// Number of requests at the front that are in flight and no barriers; the next one to send is behind them.
     var begun = 0
     var inFlight = 0
-    /// When the next timer of the lane ends.
+    /// The time of the lane's next timer.
     var timer: Int64?
-    /// Whether it stands among its tenant's lanes that may have something to send.
+    /// Whether its tenant lists it among the lanes that may have something to send.
     var isReady = false
-    /// Whether another one has its name by now, or none.
+    /// Whether the machine has removed it. Another lane may have its name.
     var isGone = false
 
     init(_ id: LaneID, _ tenant: TenantState) { (self.id, self.tenant) = (id, tenant) }
 
     var isQuiet: Bool { order.isEmpty && inFlight == 0 && !isReady }
 
-    /// Where a request stands, or would stand: ids rise.
+    /// The place of a request, or the one that it would have. Ids rise.
     func place(of id: UInt64) -> Int {
         var (low, high) = (0, order.count)
         while low < high {
@@ -40,7 +40,7 @@ struct WaitingLanes: Sendable {
 
     mutating func insert(_ lane: LaneState) { lanes[ObjectIdentifier(lane)] = lane }
 
-    /// Those that have waited, which do no longer.
+    /// Removes and returns all lanes.
     mutating func take() -> [LaneState] {
         guard !lanes.isEmpty else { return [] }
         defer { lanes = [:] }
@@ -48,7 +48,7 @@ struct WaitingLanes: Sendable {
     }
 }
 
-/// What a tenant has in the queue. An object of one machine, see above.
+/// The state of a tenant in the queue. An object of one machine, see above.
 final class TenantState: @unchecked Sendable {
     let name: String
     private var foreground: Deque<LaneState> = []
@@ -59,26 +59,26 @@ final class TenantState: @unchecked Sendable {
     var size = 0
     var inFlight = 0
     var hasSession = false
-    /// An operator keeps back all that it sends.
+    /// Whether an operator holds all its requests.
     var isHeld = false
-    /// Lanes in which something waits for the session.
+    /// Lanes with a request that waits for the session key.
     var waitingForSession = WaitingLanes()
 
     init(_ name: String) { self.name = name }
 
-    /// Of four turns of a tenant one belongs to requests that nobody waits for, so that they are late but not for ever.
+    /// Every fourth turn of a tenant goes to background requests, so that they are delayed but not starved.
     static let backgroundTurn = 4
 
-    /// Whether nothing is left of it that somebody may need.
+    /// Whether it can be removed.
     var isQuiet: Bool { requests == 0 && !hasSession && !isHeld && foreground.isEmpty && background.isEmpty }
 
-    /// A lane has something to send from now on.
+    /// Adds a lane that may have something to send.
     func add(_ lane: LaneState, isBackground: Bool) {
         lane.isReady = true
         if isBackground { background.append(lane) } else { foreground.append(lane) }
     }
 
-    /// Whether it is to stand in the ring from now on, which it does not yet.
+    /// Enters the ring, and returns whether it did: not if it is in the ring, has nothing to send, or is at its limit.
     func joinRing(_ limit: Int) -> Bool {
         guard !isInRing, !foreground.isEmpty || !background.isEmpty, inFlight < limit else { return false }
         isInRing = true
@@ -87,7 +87,7 @@ final class TenantState: @unchecked Sendable {
 
     func leaveRing() { isInRing = false }
 
-    /// The lane whose turn it is.
+    /// Takes the lane whose turn it is.
     func nextLane() -> LaneState? {
         defer { turns = (turns + 1) % Self.backgroundTurn }
         let lane =
@@ -97,7 +97,7 @@ final class TenantState: @unchecked Sendable {
         return lane
     }
 
-    /// Lets go of its lanes, which hold it.
+    /// Releases its lanes, which hold references to it.
     fileprivate func dismantle() {
         foreground = []
         background = []
@@ -127,34 +127,34 @@ final class Tenants: @unchecked Sendable {
     }
 }
 
-/// What is under way to a host, and whether it works. An object of one machine, see above.
+/// The requests to a host, and whether it works. An object of one machine, see above.
 final class HostState: @unchecked Sendable {
     let name: String
     var breaker: CircuitBreaker
-    /// Requests that are to go to it.
+    /// Unfinished requests for it.
     var requests = 0
     var inFlight = 0
-    /// Lanes in which something waits for an answer of the host.
+    /// Lanes with a request that waits for an answer of the host.
     var waiting = WaitingLanes()
-    /// Until when the host has asked tenants to wait, with `Retry-After`.
+    /// When the pauses end that the host asked tenants for, with `Retry-After`.
     private(set) var pauses: [ExactText: Int64] = [:]
-    /// Whether another one has its name by now, or none.
+    /// Whether the machine has removed it. Another host may have its name.
     var isGone = false
 
     init(_ name: String, _ breaker: CircuitBreaker) { (self.name, self.breaker) = (name, breaker) }
 
-    /// Whether nothing is left of it that somebody may need.
+    /// Whether it can be removed.
     var isQuiet: Bool { requests == 0 && inFlight == 0 && breaker.isQuiet }
 
-    /// The host has asked this tenant to wait.
+    /// Notes that the host asked this tenant to wait.
     func pause(_ tenant: TenantState, until: Int64, now: Int64) {
-        // Those that are over go before there are many.
+        // Past pauses are removed before there are many.
         if pauses.count >= 1024 { pauses = pauses.filter { $0.value > now } }
         let name = ExactText(tenant.name)
         pauses[name] = max(until, pauses[name] ?? .min)
     }
 
-    /// Until when a tenant has to wait; nil if it has not.
+    /// When the pause of a tenant ends; nil if it has none.
     func pause(of tenant: TenantState, now: Int64) -> Int64? {
         guard !pauses.isEmpty, let until = pauses[ExactText(tenant.name)] else { return nil }
         return until > now ? until : nil

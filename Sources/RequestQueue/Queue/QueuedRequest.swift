@@ -1,14 +1,14 @@
-/// Sixteen random bytes that name a request to whoever appended it.
+/// Names a request to the caller that appended it: sixteen random bytes.
 public struct RequestToken: Hashable, Sendable, CustomStringConvertible {
     /// The first eight bytes.
     public let high: UInt64
     /// The last eight bytes.
     public let low: UInt64
 
-    /// From two numbers, which whoever makes a new one draws at random.
+    /// A token from two numbers, which are random for a new token.
     public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
-    /// The name of a request that its number is enough to find; for queues whose numbers are nobody's secret.
+    /// A token that holds only the id of a request, for queues whose ids are not secret.
     public init(number: UInt64) { self.init(high: 0, low: number) }
 
     /// Thirty-two hexadecimal digits.
@@ -24,7 +24,7 @@ public struct RequestToken: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The reverse of ``description``, and nothing else: no token has two texts.
+    /// Parses ``description`` and no other form, so that no token has two texts.
     public init?(_ text: String) {
         guard text.utf8.count == 32 else { return nil }
         var halves: (UInt64, UInt64) = (0, 0)
@@ -40,41 +40,42 @@ public struct RequestToken: Hashable, Sendable, CustomStringConvertible {
         self.init(high: halves.0, low: halves.1)
     }
 
-    /// Half of it is enough: it is random.
+    /// Hashes only the low half: it is random, or the id.
     public func hash(into hasher: inout Hasher) { hasher.combine(low) }
 }
 
-/// Two clocks: one that people set, and one that only goes on.
+/// The time on two clocks: the wall clock, which people set, and a monotonic one.
 public struct QueueTime: Hashable, Sendable {
-    /// Milliseconds since 1970. What is stored is in this.
+    /// Milliseconds since 1970. Stored times use this clock.
     public var wall: Int64
-    /// Milliseconds since some moment; never goes back. What is waited for is in this.
+    /// Milliseconds since an arbitrary moment; never goes back. Timers use this clock.
     public var uptime: Int64
 
     /// One moment, on both clocks.
     public init(wall: Int64, uptime: Int64) { (self.wall, self.uptime) = (wall, uptime) }
 }
 
-/// What somebody wants to have sent.
+/// A request to append.
 public struct NewRequest: Sendable {
     /// What is to be sent.
     public var config: APIRequestConfig
-    /// Whose request it is: bounds and shares are per tenant, and so are identifiers, sessions and idempotency keys.
+    /// The owner of the request. Bounds and shares are per tenant, and so are identifiers, sessions and idempotency
+    /// keys.
     public var tenant: String
-    /// The entity that it is about: requests of one lane stand in order. Nothing means the tenant's common lane.
+    /// The entity that the request is about. Requests of one lane keep their order. Nil for the tenant's common lane.
     public var lane: String?
-    /// The entities that it brings into being. Requests that name them wait for it.
+    /// The entities that the request creates. Requests that name them wait for it.
     public var creates: [EntityReference]
-    /// Requests that have to be done before, besides those that its references name.
+    /// Requests that must be done first, besides the creators of the entities that it names.
     public var dependsOn: [RequestToken]
-    /// For the response handlers; not looked at. The document's `identifiers`.
+    /// Data for the response handlers, which the queue does not read. The document's `identifiers`.
     public var identifiers: [UInt8]?
-    /// A second request of the tenant with the same key is the same request. Default, and for an empty one: one of its own.
+    /// A second request of the tenant with the same key is the same request. Default, also if empty: the token.
     public var idempotencyKey: String?
-    /// A request that waits under the same key is replaced by this one.
+    /// This request replaces one that waits under the same key.
     public var coalescingKey: String?
 
-    /// What is not said is as the fields have it by default.
+    /// A request; arguments that are left out have the defaults of the fields.
     public init(
         _ config: APIRequestConfig, tenant: String = "", lane: String? = nil, creates: [EntityReference] = [],
         dependsOn: [RequestToken] = [], identifiers: [UInt8]? = nil, idempotencyKey: String? = nil,
@@ -91,9 +92,9 @@ public struct NewRequest: Sendable {
     }
 }
 
-/// A request as it stands in the queue and in its store.
+/// A request in the queue and in its store.
 public struct QueuedRequest: Sendable, Equatable {
-    /// What was accepted and never changes. It is shared by all copies: a request is handed on many times until it is done.
+    /// The part that never changes. All copies share it, because a request is passed on many times until it is done.
     final class Content: Sendable, Equatable {
         struct Fields: Sendable, Equatable {
             var token: RequestToken
@@ -103,7 +104,7 @@ public struct QueuedRequest: Sendable, Equatable {
             var creates: [EntityReference]
             var dependsOn: [UInt64]
             var identifiers: [UInt8]?
-            /// The idempotency key where it is not the token.
+            /// The idempotency key; nil if it is the token.
             var ownKey: String?
             var coalescingKey: String?
         }
@@ -117,66 +118,66 @@ public struct QueuedRequest: Sendable, Equatable {
 
     private(set) var content: Content
 
-    /// The order in which requests were accepted.
+    /// Rises in the order in which requests were accepted.
     public internal(set) var id: UInt64
-    /// Its name for whoever appended it.
+    /// Names the request to the caller that appended it.
     public var token: RequestToken { content.fields.token }
-    /// Whose request it is.
+    /// The owner of the request.
     public var tenant: String { content.fields.tenant }
-    /// The entity that it is about.
+    /// The entity that the request is about.
     public var lane: String? { content.fields.lane }
     /// What is to be sent.
     public internal(set) var config: APIRequestConfig {
         get { content.fields.config }
         set { change { $0.config = newValue } }
     }
-    /// The entities that it brings into being.
+    /// The entities that the request creates.
     public internal(set) var creates: [EntityReference] {
         get { content.fields.creates }
         set { change { $0.creates = newValue } }
     }
-    /// The requests that have to be done before.
+    /// Ids of the requests that must be done first.
     public internal(set) var dependsOn: [UInt64] {
         get { content.fields.dependsOn }
         set { change { $0.dependsOn = newValue } }
     }
-    /// For the response handlers.
+    /// Data for the response handlers.
     public internal(set) var identifiers: [UInt8]? {
         get { content.fields.identifiers }
         set { change { $0.identifiers = newValue } }
     }
-    /// Said to the backend with each attempt, so that it can tell a repetition. Where nobody has chosen one it is the token.
+    /// Sent to the backend with each attempt, so that it can detect a repetition. Default: the token.
     public var idempotencyKey: String { content.fields.ownKey ?? token.description }
-    /// The idempotency key as a store keeps it: nothing where it is the token.
+    /// The idempotency key as it is stored: nil if it is the token.
     package var ownKey: String? { content.fields.ownKey }
-    /// Under which key it is replaced while it waits.
+    /// A later request with the same key replaces this one while it waits.
     public internal(set) var coalescingKey: String? {
         get { content.fields.coalescingKey }
         set { change { $0.coalescingKey = newValue } }
     }
     /// When it was accepted, in milliseconds since 1970.
     public internal(set) var timestamp: Int64
-    /// What has become of it.
+    /// The current state.
     public internal(set) var state: RequestState = .pending
-    /// How often its sending was begun, crashes included.
+    /// Number of attempts that have begun, including those that a crash ended.
     public internal(set) var attempts = 0
-    /// How often in a row a process ended while it alone was under way.
+    /// Crashes in a row with only this request in flight.
     public internal(set) var crashes = 0
-    /// How many attempts ended without an answer: the backend may have done each of them.
+    /// Number of attempts that ended without an answer: the backend may have done each of them.
     public internal(set) var doubts = 0
-    /// Who may say how the attempt that is under way has ended.
+    /// The lease of the attempt in flight; only its holder may report how it ended.
     public internal(set) var lease: UInt64?
     /// Not sent before this time, in milliseconds since 1970.
     public internal(set) var notBefore: Int64 = 0
-    /// An operator keeps it back.
+    /// Whether the request is held.
     public internal(set) var isHeld = false
     /// Why the last attempt failed, or why it is dead.
     public internal(set) var cause: String?
 
-    /// What it is counted with against the bounds: bytes of what is stored.
+    /// Stored size in bytes, which counts against the bounds.
     public internal(set) var size = 0
 
-    /// As it is made by somebody who reads it from a store.
+    /// A request that is read from a store.
     public init(
         id: UInt64, token: RequestToken, tenant: String, lane: String?, config: APIRequestConfig,
         creates: [EntityReference], dependsOn: [UInt64], identifiers: [UInt8]?, idempotencyKey: String,
@@ -191,7 +192,7 @@ public struct QueuedRequest: Sendable, Equatable {
                 coalescingKey: coalescingKey))
     }
 
-    /// One that is new.
+    /// A new request.
     init(id: UInt64, token: RequestToken, _ new: NewRequest, dependsOn: [UInt64], timestamp: Int64) {
         self.id = id
         self.timestamp = timestamp
@@ -208,7 +209,7 @@ public struct QueuedRequest: Sendable, Equatable {
         content = Content(fields)
     }
 
-    /// What is known of it besides, as a store has it.
+    /// Sets the part that changes, as it is stored.
     public mutating func setProgress(
         state: RequestState, attempts: Int, crashes: Int, doubts: Int, lease: UInt64?, notBefore: Int64, isHeld: Bool,
         cause: String?, size: Int

@@ -1,10 +1,11 @@
-/// Tells whether two requests are the same: 128 bits over their stored form. It keeps one tenant from mistakes; between tenants
-/// nothing depends on it.
+/// A digest of the stored form, 128 bits, which tells whether two requests are the same.
+///
+/// It protects a tenant from its own mistakes; nothing between tenants depends on it.
 struct RequestDigest: Hashable, Sendable {
     private let high: UInt64
     private let low: UInt64
 
-    /// - Parameter form: the request's stored form. What it depends on is not part of what it is.
+    /// - Parameter form: the request's stored form. The requests that it depends on are left out.
     init(of request: QueuedRequest, form: [UInt8]) {
         var sum = Sum()
         if request.dependsOn.isEmpty {
@@ -18,8 +19,8 @@ struct RequestDigest: Hashable, Sendable {
         (high, low) = (sum.high, sum.low)
     }
 
-    /// Two sums of the same words under different multipliers, each the folded product of 128 bits. It is made anew in each
-    /// process and stored nowhere.
+    /// Two sums of the same words under different multipliers, each the folded product of 128 bits. Each process
+    /// computes it anew; it is not stored.
     private struct Sum {
         var high: UInt64 = 0x9E37_79B9_7F4A_7C15
         var low: UInt64 = 0xC2B2_AE3D_27D4_EB4F
@@ -34,7 +35,7 @@ struct RequestDigest: Hashable, Sendable {
                 var rest: UInt64 = 0
                 for byte in bytes[place...] { rest = rest << 8 | UInt64(byte) }
                 add(rest)
-                // With the length a shorter text is not a longer one that ends in zeros.
+                // The length distinguishes a text from a longer one that ends in zeros.
                 add(UInt64(bytes.count))
             }
         }

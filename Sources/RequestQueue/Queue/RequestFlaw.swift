@@ -1,11 +1,11 @@
-/// What makes a request one that can never be sent.
+/// Finds what prevents a request from ever being sent.
 enum RequestFlaw {
-    /// What a stored request costs besides its form, in bytes.
+    /// Size of a stored request besides its form, in bytes.
     static let rowSize = 128
 
-    /// In words; nothing where there is none.
+    /// The first flaw, in words; nil if there is none.
     ///
-    /// - Parameter references: the entities that it names.
+    /// - Parameter references: the entities that the request names.
     static func first(in new: NewRequest, _ references: [EntityReference], _ limits: QueueLimits) -> String? {
         let config = new.config
         if new.creates.count + new.dependsOn.count > limits.references || references.count > limits.references {
@@ -20,7 +20,7 @@ enum RequestFlaw {
         }
         if case .json(let value) = config.body {
             if !value.isShallow() { return "its JSON is deeper than \(JSONValue.maximumDepth)" }
-            if !numbersAreValid(value) { return "a number in its JSON is none" }
+            if !numbersAreValid(value) { return "a number in its JSON is malformed" }
         }
         for item in config.headers.items {
             guard isToken(item.name) else {

@@ -1,35 +1,35 @@
-/// A request, as its sender describes it.
+/// A request, as the application describes it.
 public struct APIRequestConfig: Hashable, Sendable {
     /// Default: `.get`.
     public var method: HTTPMethod
     /// Appended to the host.
     public var path: APIRequestPath
-    /// The base URL, where it is not the client's.
+    /// The base URL; nil for the client's.
     public var host: String?
     /// Appended to the path.
     public var query: Parameters
-    /// Secrets do not belong here: what stands here is stored. They are attached when the request is sent, see
+    /// Header fields. They are stored, so they must not hold secrets; those are attached when the request is sent, see
     /// ``includeSessionKey``.
     public var headers: Parameters
-    /// What it carries.
+    /// The body.
     public var body: RequestBody?
     /// Whether the session key of the request's tenant is attached when it is sent. Default: `true`. Without a session key the
     /// request waits for the next login. A key does not go to another ``host`` unless the client allows it.
     public var includeSessionKey: Bool
     /// Milliseconds until an attempt is given up. Default: the client's.
     public var timeoutInterval: Int64?
-    /// Whether equal requests that are under way at the same time are sent once. Default: `true` for `GET` and `HEAD`, `false`
-    /// for all others, because two equal messages are two messages.
+    /// Whether equal requests that are in flight at the same time are sent once. Default: `true` for `GET` and `HEAD`,
+    /// `false` for all others, because two equal messages are two messages.
     public var deduplicate: Bool
-    /// The application's own mark, stored with the request. The queue does not look at it.
+    /// The application's own mark, stored with the request. The queue does not read it.
     public var tag: String?
     /// Default: ``QueueingStrategy/standard(for:)``.
     public var queueingStrategy: QueueingStrategy
-    /// Whether nobody waits for the answer: such requests stand behind those that somebody waits for. Default: `false` for `GET`
-    /// and `HEAD`, `true` for all others.
+    /// Whether no user waits for the answer. Such requests are sent after those with a waiting user. Default: `false`
+    /// for `GET` and `HEAD`, `true` for all others.
     public var background: Bool
 
-    /// What is not said is as the method has it by default.
+    /// A request; arguments that are left out have the defaults of the method.
     public init(
         method: HTTPMethod = .get, path: APIRequestPath, host: String? = nil, query: Parameters = [:],
         headers: Parameters = [:], body: RequestBody? = nil, includeSessionKey: Bool = true,
@@ -50,7 +50,7 @@ public struct APIRequestConfig: Hashable, Sendable {
         self.background = background ?? !method.isSafe
     }
 
-    /// Every entity that it names and that may have no remote identifier yet, each once, in their order.
+    /// All entities that it names, each once, in their order. The backend may not have named them yet.
     public var references: [EntityReference] {
         let all = path.references + query.references + headers.references + (body?.references ?? [])
         guard all.count > 1 else { return all }

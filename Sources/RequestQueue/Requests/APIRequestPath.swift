@@ -4,20 +4,20 @@
 public struct APIRequestPath: Hashable, Sendable {
     /// A part of a path.
     public enum Segment: Hashable, Sendable {
-        /// As it is to stand on the wire; what may not stand in a path is percent-encoded.
+        /// Sent as it is; characters that a path may not have are percent-encoded.
         case text(String)
-        /// An entity's remote identifier, percent-encoded whole, its slashes as well.
+        /// The remote identifier of an entity, fully percent-encoded, slashes included.
         case reference(EntityReference)
-        /// Exactly as it is to stand on the wire, a query as well where there is one: nothing in it is encoded or looked at.
+        /// Sent unchanged, with a query if it has one. It must be visible ASCII without `#`, or the request is refused.
         case raw(String)
     }
 
     /// The parts, in their order.
     public let segments: [Segment]
 
-    /// Texts that stand side by side are joined, and empty ones left out.
+    /// A path from its parts. Adjacent texts are joined, and empty ones are left out.
     public init(_ segments: [Segment]) {
-        // Two texts side by side are one, so that equal paths have equal forms.
+        // Adjacent texts become one, so that equal paths have equal forms.
         self.segments = segments.reduce(into: []) { output, segment in
             if case .text(let more) = segment {
                 guard !more.isEmpty else { return }
@@ -30,10 +30,10 @@ public struct APIRequestPath: Hashable, Sendable {
         }
     }
 
-    /// A request target (RFC 9112 section 3.2.1) that is percent-encoded already, path and query, such as a proxy is given.
+    /// A request target that is already percent-encoded, path and query, as a proxy gets it (RFC 9112 section 3.2.1).
     public static func raw(_ target: String) -> APIRequestPath { APIRequestPath([.raw(target)]) }
 
-    /// Whether some of it goes out as it is.
+    /// Whether a part of it is raw.
     var isRaw: Bool {
         segments.contains { segment in
             if case .raw = segment { return true }
@@ -51,11 +51,11 @@ public struct APIRequestPath: Hashable, Sendable {
 }
 
 extension APIRequestPath: ExpressibleByStringInterpolation {
-    /// Takes texts and references.
+    /// Collects texts and references.
     public struct StringInterpolation: StringInterpolationProtocol {
         fileprivate var segments: [Segment] = []
 
-        /// Begins with nothing.
+        /// An empty path.
         public init(literalCapacity: Int, interpolationCount: Int) {}
         /// Adds a text.
         public mutating func appendLiteral(_ literal: String) { segments.append(.text(literal)) }

@@ -1,20 +1,21 @@
-// Names as those compare them who give them.
+// Names that are compared as a backend and a store compare them.
 
-/// A text that equals another one where all their bytes are the same. A `String` also equals one that writes a letter in
-/// another way, such as with an accent of its own or the sign of Kelvin for a K: for a backend, and for the store, those are
-/// two names, and maybe two people.
+/// A text that is compared byte by byte.
+///
+/// Two different strings can be equal as `String`: a letter with a combining accent and its precomposed form, or the
+/// sign of Kelvin and a K. For a backend, and for the store, those are two names, and maybe two people.
 public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLiteral, CustomStringConvertible {
     /// As it was given.
     public let text: String
 
-    /// A text of which the bytes count.
+    /// Wraps a text.
     public init(_ text: String) {
         var text = text
         text.makeContiguousUTF8()
         self.text = text
     }
 
-    /// A text of which the bytes count.
+    /// Wraps a literal.
     public init(stringLiteral text: String) { self.init(text) }
 
     /// As it was given.
@@ -35,14 +36,14 @@ public struct ExactText: Hashable, Comparable, Sendable, ExpressibleByStringLite
         left.text.utf8.lexicographicallyPrecedes(right.text.utf8)
     }
 
-    /// All bytes.
+    /// Hashes all bytes.
     public func hash(into hasher: inout Hasher) {
         withBytes { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-        // No text goes on after another one has ended, because UTF-8 has no such byte.
+        // This byte ends the text: UTF-8 never has it, so no text continues another one.
         hasher.combine(UInt8.max)
     }
 
-    /// As fast as a `String` compares plain letters.
+    /// Gives access to the bytes, as fast as a `String` compares ASCII.
     private func withBytes<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
         guard let result = text.utf8.withContiguousStorageIfAvailable(body) else {
             preconditionFailure("A contiguous text has its bytes at hand.")

@@ -1,5 +1,5 @@
-// Collections by folded name. Two names are one only if all their bytes are the same: a `String` also equals one that writes a
-// letter in another way, and to a chat server those are two people and two rooms.
+// Collections by folded name. Names are compared byte by byte: two of them can be equal as `String`, and to a chat
+// server they are two people or two rooms.
 
 extension Dictionary where Key == ExactText {
     package subscript(name: String) -> Value? {

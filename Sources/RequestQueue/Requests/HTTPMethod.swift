@@ -7,7 +7,7 @@ public enum HTTPMethod: UInt8, Sendable, CaseIterable {
     case patch = 4
     case delete = 5
 
-    /// As it stands on the wire.
+    /// The name on the wire.
     public var name: String {
         switch self {
         case .get: "GET"
@@ -19,9 +19,9 @@ public enum HTTPMethod: UInt8, Sendable, CaseIterable {
         }
     }
 
-    /// Whether it asks and changes nothing (RFC 9110 section 9.2.1).
+    /// Whether it only reads (RFC 9110 section 9.2.1).
     public var isSafe: Bool { self == .get || self == .head }
 
-    /// Whether saying it twice is the same as saying it once (RFC 9110 section 9.2.2).
+    /// Whether sending it twice has the same effect as sending it once (RFC 9110 section 9.2.2).
     public var isIdempotent: Bool { self != .post && self != .patch }
 }

@@ -7,17 +7,17 @@ public struct Parameters: Hashable, Sendable, ExpressibleByDictionaryLiteral {
         /// Its value.
         public var value: ParameterValue
 
-        /// As it is to be written.
+        /// A name with its value.
         public init(name: String, value: ParameterValue) { (self.name, self.value) = (name, value) }
     }
 
     /// The names and values.
     public var items: [Item]
 
-    /// In the order in which they are to be written.
+    /// Parameters in the order in which they are sent.
     public init(_ items: [Item] = []) { self.items = items }
 
-    /// Values that are nothing are left out.
+    /// Parameters from a literal. Nil values are left out.
     public init(dictionaryLiteral elements: (String, ParameterValue?)...) {
         items = elements.compactMap { name, value in value.map { Item(name: name, value: $0) } }
     }
@@ -48,7 +48,7 @@ public enum ParameterValue: Hashable, Sendable, ExpressibleByStringInterpolation
     /// A number, in decimal digits.
     public init(integerLiteral value: Int) { self = .text(String(value)) }
 
-    /// What it comes down to, one or several.
+    /// The values, one or several.
     var elements: [Element] {
         switch self {
         case .text(let text): [.text(text)]

@@ -1,4 +1,4 @@
-/// What a request carries.
+/// The body of a request.
 public enum RequestBody: Hashable, Sendable {
     /// Sent as it is; nothing in it is resolved.
     case rawData([UInt8])
@@ -35,11 +35,11 @@ public indirect enum JSONValue: Hashable, Sendable {
         /// Its value.
         public var value: JSONValue
 
-        /// A member as it is to be written.
+        /// A name with its value.
         public init(_ name: String, _ value: JSONValue) { (self.name, self.value) = (name, value) }
     }
 
-    /// How deep arrays and objects may stand in each other. Deeper ones are refused when the request is appended.
+    /// Maximum nesting of arrays and objects. A request with deeper ones is refused.
     public static let maximumDepth = 64
 
     var references: [EntityReference] {
@@ -51,7 +51,7 @@ public indirect enum JSONValue: Hashable, Sendable {
         }
     }
 
-    /// Whether it stays within the depth.
+    /// Whether its nesting is within the limit.
     func isShallow(_ left: Int = maximumDepth) -> Bool {
         switch self {
         case .array(let values): left > 0 && values.allSatisfy { $0.isShallow(left - 1) }

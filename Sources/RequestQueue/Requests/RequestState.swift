@@ -1,14 +1,14 @@
-/// The states of a request. There is nothing in between: each change is one transaction.
+/// The states of a request. Each change of state is one transaction.
 public enum RequestState: UInt8, Sendable, CaseIterable {
-    /// Committed, not yet known to be with the backend.
+    /// Committed, and not known to have reached the backend.
     case pending = 0
-    /// With the backend, and opened where that can be known.
+    /// The backend has it, and the recipient has opened it if that can be known.
     case done = 1
-    /// Given up; the reason says why.
+    /// Given up, with a cause.
     case dead = 2
-    /// Its sending has begun, and how it ended is not known yet.
+    /// An attempt has begun, and how it ended is not known yet.
     case inFlight = 3
-    /// Nobody wants it any more.
+    /// Cancelled, or replaced by another request.
     case cancelled = 4
 
     /// For people.
@@ -22,6 +22,6 @@ public enum RequestState: UInt8, Sendable, CaseIterable {
         }
     }
 
-    /// Whether nothing more will become of it.
+    /// Whether the state is final.
     public var isFinal: Bool { self == .done || self == .dead || self == .cancelled }
 }

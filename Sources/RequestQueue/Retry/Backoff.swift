@@ -1,13 +1,13 @@
-/// How long a request waits before it is sent again: exponential, with full jitter, with a cap.
+/// How long a request waits before it is sent again: exponential, with full jitter and a cap.
 public struct Backoff: Hashable, Sendable {
-    /// Milliseconds; what the first pause is at most.
+    /// Upper bound of the first pause, in milliseconds.
     public var base: Int64
-    /// Milliseconds; what no pause exceeds.
+    /// Upper bound of all pauses without `Retry-After`, in milliseconds.
     public var cap: Int64
-    /// Milliseconds; what a host's `Retry-After` is believed up to.
+    /// Upper bound of a host's `Retry-After`, in milliseconds.
     public var retryAfterCap: Int64
 
-    /// No pause is longer, so that times can be added without overflow: about 140,000 years.
+    /// Upper bound of all settings, about 140,000 years, so that times can be added without overflow. In milliseconds.
     static let longest: Int64 = 1 << 52
 
     /// All in milliseconds.
@@ -17,15 +17,16 @@ public struct Backoff: Hashable, Sendable {
         self.retryAfterCap = min(max(retryAfterCap, 0), Self.longest)
     }
 
-    /// The longest pause after so many attempts.
+    /// The longest pause after this number of attempts, in milliseconds.
     public func bound(attempts: Int) -> Int64 {
         guard attempts < 40 else { return cap }
         let (bound, overflow) = base.multipliedReportingOverflow(by: 1 << Int64(max(attempts - 1, 0)))
         return overflow ? cap : min(bound, cap)
     }
 
-    /// A pause in milliseconds: somewhere between nothing and the bound, so that many who failed together do not come back together;
-    /// at least what the host has asked for.
+    /// A random pause up to the bound, and at least as long as the host asked for, in milliseconds.
+    ///
+    /// It is random so that many requests that failed together do not return together.
     ///
     /// - Parameter random: 64 uniformly random bits.
     public func pause(attempts: Int, retryAfter: Int64?, random: UInt64) -> Int64 {
@@ -36,7 +37,7 @@ public struct Backoff: Hashable, Sendable {
 }
 
 extension Int64 {
-    /// The sum, or the nearest value that there is. Times and pauses may come from outside.
+    /// The sum, or the nearest value that can be represented. Times and pauses may come from outside.
     func adding(_ other: Int64) -> Int64 {
         let (sum, overflow) = addingReportingOverflow(other)
         return overflow ? (other > 0 ? .max : .min) : sum

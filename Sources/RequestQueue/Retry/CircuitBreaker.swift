@@ -1,18 +1,18 @@
-/// Stops requests to a host that cannot be reached, and probes it until it can. Requests that wait for it spend no attempt.
+/// Stops requests to a host that cannot be reached, and probes it until it can. Waiting requests use no attempt.
 ///
-/// A connection that fails counts each time. An answer that says the service is unavailable counts once for each lane, so that one
+/// Each connection that fails counts. An answer that the service is unavailable counts once for each lane, so that one
 /// conversation cannot stop the others. A request without an answer does not count: the host was reached.
 public struct CircuitBreaker: Sendable {
     /// When it opens, and for how long.
     public struct Rule: Hashable, Sendable {
-        /// Number of failures in a row that opens it.
+        /// Failures in a row that open it.
         public var threshold: Int
         /// Milliseconds until the first probe; doubled after each probe that fails.
         public var pause: Int64
-        /// Milliseconds; what no pause exceeds.
+        /// Upper bound of all pauses, in milliseconds.
         public var longestPause: Int64
 
-        /// A threshold below one is one, and so is a pause.
+        /// A threshold or pause below one is taken as one.
         public init(threshold: Int = 5, pause: Int64 = 1000, longestPause: Int64 = 60_000) {
             self.threshold = max(threshold, 1)
             self.pause = max(pause, 1)
@@ -23,9 +23,9 @@ public struct CircuitBreaker: Sendable {
     /// Whether requests go to the host.
     public enum State: Equatable, Sendable {
         case closed
-        /// Nothing goes to the host before this time.
+        /// No request goes to the host before this time.
         case open(until: Int64)
-        /// A probe is under way. Another one may begin at this time, in case the first gets no answer.
+        /// A probe is in flight. Another one may begin at this time, in case the first gets no answer.
         case halfOpen(until: Int64)
     }
 
@@ -34,15 +34,15 @@ public struct CircuitBreaker: Sendable {
     private let rule: Rule
     private var failures = 0
     private var openings = 0
-    /// Lanes in which the host said that it is unavailable, since it last worked.
+    /// Lanes in which the host answered that it is unavailable, since it last worked.
     private var unavailable: Set<LaneID> = []
     /// Bound of ``unavailable``.
     private static let lanes = 64
 
-    /// Of a host that nothing is known of: closed.
+    /// A closed breaker, for a host without history.
     public init(_ rule: Rule) { self.rule = rule }
 
-    /// Whether a request may go to the host now. Asking changes nothing.
+    /// Whether a request may go to the host now.
     public func allows(now: Int64) -> Bool {
         switch state {
         case .closed: true
@@ -58,34 +58,34 @@ public struct CircuitBreaker: Sendable {
         }
     }
 
-    /// Whether it remembers nothing.
+    /// Whether it has no history.
     var isQuiet: Bool { state == .closed && failures == 0 }
 
-    /// A request goes to the host.
+    /// Notes that a request goes to the host.
     public mutating func began(now: Int64) {
         guard state != .closed else { return }
         state = .halfOpen(until: now.adding(rule.pause))
     }
 
-    /// The host has answered, whatever it said: it works.
+    /// Notes an answer that shows that the host works.
     public mutating func succeeded() {
         (state, failures, openings, unavailable) = (.closed, 0, 0, [])
     }
 
-    /// The host was not reached.
+    /// Notes that the host was not reached.
     public mutating func failed(now: Int64) { failed(now: now, retryAfter: 0) }
 
-    /// The host answered that it is unavailable.
+    /// Notes that the host answered that it is unavailable.
     ///
     /// - Parameters:
-    ///   - lane: the lane of the request. A lane that has had this answer before says nothing new of the host.
-    ///   - retryAfter: milliseconds, as the host asked; believed up to ``Rule/longestPause``.
+    ///   - lane: the lane of the request. A second such answer in the same lane does not count.
+    ///   - retryAfter: the pause that the host asked for, in milliseconds; at most ``Rule/longestPause`` is applied.
     mutating func refused(_ lane: LaneID, retryAfter: Int64?, now: Int64) {
         guard unavailable.count < Self.lanes, unavailable.insert(lane).inserted else { return withdrew(now: now) }
         failed(now: now, retryAfter: max(retryAfter ?? 0, 0))
     }
 
-    /// A request that went to the host ended without saying anything about it.
+    /// Notes that a request ended without showing whether the host works.
     public mutating func withdrew(now: Int64) {
         if case .halfOpen = state { state = .open(until: now) }
     }

@@ -1,10 +1,10 @@
-// What a failure means: an answer for every status and every failure of the network.
+// The meaning of every failing status and of every failure of the network.
 
-/// What the backend's answer, or its absence, says about a request.
+/// What the backend's answer, or its absence, means for a request.
 public enum FailureKind: UInt8, Sendable {
-    /// Saying it again would be answered in the same way.
+    /// A repetition would get the same answer.
     case permanent = 0
-    /// The backend says that it may work later; it has not done it.
+    /// The backend may accept the request later; it has not done it.
     case transient = 1
     /// No connection was set up, or it could not be secured: the backend has not seen the request.
     case unreachable = 2
@@ -14,10 +14,10 @@ public enum FailureKind: UInt8, Sendable {
     case timedOut = 4
     /// The session key is not, or no longer, accepted.
     case unauthorized = 5
-    /// Something between answered in place of the backend, which has not judged the request.
+    /// An intermediary answered in place of the backend, which has not judged the request.
     case unexpected = 6
 
-    /// Whether the backend may have done what was asked.
+    /// Whether the backend may have done the request.
     public var isAmbiguous: Bool { self == .interrupted || self == .timedOut }
 }
 
@@ -29,19 +29,19 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
     case secureConnectionFailed = 3
     case networkConnectionLost = 4
     case timedOut = 5
-    /// What came was no HTTP.
+    /// The answer was not HTTP.
     case badServerResponse = 6
     /// The answer was larger than the client accepts.
     case responseTooLarge = 7
     /// The request's host is no URL.
     case badURL = 8
     case cancelled = 9
-    /// All connections were in use for too long. Nothing was sent: this is no attempt.
+    /// All connections were in use for too long. Nothing was sent, and no attempt is counted.
     case noFreeConnection = 10
     /// The host's certificate is not accepted.
     case certificateRefused = 11
 
-    /// What it says about the request.
+    /// What the failure means for the request.
     public var kind: FailureKind {
         switch self {
         case .notConnectedToInternet, .cannotFindHost, .cannotConnectToHost, .noFreeConnection, .secureConnectionFailed,
@@ -62,7 +62,7 @@ public enum NetworkFailure: UInt8, Error, Sendable, CaseIterable {
         case .secureConnectionFailed: "no secure connection to the host could be set up"
         case .networkConnectionLost: "the connection broke before the answer came"
         case .timedOut: "no answer came in time"
-        case .badServerResponse: "what the host answered is not HTTP"
+        case .badServerResponse: "the host's answer is not HTTP"
         case .responseTooLarge: "the answer was too large"
         case .badURL: "the request's address is not a URL"
         case .cancelled: "it was cancelled"
@@ -78,12 +78,12 @@ public enum RetryTable {
     /// Whether the status means that the request was done: 2xx, and 304.
     public static func isSuccess(_ status: Int) -> Bool { (200..<300).contains(status) || status == 304 }
 
-    /// Statuses that proxies and filters also answer with. The body shows whether the backend answered.
+    /// Statuses that proxies and filters use as well. The body shows whether the backend answered.
     public static let ambiguousOrigin: Set = [403, 404, 407]
-    /// Statuses of a gateway or load balancer that has no answer of the backend.
+    /// Statuses of a gateway or load balancer without an answer of the backend.
     static let ofGateways: Set = [502, 503, 504]
 
-    /// What a status that is no success means. Statuses that nobody has defined are taken for their class (RFC 9110 section 15).
+    /// The kind of a failing status. Undefined statuses are treated as their class (RFC 9110 section 15).
     public static func kind(of status: Int) -> FailureKind {
         switch status {
         case 401: .unauthorized
@@ -91,7 +91,7 @@ public enum RetryTable {
         case 408, 423, 425, 429: .transient
         // Not Implemented, HTTP Version Not Supported, Variant Also Negotiates, Not Extended, Network Authentication Required.
         case 501, 505, 506, 510, 511: .permanent
-        // Bad Gateway, Service Unavailable: usually a proxy whose backend is away.
+        // Bad Gateway, Service Unavailable: usually a proxy whose backend is down.
         case 502, 503: .unexpected
         // Gateway Timeout: the proxy has had no answer, so the backend may have done it.
         case 504: .timedOut
@@ -105,11 +105,11 @@ public enum RetryTable {
 /// Why an attempt failed.
 public enum AttemptFailure: Hashable, Sendable {
     case status(Int)
-    /// A status with a body that is not of the backend's form, such as the error page of a proxy.
+    /// A status with a body that is not in the backend's form, such as the error page of a proxy.
     case unexpected(Int)
     case network(NetworkFailure)
 
-    /// What it says about the request.
+    /// What the failure means for the request.
     public var kind: FailureKind {
         switch self {
         case .status(let status): RetryTable.kind(of: status)
@@ -118,7 +118,7 @@ public enum AttemptFailure: Hashable, Sendable {
         }
     }
 
-    /// Whether something between the client and the backend may have given the answer.
+    /// Whether an intermediary between the client and the backend may have given the answer.
     public var isUnexpected: Bool {
         switch self {
         case .status(let status): RetryTable.ofGateways.contains(status)
@@ -127,10 +127,10 @@ public enum AttemptFailure: Hashable, Sendable {
         }
     }
 
-    /// Whether the failure says something about the request, so that it counts toward ``QueueLimits/attempts``.
+    /// Whether the backend judged the request, so that the failure counts toward ``QueueLimits/attempts``.
     public var isVerdict: Bool { !isUnexpected && kind != .unreachable && kind != .unauthorized }
 
-    /// Whether the backend may have done the request. After 500 and 502 it may have where doing it twice differs from once.
+    /// Whether the backend may have done the request. After 500 and 502 only if the method is not idempotent.
     public func isAmbiguous(for method: HTTPMethod) -> Bool {
         if case .status(let status) = self, [500, 502].contains(status) { return !method.isIdempotent }
         return kind.isAmbiguous
@@ -139,7 +139,7 @@ public enum AttemptFailure: Hashable, Sendable {
     /// For people.
     public var text: String {
         switch self {
-        case .status(let status) where isUnexpected: "unexpected answer: status \(status), as a proxy gives it"
+        case .status(let status) where isUnexpected: "unexpected answer: status \(status), as from a proxy"
         case .status(let status): "the host answered with status \(status)"
         case .unexpected(let status): "unexpected answer: status \(status) with a body that is not the backend's"
         case .network(let failure): failure.text
@@ -150,7 +150,7 @@ public enum AttemptFailure: Hashable, Sendable {
 extension QueueingStrategy {
     /// Whether the request is to be sent again after this failure.
     public func retries(after failure: AttemptFailure) -> Bool {
-        // A person's word, or a request that can never be written, is final.
+        // A cancellation is final, and so is an address that is no URL.
         if failure == .network(.cancelled) || failure == .network(.badURL) { return false }
         return retryPolicy.contains { policy in
             switch (policy, failure) {

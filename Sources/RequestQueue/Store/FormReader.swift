@@ -1,4 +1,4 @@
-/// Reads what ``FormWriter`` has written. Every length is checked against what is left before anything is allocated.
+/// Reads the output of ``FormWriter``. Checks each length against the bytes that are left before it allocates.
 struct FormReader {
     typealias Unreadable = RequestForm.Unreadable
 
@@ -33,7 +33,7 @@ struct FormReader {
         guard input.count - position >= 4 else { throw .damaged }
         let value = input[position..<(position + 4)].reduce(0) { $0 << 8 | Int($1) }
         position += 4
-        // Each element has at least one byte, so that a list is never longer than what is left.
+        // Each element has at least one byte, so a list never has more elements than there are bytes left.
         guard value <= input.count - position else { throw .damaged }
         return value
     }

@@ -1,8 +1,8 @@
-// The twin of the driver, for tests: the same semantics, nothing on disk.
+// The in-memory twin of the driver, for tests: the same semantics, nothing on disk.
 
 import Synchronization
 
-/// A store in memory. It keeps stored forms, as the driver does, so that it finds what cannot be written and read.
+/// A store in memory. Like the driver it keeps stored forms, so that it detects what cannot be encoded and decoded.
 public final class InMemoryQueueStore: QueueStore {
     private struct State {
         var rows = QueueRows()
@@ -14,7 +14,7 @@ public final class InMemoryQueueStore: QueueStore {
     /// An empty store.
     public init() {}
 
-    /// Makes so many commits fail as a full disk would.
+    /// Makes this number of commits fail, as on a full disk.
     public func failCommits(_ count: Int) { state.withLock { $0.failures = count } }
 
     /// Damages the stored form of a request.

@@ -1,6 +1,6 @@
-// The tables of the queue as values, for stores in memory: alone, or beside the tables of others.
+// The tables of the queue as values, for stores in memory: alone, or beside other tables.
 
-/// What the tables hold. It keeps stored forms, as a driver does.
+/// The contents of the tables. Requests are kept in their stored form, as in a driver.
 package struct QueueRows: Sendable {
     fileprivate struct Row {
         var request: QueuedRequest
@@ -13,7 +13,7 @@ package struct QueueRows: Sendable {
     fileprivate struct Learnt {
         var mapping: IdentifierMapping
         var at: Int64
-        /// In the order in which they were learnt.
+        /// Rises in the order in which mappings were learnt.
         var place: Int
     }
 
@@ -67,7 +67,7 @@ package struct QueueRows: Sendable {
         row(token).map { ($0.read().request, $0.finishedAt) }
     }
 
-    /// By id, those after one.
+    /// Requests in these states with an id above `after`, in the order of their ids.
     package func requests(
         states: [RequestState], after: UInt64 = 0, limit: Int
     ) -> [(request: QueuedRequest, finishedAt: Int64?)] {
@@ -75,7 +75,7 @@ package struct QueueRows: Sendable {
         return found.sorted { $0.key < $1.key }.prefix(limit).map { ($0.value.read().request, $0.value.finishedAt) }
     }
 
-    /// What the backend calls an entity.
+    /// The remote identifier of an entity; nil if it is unknown.
     package func remote(_ reference: EntityReference, tenant: String) -> String? {
         mappings[TenantReference(tenant: tenant, reference: reference)]?.mapping.remote
     }
@@ -84,7 +84,7 @@ package struct QueueRows: Sendable {
 }
 
 extension QueueRows.Row {
-    /// - Returns: with it, why its form cannot be read.
+    /// - Returns: the request, and why its form cannot be read; nil if it can.
     fileprivate func read() -> (request: QueuedRequest, reason: String?) {
         var content = RequestForm.Content.unreadable
         var reason: String?
@@ -100,7 +100,7 @@ extension QueueRows.Row {
 }
 
 extension QueueRows {
-    /// Makes one change.
+    /// Applies one change.
     package mutating func apply(_ change: QueueChange) {
         switch change {
         case .insert(let request, let form):

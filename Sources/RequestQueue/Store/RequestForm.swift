@@ -1,7 +1,7 @@
-// The stored form of a request: what of it never changes. Integers are big-endian; texts and bytes stand behind their length in
-// four bytes.
+// The stored form of a request: the part that never changes. Integers are big-endian; texts and bytes follow their
+// length in four bytes.
 
-/// Writes and reads requests, in version 1, or 2 where the path has raw parts.
+/// Encodes and decodes requests, in version 1, or 2 if the path has raw parts.
 public enum RequestForm {
     static let versions: ClosedRange<UInt8> = 1...2
 
@@ -20,26 +20,26 @@ public enum RequestForm {
         }
     }
 
-    /// What stands in it.
+    /// The contents of a stored form.
     public struct Content: Sendable, Equatable {
         /// What is to be sent.
         public var config: APIRequestConfig
-        /// The entities that it brings into being.
+        /// The entities that the request creates.
         public var creates: [EntityReference]
-        /// The requests that have to be done before.
+        /// Ids of the requests that must be done first.
         public var dependsOn: [UInt64]
-        /// For the response handlers.
+        /// Data for the response handlers.
         public var identifiers: [UInt8]?
-        /// Under which key it is replaced while it waits.
+        /// A later request with the same key replaces this one while it waits.
         public var coalescingKey: String?
 
-        /// What is known of a request whose form cannot be read, for reports.
+        /// Stands for a form that cannot be read, for reports.
         public static let unreadable = Content(config: APIRequestConfig(path: ""), creates: [], dependsOn: [])
     }
 
-    /// Writes what of a request never changes.
+    /// Encodes the part of a request that never changes.
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
-        // The size is known where it has been stored before; it may be that of a damaged row.
+        // A stored request has its size; that of a damaged row may be wrong.
         var capacity = request.size
         if capacity == 0, case .rawData(let data) = request.config.body { capacity = data.count + 128 }
         var writer = FormWriter(capacity: min(max(capacity, 128), 1 << 16))
@@ -52,7 +52,9 @@ public enum RequestForm {
         return writer.output
     }
 
-    /// - Throws: ``Unreadable``. Whatever the bytes are, nothing else happens.
+    /// Decodes a stored form. Any bytes are safe to pass.
+    ///
+    /// - Throws: ``Unreadable``.
     public static func decode(_ bytes: [UInt8]) throws(Unreadable) -> Content {
         var reader = FormReader(bytes)
         let found = try reader.byte()
@@ -66,7 +68,7 @@ public enum RequestForm {
         return content
     }
 
-    /// The headers of an outcome, for stores.
+    /// Encodes the headers of an outcome, for stores.
     public static func encode(_ headers: [ResolvedRequest.Header]) -> [UInt8] {
         var writer = FormWriter(capacity: 64)
         writer.list(headers) { writer, header in
@@ -76,7 +78,7 @@ public enum RequestForm {
         return writer.output
     }
 
-    /// The reverse of ``encode(_:)-swift.type.method``; nothing where the bytes are damaged.
+    /// The reverse of ``encode(_:)-swift.type.method``; nil if the bytes are damaged.
     public static func decodeHeaders(_ bytes: [UInt8]) -> [ResolvedRequest.Header]? {
         var reader = FormReader(bytes)
         let headers = try? reader.list { (r) throws(Unreadable) in try ResolvedRequest.Header(r.text(), r.text()) }
@@ -98,7 +100,7 @@ struct FormWriter {
     }
 
     mutating func length(_ value: Int) {
-        // Byte by byte: for so few that is a fraction of what it takes to append a sequence.
+        // Byte by byte: for four bytes this costs a fraction of appending a sequence.
         output.append(UInt8(truncatingIfNeeded: value >> 24))
         output.append(UInt8(truncatingIfNeeded: value >> 16))
         output.append(UInt8(truncatingIfNeeded: value >> 8))
@@ -173,7 +175,7 @@ struct FormWriter {
         }
     }
 
-    /// A text or a reference, in a path as well as in a value.
+    /// Writes a text or a reference, of a path or of a value.
     private mutating func element(_ value: ParameterValue.Element) {
         switch value {
         case .text(let text):

@@ -1,15 +1,16 @@
-// Requests that are not queued: reads, whose answer somebody waits for.
+// Requests that are not queued: reads with a waiting user.
 
 public import Foundation
 public import RequestQueue
 
 extension APIClient {
-    /// Sends a request at once and waits for the answer. Nothing is stored and nothing is repeated; equal requests at the same time
-    /// are one where ``APIRequestConfig/deduplicate`` says so.
+    /// Sends a request at once and waits for the answer. Nothing is stored or repeated.
+    ///
+    /// Equal requests at the same time are sent once if ``APIRequestConfig/deduplicate`` is set.
     ///
     /// - Parameters:
-    ///   - session: what is attached where ``APIRequestConfig/includeSessionKey`` says so.
-    ///   - names: what the backend calls the entities that the request names.
+    ///   - session: attached if ``APIRequestConfig/includeSessionKey`` is set.
+    ///   - names: remote identifiers of the entities that the request names.
     /// - Throws: ``APIError``.
     public func send(
         _ config: APIRequestConfig, session: SessionKey? = nil, names: [EntityReference: String] = [:]
@@ -36,7 +37,7 @@ extension APIClient {
             jsonCoderConfig: jsonCoderConfig)
     }
 
-    /// Sends a request, or waits for the answer to an equal one that is under way where `once` says so.
+    /// Sends a request; with `once`, waits for the answer to an equal one in flight instead.
     func send(_ request: NetworkRequest, once: Bool) async throws(NetworkFailure) -> NetworkResponse {
         let network = networkClient
         guard once else { return try await network.send(request) }
@@ -45,14 +46,14 @@ extension APIClient {
         }
     }
 
-    /// Whether a session key may go where this request goes: to the client's own host, or where it has allowed it.
+    /// Whether a session key may go with this request: to the client's own host, or to one that it allows.
     func sendsSession(with config: APIRequestConfig) -> Bool {
         guard let other = config.host else { return true }
         return Self.origin(of: other).map { $0 == Self.origin(of: host) } == true || sendsSession(to: other)
     }
 
-    /// Scheme and authority of a base URL, without the default port (RFC 6454 section 4); nil if it has none, or has user
-    /// information in it.
+    /// Scheme and authority of a base URL, without the default port (RFC 6454 section 4); nil if it has none, or has
+    /// user information.
     private static func origin(of url: String) -> String? {
         guard let separator = url.range(of: "://") else { return nil }
         let scheme = url[..<separator.lowerBound].lowercased()
@@ -63,13 +64,13 @@ extension APIClient {
         return scheme + "://" + authority
     }
 
-    /// Letters, digits, and what stands between the parts of an address. What libraries may read in different ways is no host.
+    /// Letters, digits and the separators of an address. Libraries may read other bytes in different ways.
     private static func isHostByte(_ byte: UInt8) -> Bool {
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
             || "-._:[]".utf8.contains(byte)
     }
 
-    /// The request with everything that is attached when it is sent.
+    /// The request with everything that is attached at sending.
     func networkRequest(
         _ config: APIRequestConfig, names: [EntityReference: String], session: SessionKey?
     ) throws(UnresolvedReference) -> NetworkRequest {
@@ -83,23 +84,23 @@ extension APIClient {
     }
 }
 
-/// What proves to the backend who sends a request. Its parts never appear in logs.
+/// Authenticates a request to the backend. Its parts never appear in logs.
 public struct SessionKey: Hashable, Sendable, CustomStringConvertible, CustomDebugStringConvertible,
     CustomReflectable
 {
-    /// What is attached to each request.
+    /// Header fields that are attached to each request.
     public var headers: [ResolvedRequest.Header]
 
-    /// Any fields.
+    /// A key of any header fields.
     public init(headers: [ResolvedRequest.Header]) { self.headers = headers }
 
     /// A bearer token (RFC 6750 section 2.1).
     public init(bearer token: String) { headers = [.init("Authorization", "Bearer \(token)")] }
 
-    /// Says nothing of what is in it.
+    /// Hides the contents.
     public var description: String { "SessionKey(hidden)" }
-    /// Says nothing of what is in it.
+    /// Hides the contents.
     public var debugDescription: String { description }
-    /// Shows nothing of what is in it.
+    /// Hides the contents.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }

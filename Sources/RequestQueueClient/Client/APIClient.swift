@@ -1,9 +1,9 @@
-// What an application says about its backend.
+// An application's description of its backend.
 
 public import Foundation
 public import RequestQueue
 
-/// A backend, as an application knows it.
+/// Describes a backend to the queue.
 public protocol APIClient: Sendable {
     /// The interface to the network.
     var networkClient: any NetworkClient { get }
@@ -11,34 +11,36 @@ public protocol APIClient: Sendable {
     var identifier: String { get }
     /// The base URL of the backend's endpoints, such as `https://my_server.example/api/v1`.
     var host: String { get }
-    /// In charge of equal requests that are sent at the same time.
+    /// Combines equal requests that are sent at the same time.
     var deduplicator: any APIRequestDeduplicating { get }
     /// How bodies are read and written. Default: JSON with the coders' own settings.
     var jsonCoderConfig: APIJSONCoderConfig { get }
-    /// Milliseconds until a request without a timeout of its own is given up. Default: a minute.
+    /// Timeout of requests without one of their own, in milliseconds. Default: a minute.
     var timeoutInterval: Int64 { get }
 
-    /// Called before each attempt, for what requests share. What it adds is not stored. What takes long in it is to be awaited and must
-    /// not block, as in ``NetworkClient/send(_:)``.
+    /// Called before each attempt, to add what all requests share. The additions are not stored.
+    ///
+    /// It must await long work and never block, as in ``NetworkClient/send(_:)``.
     func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
 
-    /// Whether a session key may go to a host other than ``host``, which a request names in ``APIRequestConfig/host``. Default: no;
-    /// the request then goes there without it. Asked for another scheme, name or port.
+    /// Whether a session key may go to a host other than ``host``, which a request names in ``APIRequestConfig/host``.
+    /// Default: no; the request is then sent without it. Called if scheme, name or port differ.
     func sendsSession(to host: String) -> Bool
 
-    /// Whether a header field of an answer may be stored with the outcome. Default: all. What must not be stored, such as a cookie,
-    /// is seen by whoever watches the queue, and by nobody later.
+    /// Whether a header field of an answer may be stored with the outcome. Default: all. Other fields, such as a
+    /// cookie, reach the queue's watcher only.
     func keepsHeader(_ name: String) -> Bool
 
-    /// Whether a request whose session key the backend has refused with 401 waits for its tenant's next login. Default: yes. Else it
-    /// has failed, and other requests of the tenant go on.
+    /// Whether a request whose session key the backend refused with 401 waits for its tenant's next login. Default:
+    /// yes. If not, it has failed, and other requests of the tenant continue.
     func waitsForLogin(_ request: APIClientQueueRequest) -> Bool
 
-    /// Called with the body of an answer whose status is a failure. Nil for 403, 404 and 407 means that the backend did not give
-    /// this answer: the request waits, see ``AttemptFailure/unexpected(_:)``. Default: any JSON object is the backend's.
+    /// Parses the body of an answer with a failing status. Nil for 403, 404 and 407 means that the backend did not give
+    /// this answer: the request waits, see ``AttemptFailure/unexpected(_:)``. Default: any JSON object is the
+    /// backend's.
     func errorPayload(from body: Data) -> APIErrorPayload?
 
-    /// What the backend calls the entities that a request has brought into being. They are stored with the completion of the
+    /// The remote identifiers of the entities that a request created. They are stored with the completion of the
     /// request, in one transaction. Default: none; a response handler may merge them later.
     func identifiers(in response: APIClientResponse<Data>, for request: APIClientQueueRequest) -> [EntityIdentifier]
 }
@@ -56,7 +58,7 @@ extension APIClient {
     public func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { true }
     /// The request as it is.
     public func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig { requestConfig }
-    /// Any JSON object, with its member `message` or `error` where that is a string.
+    /// Any JSON object, with its member `message` or `error` if that is a string.
     public func errorPayload(from body: Data) -> APIErrorPayload? {
         guard let members = (try? JSONSerialization.jsonObject(with: body)) as? [String: Any] else { return nil }
         return APIErrorPayload(message: members["message"] as? String ?? members["error"] as? String ?? "")
@@ -72,7 +74,7 @@ public struct APIJSONCoderConfig: Sendable {
     private let makeDecoder: @Sendable () -> JSONDecoder
     private let makeEncoder: @Sendable () -> JSONEncoder
 
-    /// Coders are made anew for each use, since they cannot be shared between threads.
+    /// A configuration that makes a coder for each use, since coders cannot be shared between threads.
     public init(
         decoder: @escaping @Sendable () -> JSONDecoder = { JSONDecoder() },
         encoder: @escaping @Sendable () -> JSONEncoder = { JSONEncoder() }
@@ -86,14 +88,14 @@ public struct APIJSONCoderConfig: Sendable {
     public var encoder: JSONEncoder { makeEncoder() }
 }
 
-/// What the backend says in words about a failure.
+/// The backend's description of a failure.
 public struct APIErrorPayload: Hashable, Sendable {
     /// The backend's own code.
     public var code: String?
-    /// In words.
+    /// The message for people.
     public var message: String
 
-    /// A message, with a code where there is one.
+    /// A message, with a code if there is one.
     public init(code: String? = nil, message: String) { (self.code, self.message) = (code, message) }
 }
 
@@ -103,7 +105,7 @@ public enum APIError: Error, Hashable, Sendable, CustomStringConvertible {
     case api(status: Int, APIErrorPayload?)
     /// There was no answer.
     case network(NetworkFailure)
-    /// The queue has given it up, in words.
+    /// The queue has given it up, for this reason.
     case queue(String)
     /// It needs a session key, and there is none.
     case noSession

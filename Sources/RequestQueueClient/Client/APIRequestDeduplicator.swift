@@ -1,21 +1,21 @@
-// Equal requests at the same time are one.
+// Sends equal requests at the same time once.
 
 import Foundation
 public import RequestQueue
 
-/// In charge of equal requests that are sent at the same time.
+/// Combines equal requests that are sent at the same time.
 public protocol APIRequestDeduplicating: Sendable {
-    /// Sends a request, or waits for the answer to an equal one that is under way.
+    /// Sends a request, or waits for the answer to an equal one in flight.
     ///
-    /// - Throws: ``NetworkFailure``, to all who waited alike.
+    /// - Throws: ``NetworkFailure``, to all callers that waited for the same answer.
     func send(
         _ request: NetworkRequest,
         _ body: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
     ) async throws(NetworkFailure) -> NetworkResponse
 }
 
-/// The deduplicator for most: one call for all who ask while it is under way. Who no longer wants to wait leaves alone; when
-/// the last one has left, the call is cancelled.
+/// The standard deduplicator: one call for all callers that come while it is in flight. A cancelled caller leaves
+/// alone; when the last one has left, the call is cancelled.
 public actor APIRequestDeduplicator: APIRequestDeduplicating {
     private typealias Outcome = Result<NetworkResponse, NetworkFailure>
 
@@ -28,10 +28,10 @@ public actor APIRequestDeduplicator: APIRequestDeduplicating {
     private var calls: [NetworkRequest: Call] = [:]
     private var next: UInt64 = 0
 
-    /// A deduplicator that knows of nothing yet.
+    /// A deduplicator without calls.
     public init() {}
 
-    /// Who waits for an answer at present.
+    /// Number of callers that wait for an answer.
     var waiting: Int { calls.values.reduce(0) { $0 + $1.waiters.count } }
 
     /// See ``APIRequestDeduplicating/send(_:_:)``.
@@ -51,7 +51,7 @@ public actor APIRequestDeduplicator: APIRequestDeduplicating {
         return try outcome.get()
     }
 
-    /// Registered before anything is awaited, so that nobody can come between.
+    /// Registers the caller before anything is awaited, so that no other call can interleave.
     private func join(
         _ request: NetworkRequest, _ waiter: UInt64, _ continuation: CheckedContinuation<Outcome, Never>,
         _ body: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse

@@ -1,4 +1,4 @@
-// Where session keys are between two logins.
+// Storage of session keys between two logins.
 
 import Foundation
 import RequestQueue
@@ -7,7 +7,7 @@ import RequestQueue
 public enum SessionCredentials: Sendable {
     /// In memory only: after a restart the requests of a tenant wait for its next login.
     case memory
-    /// In the store as well, sealed, so that requests go on after a restart without a login.
+    /// In the store as well, sealed, so that requests are sent after a restart without a login.
     case sealed(any SessionSealing)
 }
 
@@ -15,17 +15,17 @@ public enum SessionCredentials: Sendable {
 public protocol SessionSealing: Sendable {
     /// Encrypts, with the tenant as associated data.
     ///
-    /// - Throws: whatever prevents it; the session key is then kept in memory only.
+    /// - Throws: any error; the session key is then kept in memory only.
     func seal(_ plaintext: [UInt8], tenant: String) throws -> [UInt8]
 
-    /// The reverse.
+    /// Decrypts, with the tenant as associated data.
     ///
-    /// - Throws: where the bytes are not what was sealed for this tenant; the tenant's requests then wait for a login.
+    /// - Throws: any error, if the bytes were not sealed for this tenant; its requests then wait for a login.
     func open(_ sealed: [UInt8], tenant: String) throws -> [UInt8]
 }
 
 extension SessionKey {
-    /// As it is sealed.
+    /// The plaintext form that is sealed.
     var bytes: [UInt8] { RequestForm.encode(headers) }
 
     /// The reverse of ``bytes``.
@@ -36,7 +36,7 @@ extension SessionKey {
 }
 
 extension SessionCredentials {
-    /// The session keys that a store has kept. Those that cannot be opened are left out.
+    /// The session keys of a store. Those that cannot be opened are left out.
     func keys(in contents: QueueContents) -> [ExactText: SessionKey] {
         guard case .sealed(let sealer) = self else { return [:] }
         var keys: [ExactText: SessionKey] = [:]
@@ -46,7 +46,7 @@ extension SessionCredentials {
         return keys
     }
 
-    /// What the store is to keep; nothing where it keeps nothing.
+    /// The sealed form for the store; nil if the key is not stored.
     func sealed(_ key: SessionKey?, tenant: String) -> [UInt8]? {
         guard case .sealed(let sealer) = self, let key else { return nil }
         return try? sealer.seal(key.bytes, tenant: tenant)

@@ -1,4 +1,4 @@
-// The network, by AsyncHTTPClient.
+// The network over AsyncHTTPClient.
 
 public import AsyncHTTPClient
 import Foundation
@@ -8,24 +8,25 @@ import NIOPosix
 import NIOSSL
 public import RequestQueue
 
-/// A network client over an `HTTPClient` of AsyncHTTPClient, which its owner shuts down.
+/// A network client over an `HTTPClient` of AsyncHTTPClient, which the caller shuts down.
 public struct HTTPNetworkClient: NetworkClient {
     private let client: HTTPClient
     private let largestResponse: Int
 
     /// - Parameters:
     ///   - client: made with ``configuration``, or another one that follows no redirections.
-    ///   - largestResponse: bytes of a body that are kept; the rest of a larger one is not read.
+    ///   - largestResponse: maximum bytes of a body that are kept; the rest is not read.
     public init(_ client: HTTPClient, largestResponse: Int = 16 << 20) {
         (self.client, self.largestResponse) = (client, largestResponse)
     }
 
-    /// What a queue needs of an `HTTPClient`:
+    /// The configuration of an `HTTPClient` that a queue needs:
     ///
-    /// - Redirections are answers.
+    /// - Redirections are not followed: they are answers.
     /// - A connection that is refused is a failure at once. The queue decides when to try again.
-    /// - The pool has no limit of its own. The queue begins at most ``QueueLimits/inFlightPerHost`` requests to a host, and each has a
-    ///   connection. In a pool with a lower limit, requests would wait for a few that hang, outside of all lanes and tenants.
+    /// - The pool has no limit of its own. The queue begins at most ``QueueLimits/inFlightPerHost`` requests to a host,
+    ///   each with a connection. In a pool with a lower limit, requests would wait for a few that hang, outside of all
+    ///   lanes and tenants.
     /// - HTTP/1.1, one request at a time on each connection, so that a connection that hangs holds up one request.
     public static var configuration: HTTPClient.Configuration {
         var configuration = HTTPClient.Configuration(redirectConfiguration: .disallow)
@@ -36,10 +37,10 @@ public struct HTTPNetworkClient: NetworkClient {
         return configuration
     }
 
-    /// Milliseconds, a day: a longer timeout is this one.
+    /// Ours: upper bound of timeouts, in milliseconds: a day.
     private static let longestTimeout: Int64 = 86_400_000
 
-    /// What the client speaks. Asked before, because its own refusal cannot be told from others.
+    /// The schemes of the client. Checked first, because the client's own error for others is not specific.
     private static let schemes: Set = ["http", "https", "unix", "http+unix", "https+unix"]
 
     /// See ``NetworkClient/send(_:)``.
@@ -61,8 +62,8 @@ public struct HTTPNetworkClient: NetworkClient {
         }
     }
 
-    /// Reads a body. The client's own deadline ends with the head of the answer, so that the rest of it is timed here. The head
-    /// says how it went, so an answer that is too large is one, without its end.
+    /// Reads a body within the deadline; the client's own one covers only the head. A body that is too large is cut,
+    /// because the head already shows how the request ended.
     private func collect(
         _ body: HTTPClientResponse.Body, until deadline: NIODeadline
     ) async throws -> (bytes: [UInt8], isCut: Bool) {
@@ -88,7 +89,7 @@ public struct HTTPNetworkClient: NetworkClient {
         }
     }
 
-    /// What an error of the libraries below means.
+    /// Maps an error of the libraries below.
     static func failure(_ error: any Error) -> NetworkFailure {
         switch error {
         case let error as NetworkFailure: error
@@ -105,7 +106,7 @@ public struct HTTPNetworkClient: NetworkClient {
         }
     }
 
-    /// BoringSSL gives one code for all that can be wrong with a certificate, and the library has no name for it.
+    /// BoringSSL has one code for all faults of a certificate, and the library has no name for it.
     private static func isAboutCertificate(_ error: any Error) -> Bool {
         if let error = error as? NIOSSLExtraError, error == .failedToValidateHostname { return true }
         return "\(error)".contains("CERTIFICATE_VERIFY_FAILED")

@@ -2,7 +2,7 @@
 
 public import RequestQueue
 
-/// A request as it goes to a host.
+/// A request to a host, fully resolved.
 public struct NetworkRequest: Hashable, Sendable {
     /// The method.
     public var method: RequestQueue.HTTPMethod
@@ -10,9 +10,9 @@ public struct NetworkRequest: Hashable, Sendable {
     public var url: String
     /// The header fields, in their order.
     public var headers: [ResolvedRequest.Header]
-    /// Its bytes.
+    /// The body.
     public var body: [UInt8]
-    /// Milliseconds until it is given up.
+    /// Timeout in milliseconds.
     public var timeoutInterval: Int64
 
     /// A request to a URL.
@@ -27,17 +27,17 @@ public struct NetworkRequest: Hashable, Sendable {
         self.timeoutInterval = timeoutInterval
     }
 
-    /// The first field of a name, whatever its case.
+    /// The first field of a name, compared without case.
     public func header(_ name: String) -> String? { headers.first(name) }
 }
 
-/// What a host has answered.
+/// The answer of a host.
 public struct NetworkResponse: Hashable, Sendable {
     /// The HTTP status.
     public var status: Int
     /// The header fields, in their order.
     public var headers: [ResolvedRequest.Header]
-    /// Its bytes.
+    /// The body.
     public var body: [UInt8]
     /// Whether the body was larger than the client keeps, so that only its beginning is here.
     public var isCut: Bool
@@ -48,7 +48,7 @@ public struct NetworkResponse: Hashable, Sendable {
         self.isCut = isCut
     }
 
-    /// The first field of a name, whatever its case.
+    /// The first field of a name, compared without case.
     public func header(_ name: String) -> String? { headers.first(name) }
 }
 
@@ -58,20 +58,21 @@ extension [ResolvedRequest.Header] {
     }
 }
 
-/// Sends requests and brings answers. Redirections are answers like others.
+/// Sends requests and returns answers. Redirections are answers like others.
 public protocol NetworkClient: Sendable {
-    /// Sends one request and waits for the whole answer. Ends soon when its task is cancelled. It is begun on a thread of the queue,
-    /// so that whatever takes long in it is to be awaited and must not block.
+    /// Sends one request and waits for the whole answer. Ends soon after its task is cancelled.
     ///
-    /// - Throws: ``NetworkFailure`` where there was no answer.
+    /// It begins on a thread of the queue, so it must await long work and never block.
+    ///
+    /// - Throws: ``NetworkFailure`` if there is no answer.
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
 }
 
-/// The twin of the network, for tests: a closure answers.
+/// The in-memory twin of the network, for tests: a closure answers.
 public struct InMemoryNetworkClient: NetworkClient {
     private let answer: @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse
 
-    /// - Parameter answer: what the host says to a request.
+    /// - Parameter answer: the host's answer to a request.
     public init(_ answer: @escaping @Sendable (NetworkRequest) async throws(NetworkFailure) -> NetworkResponse) {
         self.answer = answer
     }

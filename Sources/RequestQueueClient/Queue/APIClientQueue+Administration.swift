@@ -1,32 +1,32 @@
-// What an operator does to a queue, and what a queue says of itself.
+// The operator's actions on a queue, and its reports.
 
 public import RequestQueue
 import Synchronization
 
-/// Something that has happened to a request.
+/// An event of a request or of the store.
 public enum QueueEvent: Sendable {
     /// An attempt begins.
     case sent(RequestToken)
-    /// An attempt has ended, well or not.
+    /// An attempt has ended, with success or not.
     case answered(RequestToken, AttemptReply)
-    /// It has ended, and that is stored. Told only by a queue that keeps outcomes.
+    /// A request has ended, and that is stored. Only from a queue that keeps outcomes.
     case ended(RequestToken, RequestOutcome)
-    /// The backend does not accept the session key of a tenant any more. These wait for the next login.
+    /// The backend no longer accepts the session key of a tenant. These requests wait for the next login.
     case refused(tenant: String, AttemptReply, [QueuedRequest])
-    /// Commits fail from now on, with this error, or work again. Nothing is accepted while they fail.
+    /// Commits have begun to fail with this error, or work again if nil. Nothing is accepted while they fail.
     case store(QueueStoreError?)
 }
 
 extension APIClientQueue {
-    /// Nobody wants it any more.
+    /// Cancels a request. The backend may still do one that is in flight.
     ///
-    /// - Parameter cause: in words; nothing for its sender's own wish.
+    /// - Parameter cause: in words; nil if its sender cancels it.
     /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
     public func cancel(_ token: RequestToken, cause: String? = nil) async throws {
         try await perform { (machine, now) throws in try machine.cancel(token, cause: cause, now: now) }
     }
 
-    /// Keeps a request back, or lets it go on.
+    /// Holds a request or releases it.
     ///
     /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
     public func hold(_ token: RequestToken, _ isHeld: Bool = true) async throws {
@@ -51,14 +51,14 @@ extension APIClientQueue {
 
     /// Ends the pauses of all requests that wait for their next attempt.
     ///
-    /// - Returns: how many.
+    /// - Returns: the number of these requests.
     /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     @discardableResult
     public func hurryAll() async throws -> Int {
         try await perform { (machine, now) throws in machine.hurryAll(now: now) }
     }
 
-    /// Removes a dead request, with all that is kept of it.
+    /// Removes a dead request, with all that is stored of it.
     ///
     /// - Throws: ``QueueActError``, ``QueueError/unavailable(_:)``.
     public func purge(_ token: RequestToken) async throws {
@@ -68,7 +68,7 @@ extension APIClientQueue {
 
     /// Sends all dead requests again, in the order in which they were accepted.
     ///
-    /// - Returns: how many wait again. Those that cannot, for example because the queue is full, stay dead.
+    /// - Returns: the number of requests that wait again. Others, for example because the queue is full, stay dead.
     /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     @discardableResult
     public func retryDead() async throws -> Int {
@@ -77,14 +77,14 @@ extension APIClientQueue {
 
     /// Removes all dead requests.
     ///
-    /// - Returns: how many.
+    /// - Returns: the number of these requests.
     /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     @discardableResult
     public func purgeDead() async throws -> Int {
         try await eachDead { (machine, _, request) throws in try machine.purge(request.id) }
     }
 
-    /// - Returns: how many dead requests the act did not refuse.
+    /// - Returns: the number of dead requests for which the action succeeded.
     private func eachDead(
         _ act: @escaping @Sendable (inout QueueMachine, QueueTime, QueuedRequest) throws -> Void
     ) async throws -> Int {
@@ -100,29 +100,29 @@ extension APIClientQueue {
         }
     }
 
-    /// Keeps back all that a tenant sends, now and later, or lets it go on. It ends with the process.
+    /// Holds all requests of a tenant, present and future, or releases them. A hold ends with the process.
     ///
     /// - Throws: ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     public func hold(tenant: String, _ isHeld: Bool = true) async throws {
         try await perform { (machine, now) throws in machine.hold(tenant: tenant, isHeld, now: now) }
     }
 
-    /// The requests that wait for the next login of their tenant, of one or of all, in the order in which they were accepted.
+    /// The requests that wait for a login, of one tenant or of all, in the order of acceptance.
     public func waitingForSession(of tenant: String? = nil) async -> [QueuedRequest] {
         await read { (machine, _) in machine.waitingForSession(of: tenant) } ?? []
     }
 
-    /// The request, where it waits for the next login of its tenant.
+    /// The request; nil if it does not wait for the next login of its tenant.
     public func waitingForSession(_ token: RequestToken) async -> QueuedRequest? {
         await read { (machine, _) in machine.waitingForSession(token) } ?? nil
     }
 
-    /// What the backend calls an entity; nil if that is not known, or no longer.
+    /// The remote identifier of an entity; nil if it is unknown or forgotten.
     public func remoteIdentifier(of reference: EntityReference, tenant: String = "") async -> String? {
         await read { (machine, _) in machine.remoteIdentifier(of: reference, tenant: tenant) } ?? nil
     }
 
-    /// What the backend calls the entities that requests have created, by the requests' numbers, as far as it is known.
+    /// The known remote identifiers of the entities that requests have created, by the id of the request.
     public func remoteIdentifiers(createdBy requests: [QueuedRequest]) async -> [UInt64: [String]] {
         let names = await read { (machine, _) in
             requests.map { request in
@@ -135,7 +135,7 @@ extension APIClientQueue {
         return Dictionary(names ?? []) { first, _ in first }
     }
 
-    /// The request with this number, whatever has become of it; nothing where it is forgotten.
+    /// The request with this id, in any state; nil if it is unknown or forgotten.
     ///
     /// - Throws: ``QueueStoreError``.
     public func request(number: UInt64) throws(QueueStoreError) -> QueuedRequest? {
@@ -144,7 +144,7 @@ extension APIClientQueue {
         return found.first { $0.id == number }
     }
 
-    /// Requests by state, in the order in which they were accepted, after the one with this number.
+    /// Requests by state, in the order in which they were accepted, with ids above `after`.
     ///
     /// - Throws: ``QueueStoreError``.
     public func requests(
@@ -153,13 +153,12 @@ extension APIClientQueue {
         try store.requests(states: states, after: after, limit: limit)
     }
 
-    /// What a request waits for besides its turn, in words.
+    /// Describes what a request waits for besides its turn.
     public func obstacles(_ token: RequestToken) async -> [String] {
         await read { (machine, now) in machine.obstacles(token, now: now) } ?? []
     }
 
-    /// What has happened since the start, and how much there is. It does not depend on a commit; of a queue that is closed it is
-    /// what was there last.
+    /// Counts since the start, and the current contents. Waits for no commit. A closed queue returns its last report.
     public func report() async -> Report {
         let report = await read { (machine, _) in
             Report(
@@ -174,15 +173,15 @@ extension APIClientQueue {
 
     /// Numbers for metrics: `restored + appended + revived = done + dead + cancelled + depth`.
     public struct Report: Sendable, Equatable {
-        /// What has happened since the start.
+        /// Event counts since the start.
         public var counts: QueueMachine.Counts
-        /// Requests that wait or are under way.
+        /// Number of requests that wait or are in flight.
         public var depth: Int
-        /// Requests that are under way.
+        /// Number of requests in flight.
         public var inFlight: Int
-        /// Bytes of those that wait or are under way.
+        /// Size of the requests that wait or are in flight, in bytes.
         public var bytes: Int
-        /// What there is to say of those that wait or are under way.
+        /// A summary of the requests that wait or are in flight.
         public var census: QueueMachine.Census
     }
 }

@@ -1,4 +1,4 @@
-// The queue: a machine, its store, the network, and the handlers.
+// The queue: connects the machine with its store, the network and the handlers.
 
 import Foundation
 public import RequestQueue
@@ -6,7 +6,7 @@ import Synchronization
 
 /// Requests that survive the process, sent in order and until they are done.
 public final class APIClientQueue: APIClientQueuing {
-    /// Outcomes that wait for handlers; with more, nothing new is sent.
+    /// Ours: outcomes that wait for handlers. With more, no new attempt begins.
     static let backlog = 1024
 
     private struct State: Sendable {
@@ -17,7 +17,7 @@ public final class APIClientQueue: APIClientQueuing {
         var keepsOutcomes: Bool
         /// Whether outcomes wait for the first handler.
         var awaitsHandler: Bool
-        /// Whether handlers are called no more.
+        /// Whether no handler is called any more.
         var hasHandled = false
     }
 
@@ -31,22 +31,22 @@ public final class APIClientQueue: APIClientQueuing {
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
     private let firstHandler: AsyncStream<Void>.Continuation
     private let engine: QueueEngine
-    /// By lease; nothing is known yet of those that are just being begun.
+    /// By lease; nil for attempts whose task is still being made.
     private let attempts: Mutex<[UInt64: Task<Void, Never>?]> = Mutex([:])
     private let tokens = RandomTokens()
     let lastReport: Mutex<Report?> = Mutex(nil)
 
-    /// Opens the queue and goes on with what a process before this one has left.
+    /// Opens the queue and continues with what an earlier process left.
     ///
     /// - Parameters:
     ///   - credentials: where session keys are kept between two logins.
     ///   - sessions: the session keys of tenants; see ``setSession(_:for:)``.
-    ///   - held: tenants all of whose requests are kept back from the beginning; see ``hold(tenant:_:)``.
+    ///   - held: tenants whose requests are all held from the beginning; see ``hold(tenant:_:)``.
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
-    ///   - awaitsHandlers: whether handlers come later, by ``register(_:)``. Outcomes, also those that a process before this one has
-    ///     left, are kept and wait for the first of them. While more than a thousand wait, nothing is sent.
-    ///   - watch: told what happens, as it happens; on the queue's threads, so it has to be quick.
-    /// - Throws: ``QueueStoreError`` where the store cannot be read.
+    ///   - awaitsHandlers: whether handlers come later, by ``register(_:)``. Outcomes, also those that an earlier
+    ///     process left, are kept and wait for the first of them. While more than a thousand wait, nothing is sent.
+    ///   - watch: called with each event as it happens, on the queue's threads. It must be quick.
+    /// - Throws: ``QueueStoreError`` if the store cannot be read.
     public init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
         credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:], held: [String] = [],
@@ -86,7 +86,7 @@ public final class APIClientQueue: APIClientQueuing {
                     break
                 }
             }
-            // Without a handler nobody has had them: they stay for the next process.
+            // Without a handler the outcomes stay for the next process.
             if isOpen { for await result in stream { await self?.handle(result) } }
             self?.state.withLock { $0.hasHandled = true }
         }
@@ -107,10 +107,10 @@ public final class APIClientQueue: APIClientQueuing {
         }.start()
     }
 
-    /// Ends the queue: nothing is accepted and nothing is begun any more; what is under way has so long to end.
+    /// Ends the queue: accepts and begins nothing more, and waits for attempts in flight.
     ///
-    /// - Parameter deadline: how long to wait for what is under way, and for handlers. What is not answered then is sent again by the
-    ///   next process, and outcomes that no handler has finished with are given to its handlers.
+    /// - Parameter deadline: how long to wait for attempts in flight, and for handlers. The next process sends
+    ///   unanswered requests again, and delivers outcomes that no handler has finished with.
     public func close(deadline: Duration = .seconds(5)) async {
         post { machine, _ in
             machine.close()
@@ -126,14 +126,14 @@ public final class APIClientQueue: APIClientQueuing {
         results.finish()
         firstHandler.finish()
         await wait { !state.withLock { $0.hasHandled } }
-        // A handler that hangs is left behind.
+        // A handler that hangs is abandoned.
         handling.withLock { $0 }?.cancel()
-        // Released before they are cancelled: an attempt that is ended from here has not failed.
+        // Released before they are cancelled: an attempt that ends because of that has not failed.
         post { machine, now in
             machine.release(now: now)
             return nil
         }
-        // The last commit may take its time, and no thread that others need waits for it.
+        // The last commit may take long, so it must not block a thread that others need.
         let engine = engine
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             Thread {
@@ -155,13 +155,13 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// A name for a request that is to be offered.
+    /// Makes a token for a request that is to be offered.
     public func makeToken() -> RequestToken { tokens.next() }
 
-    /// The same, and says whether it is new.
+    /// Appends a request, and returns whether it is new.
     ///
-    /// - Parameter token: what it is called if it is, of ``makeToken()``, for who wants to know before.
-    /// - Throws: ``QueueError``; then it will never be sent.
+    /// - Parameter token: the token of the request if it is new, from ``makeToken()``, if the caller needs it before.
+    /// - Throws: ``QueueError``; the request will never be sent then.
     public func offer(
         _ request: NewRequest, token: RequestToken? = nil
     ) async throws(QueueError) -> QueueMachine.Appended {
@@ -184,12 +184,13 @@ public final class APIClientQueue: APIClientQueuing {
             }
             if !isPosted { continuation.resume(returning: (.failure(.closed), nil)) }
         }
-        // The thread that has been woken up for this one stays awake for the next, who need not wake it up again.
+        // The thread that was woken up for this caller stays awake and gives the next answer, which saves another
+        // wake-up.
         others?.giveNext()
         return try outcome.get()
     }
 
-    /// Appends a request of the tenant without a name.
+    /// Appends a request of the unnamed tenant.
     @discardableResult
     public func append(_ config: APIRequestConfig) async throws(QueueError) -> RequestToken {
         try await append(NewRequest(config))
@@ -202,7 +203,7 @@ public final class APIClientQueue: APIClientQueuing {
             state.handlers.append(handler)
             (state.keepsOutcomes, state.awaitsHandler) = (true, false)
         }
-        // What ends from now on is kept for it, also where the queue was made without handlers.
+        // Outcomes from now on are kept for it, also if the queue was made without handlers.
         post { machine, _ in
             machine.keepOutcomes()
             return nil
@@ -222,7 +223,8 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// The session key of a tenant, after a login; nothing after a logout. Where it is kept, ``SessionCredentials`` says.
+    /// Sets the session key of a tenant after a login; nil after a logout. ``SessionCredentials`` determines where it
+    /// is kept.
     public func setSession(_ key: SessionKey?, for tenant: String = "") {
         let isKnown = state.withLock { state in
             let name = ExactText(tenant)
@@ -230,7 +232,7 @@ public final class APIClientQueue: APIClientQueuing {
             state.sessions[name] = key
             return false
         }
-        // Who says it with every request would have it sealed and stored with every request.
+        // A caller that sets it with every request would have it sealed and stored with every request.
         guard !isKnown else { return }
         let sealed = credentials.sealed(key, tenant: tenant)
         let isStored = credentials.isStored
@@ -241,9 +243,10 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// The request that was accepted under an idempotency key, whatever has become of it; nothing where the key is new, or
-    /// forgotten after ``QueueLimits/retention``. Who cannot make the same bytes twice, as a sealed body cannot be, looks here
-    /// before it appends.
+    /// The request that was accepted under an idempotency key, in any state; nil if the key is new or forgotten.
+    ///
+    /// Keys are forgotten after ``QueueLimits/retention``. A caller that cannot make the same bytes twice, such as a
+    /// sealed body, calls this before it appends.
     ///
     /// - Throws: ``QueueStoreError``, ``QueueError/unavailable(_:)``, ``QueueError/closed``.
     public func request(idempotencyKey key: String, tenant: String = "") async throws -> QueuedRequest? {
@@ -255,14 +258,15 @@ public final class APIClientQueue: APIClientQueuing {
         return try token.flatMap { try store.request($0) }
     }
 
-    /// Waits until a request has ended, and says how: with all that the backend has answered, header fields in their order and
-    /// bytes as they came. It does not matter who has appended it, this process or one before, nor when; what has ended already
-    /// is told from the store, until it is forgotten after ``QueueLimits/retention``. To wait no longer, cancel the task.
+    /// Waits until a request has ended, and returns its outcome with the backend's response.
     ///
-    /// Outcomes are there to be told only with handlers, or with ``QueueMachine/Settings/keepsOutcomes``.
+    /// It does not matter when the request was appended, or by which process. The outcome of one that has ended comes
+    /// from the store, until it is forgotten after ``QueueLimits/retention``. To stop waiting, cancel the task.
     ///
-    /// - Throws: ``QueueActError/unknown``, ``QueueActError/refused(_:)`` where no outcomes are kept, ``QueueError/closed``,
-    ///   ``QueueStoreError``, `CancellationError`.
+    /// Requires handlers, or ``QueueMachine/Settings/keepsOutcomes``; else no outcomes are kept.
+    ///
+    /// - Throws: ``QueueActError/unknown``, ``QueueActError/refused(_:)`` if no outcomes are kept,
+    ///   ``QueueError/closed``, ``QueueStoreError``, `CancellationError`.
     public func outcome(of token: RequestToken) async throws -> RequestOutcome {
         guard state.withLock({ $0.keepsOutcomes }) else {
             throw QueueActError.refused("The queue keeps no outcomes: it has neither handlers nor keepsOutcomes.")
@@ -270,7 +274,7 @@ public final class APIClientQueue: APIClientQueuing {
         let waiter = OutcomeWaiter()
         let isOpen = state.withLock { $0.waiters.add(waiter, for: token) }
         defer { state.withLock { $0.waiters.remove(waiter, for: token) } }
-        // Asked behind the waiter's back: what ends from now on is told to it, what has ended before is stored.
+        // Checked after the waiter is registered: it gets an outcome from now on, and an earlier one is in the store.
         let isLive = await withCheckedContinuation { (continuation: CheckedContinuation<Bool, Never>) in
             let isPosted = post { machine, _ in
                 let isLive = machine.request(token) != nil
@@ -283,11 +287,11 @@ public final class APIClientQueue: APIClientQueuing {
         return try await waiter.value()
     }
 
-    /// How a request ended, as the store has it; nothing where it has not ended there yet.
+    /// The stored outcome of a request; nil if the store has none yet.
     private func stored(_ token: RequestToken) throws -> RequestOutcome? {
         if let outcome = try store.outcome(token) { return outcome }
         guard let request = try store.request(token) else { throw QueueActError.unknown }
-        // A row that could not be read has been given up without an outcome.
+        // A row that could not be read has become dead without an outcome.
         return request.state.isFinal ? RequestOutcome(.failure(status: nil), cause: request.cause) : nil
     }
 
@@ -314,7 +318,7 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// Looks at the machine. Unlike ``perform(_:)`` it waits for no commit.
+    /// Reads from the machine. Unlike ``perform(_:)`` it waits for no commit.
     ///
     /// - Returns: nil if the queue is closed.
     func read<Value: Sendable>(
@@ -329,7 +333,7 @@ public final class APIClientQueue: APIClientQueuing {
         }
     }
 
-    /// After each commit, in their order.
+    /// Does what a batch allows. Called after each commit, in the order of the commits.
     private func act(on batch: QueueBatch, _ answers: QueueAnswers) {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
         for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
@@ -337,12 +341,12 @@ public final class APIClientQueue: APIClientQueuing {
             state.unhandled += batch.results.count
             return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
-        // An attempt may be over when its task is known: it is noted before.
+        // Noted before its task is known, because an attempt may have ended by then.
         let withdrawn = attempts.withLock { attempts in
             for dispatch in batch.dispatches { attempts.updateValue(nil, forKey: dispatch.lease) }
             return batch.withdrawn.compactMap { attempts.removeValue(forKey: $0) ?? nil }
         }
-        // Outside the lock: what a network client does when it is cancelled runs at once, on this thread.
+        // Outside the lock: a network client's cancellation handler runs at once, on this thread.
         for task in withdrawn { task.cancel() }
         for (waiter, outcome) in waiters { waiter.end(.success(outcome)) }
         for result in batch.results {
@@ -355,7 +359,7 @@ public final class APIClientQueue: APIClientQueuing {
                 return nil
             }
         }
-        // Who has appended goes on while the attempts are begun.
+        // Callers that have appended continue while the attempts are begun.
         answers.giveNext()
         begin(batch.dispatches, sessions)
     }
@@ -367,13 +371,14 @@ public final class APIClientQueue: APIClientQueuing {
         }
         attempts.withLock { attempts in
             for (dispatch, task) in zip(dispatches, begun) {
-                // One that was withdrawn before its task was known is ended now; one that is over is not changed by it.
+                // An attempt that was withdrawn before its task was known is cancelled now; one that has ended ignores
+                // that.
                 if attempts[dispatch.lease] != nil { attempts[dispatch.lease] = task } else { task.cancel() }
             }
         }
     }
 
-    /// How many attempts are known that may not be over.
+    /// Number of attempts that may not have ended.
     var attempting: Int { attempts.withLock { $0.count } }
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
@@ -383,7 +388,7 @@ public final class APIClientQueue: APIClientQueuing {
         let tenant = dispatch.request.tenant
         var (hasNewer, waits) = (false, true)
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
-            // A host that was not shown the key has not refused it.
+            // A host that did not get the key has not refused it.
             waits = hasSession && client.waitsForLogin(APIClientQueueRequest(dispatch.request))
             hasNewer =
                 waits
@@ -396,11 +401,11 @@ public final class APIClientQueue: APIClientQueuing {
         let (id, lease, isRefused, waitsForLogin) = (dispatch.id, dispatch.lease, hasNewer, waits)
         post { [weak self] machine, now in
             self?.attempts.withLock { $0[lease] = nil }
-            // Asked of the system only where there is a pause to be chosen.
+            // Random bits cost a system call, so they are drawn only if a pause is needed.
             var random: UInt64 = 0
             if case .failure = reply { random = .random(in: .min ... .max) }
             machine.reply(id, lease: lease, reply, waitsForLogin: waitsForLogin, now: now, random: random)
-            // What was refused was an older key than the one that has come meanwhile.
+            // The refused key was older than the one that has been set meanwhile.
             if isRefused { machine.setSession(tenant, present: true) }
             guard waitsForLogin, case .failure(.status(401), _, _, _) = reply, !machine.hasSession(tenant) else {
                 return nil
@@ -415,7 +420,8 @@ public final class APIClientQueue: APIClientQueuing {
         let request = APIClientQueueRequest(result.request)
         let outcome = result.outcome.clientResult(client)
         if let deliveries = result.deliveries {
-            // Stored before they have it: if they end the process, this one outcome has been tried once more, and no other.
+            // Stored before handlers get it: if they end the process, the delivery of this outcome alone has been
+            // counted.
             let number = result.request.id
             while true {
                 do {
@@ -424,7 +430,7 @@ public final class APIClientQueue: APIClientQueuing {
                 } catch QueueError.unavailable {
                     try? await Task.sleep(for: .milliseconds(QueueEngine.pause))
                 } catch {
-                    // The queue is closed: the next process hands it out.
+                    // The queue is closed: the next process delivers it.
                     return
                 }
             }

@@ -1,35 +1,35 @@
-// What an application sees of the queue.
+// The queue's interface for an application.
 
 public import Foundation
 public import RequestQueue
 
-/// Picks the time to send requests, and sends them again.
+/// Sends requests when they can be sent, and retries them.
 public protocol APIClientQueuing: AnyObject, Sendable {
-    /// Returns when the request is stored; when it is sent is the queue's business.
+    /// Appends a request, and returns when it is stored. The queue decides when to send it.
     ///
-    /// - Throws: ``QueueError``; then it will never be sent.
+    /// - Throws: ``QueueError``; the request will never be sent then.
     func append(_ request: NewRequest) async throws(QueueError) -> RequestToken
 
-    /// Adds a handler behind those that there are.
+    /// Adds a handler after the existing ones.
     func register(_ handler: any APIClientQueueResponseHandler)
-    /// Takes a handler away. It is not called again, except for an outcome that it has in hand.
+    /// Removes a handler. It is not called again, except for an outcome that is being delivered.
     func unregister(_ handler: any APIClientQueueResponseHandler)
 
-    /// Tells requests that wait what the backend calls an entity; stored when this returns.
+    /// Merges the remote identifier of an entity, for requests that wait for it. It is stored when this returns.
     ///
-    /// - Throws: ``MergeConflict`` where it is known under another name, ``QueueError`` where it could not be stored.
+    /// - Throws: ``MergeConflict`` if the entity has another one, ``QueueError`` if it could not be stored.
     func merge(with identifier: EntityIdentifier, tenant: String) async throws
 }
 
 extension APIClientQueuing {
-    /// The same for the tenant without a name, which an application has that is used by one person.
+    /// The same for the unnamed tenant, of an application that one person uses.
     public func merge(with identifier: EntityIdentifier) async throws { try await merge(with: identifier, tenant: "") }
 }
 
-/// Is told how requests ended, also those that a process before this one had appended.
+/// Receives the outcomes of requests, including those that an earlier process appended.
 public protocol APIClientQueueResponseHandler: AnyObject, Sendable {
-    /// Called once for each request, in the order in which they ended. Where the process ends before this returns, it is called
-    /// again by the next one, three times at most.
+    /// Called once for each request, in the order in which they ended. If the process ends before this returns, the
+    /// next process calls it again, three times at most.
     func clientQueue(
         _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
         for request: APIClientQueueRequest
@@ -40,7 +40,7 @@ public protocol APIClientQueueResponseHandler: AnyObject, Sendable {
 public enum APIClientQueueResult<Payload: Sendable, Failure: Error>: Sendable {
     /// The backend has done it.
     case success(APIClientResponse<Payload>)
-    /// It was cancelled, or another one took its place.
+    /// It was cancelled, or replaced by another request.
     case aborted
     /// It will not be done.
     case failure(Failure)
@@ -48,9 +48,9 @@ public enum APIClientQueueResult<Payload: Sendable, Failure: Error>: Sendable {
 
 /// A request, as handlers see it.
 public struct APIClientQueueRequest: Sendable {
-    /// What was asked for.
+    /// The request that was appended.
     public struct Wrapped: Sendable {
-        /// The request, as its sender described it.
+        /// The request, as the application described it.
         public var config: APIRequestConfig
     }
 
@@ -58,22 +58,22 @@ public struct APIClientQueueRequest: Sendable {
 
     init(_ request: QueuedRequest) { self.request = request }
 
-    /// What was asked for.
+    /// The request that was appended.
     public var wrapped: Wrapped { Wrapped(config: request.config) }
-    /// Its name.
+    /// The token that ``APIClientQueuing/append(_:)`` returned.
     public var token: RequestToken { request.token }
-    /// Whose request it is.
+    /// The owner of the request.
     public var tenant: String { request.tenant }
-    /// The entity that it is about.
+    /// The entity that the request is about.
     public var lane: String? { request.lane }
-    /// What its sender wanted handlers to know.
+    /// The sender's data for handlers.
     public var identifiers: Data? { request.identifiers.map { Data($0) } }
-    /// The entities that it brings into being.
+    /// The entities that the request creates.
     public var creates: [EntityReference] { request.creates }
     /// When it was accepted, in milliseconds since 1970.
     public var timestamp: Int64 { request.timestamp }
-    /// How often its sending was begun.
+    /// Number of attempts that have begun.
     public var attempts: Int { request.attempts }
-    /// How many attempts ended without an answer: the backend may have done each of them as well.
+    /// Number of attempts that ended without an answer: the backend may have done each of them as well.
     public var doubts: Int { request.doubts }
 }

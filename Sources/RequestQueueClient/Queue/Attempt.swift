@@ -1,4 +1,4 @@
-// One attempt: everything that is attached at the last moment, the call, and what the answer means.
+// One attempt: the last additions to the request, the call, and the meaning of the answer.
 
 import Foundation
 import RequestQueue
@@ -18,12 +18,12 @@ struct Attempt: Sendable {
         do throws(UnresolvedReference) {
             request = try client.networkRequest(config, names: dispatch.names, session: session)
         } catch {
-            // What was added at the last moment names an entity without a name: never a placeholder on the wire.
+            // `prepareRequest` has added an entity without a remote identifier. No placeholder may go out.
             return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), hasSession)
         }
-        // One deadline for all of it: what the preparation took is not there any more.
+        // One deadline for the whole attempt, so the time for the preparation is subtracted.
         request.timeoutInterval = max(request.timeoutInterval - (ContinuousClock.now - begun).milliseconds, 1)
-        // Who gives a key of its own, such as a proxy that passes one on, has it sent as it is.
+        // A key that the request has already, as from a proxy, is sent unchanged.
         if !config.method.isSafe, request.header("Idempotency-Key") == nil {
             request.headers.append(.init("Idempotency-Key", dispatch.request.idempotencyKey))
         }
@@ -57,8 +57,8 @@ struct Attempt: Sendable {
 }
 
 extension Task<Void, Never> {
-    /// A task that is begun on this thread, up to where it first waits for something: for many at a time that is a fraction of what
-    /// it costs to wake another thread for each.
+    /// Begins a task on this thread, up to its first suspension. For many tasks this costs a fraction of waking another
+    /// thread for each.
     static func beginning(_ body: sending @escaping @isolated(any) () async -> Void) -> Task {
         if #available(macOS 26, iOS 26, tvOS 26, watchOS 26, visionOS 26, *) { return .immediate(operation: body) }
         return Task(operation: body)
@@ -66,7 +66,7 @@ extension Task<Void, Never> {
 }
 
 extension AttemptReply {
-    /// The same without the fields that must not be stored.
+    /// The reply without the header fields that must not be stored.
     func keeping(_ keeps: (String) -> Bool) -> AttemptReply {
         switch self {
         case .success(let status, let headers, let body, let identifiers, let isCut):
@@ -80,7 +80,7 @@ extension AttemptReply {
 }
 
 extension RequestOutcome {
-    /// As handlers see it.
+    /// The outcome in the form that handlers get.
     func clientResult(_ client: any APIClient) -> APIClientQueueResult<Data, APIError> {
         switch result {
         case .success(let status):

@@ -1,9 +1,9 @@
-// Who waits for the end of one request.
+// Callers that wait for the end of one request.
 
 import RequestQueue
 import Synchronization
 
-/// Waits for one outcome. It may come before anybody waits.
+/// Waits for one outcome, which may come before ``value()`` is called.
 final class OutcomeWaiter: Sendable {
     private enum State {
         case empty
@@ -13,7 +13,7 @@ final class OutcomeWaiter: Sendable {
 
     private let state = Mutex(State.empty)
 
-    /// Gives it the outcome. Only the first counts.
+    /// Sets the outcome. Only the first call counts.
     func end(_ result: Result<RequestOutcome, any Error>) {
         let continuation: CheckedContinuation<RequestOutcome, any Error>? = state.withLock { state in
             switch state {
@@ -28,9 +28,9 @@ final class OutcomeWaiter: Sendable {
         continuation?.resume(with: result)
     }
 
-    /// For one task.
+    /// Waits for the outcome. Only one task may call this.
     ///
-    /// - Throws: what it was ended with, or `CancellationError`.
+    /// - Throws: the error that it was ended with, or `CancellationError`.
     func value() async throws -> RequestOutcome {
         try await withTaskCancellationHandler {
             try await withCheckedThrowingContinuation { continuation in
@@ -47,12 +47,12 @@ final class OutcomeWaiter: Sendable {
     }
 }
 
-/// All who wait, by request.
+/// All waiters, by request.
 struct OutcomeWaiters: Sendable {
     private var waiters: [RequestToken: [OutcomeWaiter]] = [:]
     private var isClosed = false
 
-    /// - Returns: whether it will be told; not when the queue is closed.
+    /// - Returns: whether it will get an outcome; false if the queue is closed.
     mutating func add(_ waiter: OutcomeWaiter, for token: RequestToken) -> Bool {
         guard !isClosed else { return false }
         waiters[token, default: []].append(waiter)
@@ -64,7 +64,7 @@ struct OutcomeWaiters: Sendable {
         if waiters[token]?.isEmpty == true { waiters[token] = nil }
     }
 
-    /// Those who are to be told of what has ended.
+    /// Removes and returns the waiters for these results.
     mutating func take(_ results: [QueueBatch.Result]) -> [(OutcomeWaiter, RequestOutcome)] {
         guard !waiters.isEmpty else { return [] }
         return results.flatMap { result in
@@ -72,9 +72,9 @@ struct OutcomeWaiters: Sendable {
         }
     }
 
-    /// Nobody is told anything any more.
+    /// Accepts no more waiters.
     ///
-    /// - Returns: those who still wait.
+    /// - Returns: those that still wait.
     mutating func close() -> [OutcomeWaiter] {
         isClosed = true
         defer { waiters = [:] }

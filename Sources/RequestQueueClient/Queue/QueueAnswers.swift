@@ -1,15 +1,15 @@
-// Who waits for a commit, and how they are told.
+// Answers to callers that wait for a commit.
 
 import RequestQueue
 import Synchronization
 
-/// Tells one who waits.
+/// The answer to one caller that waits for a commit.
 struct QueueAnswer: Sendable {
-    /// Is given why the commit has failed, where it has, and the answers that are to be given besides.
+    /// Called with the error if the commit failed, and with the other answers of the same commit.
     let give: @Sendable (QueueStoreError?, QueueAnswers) -> Void
 }
 
-/// The answers that one commit allows.
+/// The answers that wait for one commit.
 final class QueueAnswers: Sendable {
     private let rest: Mutex<ArraySlice<QueueAnswer>>
     private let failure: QueueStoreError?

@@ -1,12 +1,11 @@
-// The thread that the disk blocks.
+// The thread that commits and waits for the disk.
 
 import Dispatch
 import Foundation
 import RequestQueue
 import Synchronization
 
-/// A thread that commits, one batch after the other. One that fails is followed by none until that is known to whoever has made
-/// those behind it.
+/// A thread that commits one batch after the other. After a failure it commits nothing until ``forget()`` is called.
 final class QueueCommitter: Sendable {
     typealias Then = @Sendable (Result<Void, QueueStoreError>) -> Void
 
@@ -28,9 +27,9 @@ final class QueueCommitter: Sendable {
 
     init(_ store: any QueueStore) { self.store = store }
 
-    /// Commits on its own thread, which is there from the first time on.
+    /// Commits on its own thread, which the first call starts.
     ///
-    /// - Parameter then: called there, unless one before it fails.
+    /// - Parameter then: called on that thread, unless an earlier commit fails.
     func begin(_ changes: [QueueChange], then: @escaping Then) {
         let isNew = state.withLock { state in
             state.work.append(Work(changes: changes, then: then))
@@ -45,7 +44,7 @@ final class QueueCommitter: Sendable {
         signal.signal()
     }
 
-    /// Forgets what has been begun behind a commit that failed, and goes on with what is begun from now on.
+    /// Drops the work behind a failed commit, and continues with later work.
     func forget() {
         state.withLock { state in
             state.work = []

@@ -1,38 +1,40 @@
-// The thread that owns the machine: takes what has come in, has one batch committed for all of it, and does what the batch
-// allows. While one is being committed it makes the next one, so that the disk need not wait for the machine.
+// The thread that owns the machine. It processes events, commits one batch for all of them, and does what the batch
+// allows. While a batch is being committed it makes the next one, so that the disk does not wait for the machine.
 
 import Dispatch
 import Foundation
 import RequestQueue
 import Synchronization
 
-/// Runs a ``QueueMachine`` on a thread of its own, and larger commits on another one. Commits block those and nobody else.
+/// Runs a ``QueueMachine`` on a thread of its own, and larger commits on another one. Commits block only these threads.
 final class QueueEngine: Sendable {
-    /// Something that changes the machine. What it returns is given when the batch is committed, or with why it is not.
+    /// An event for the machine. Its answer is given when the batch is committed, or has failed.
     typealias Event = @Sendable (inout QueueMachine, QueueTime) -> QueueAnswer?
-    /// Does what a batch allows. It may give answers that stand behind it anyway.
+    /// Does what a batch allows. It may give some of the answers; the others are given after it.
     typealias Act = @Sendable (QueueBatch, QueueAnswers) -> Void
 
     /// Milliseconds until the next try after a commit has failed.
     static let pause: Int64 = 1_000
-    /// A smaller batch is committed where it is made: the way to another thread would cost more than can be done meanwhile.
+    /// Ours: a batch with fewer changes is committed on the same thread, because the other thread costs more than it
+    /// would save.
     static let small = 32
-    /// So many events are taken in while a commit goes on; fewer wait until it has ended.
+    /// Ours: with this number of events the thread wakes during a commit; fewer wait until the commit has ended.
     static let handful = 64
-    /// So many make a batch. More would cost less each; but those who are told of one commit come back together, and the disk
-    /// has nothing to do until then, unless there are others. And who comes in between waits for one batch and not for all.
+    /// Ours: maximum number of events in a batch. Larger batches cost less per event. But the producers of one commit
+    /// return together, and the disk is idle until then unless there are others; and an event in between would wait for
+    /// a longer commit.
     static let batch = 256
 
-    /// In a list a function is kept in a box of its own, unless it is part of something.
+    /// Wrapping the closure saves an allocation for each array element.
     private struct Boxed {
         let event: Event
     }
 
     private struct Inbox {
         var events: [Boxed] = []
-        /// The thread is told of that many.
+        /// Number of events at which the thread is signalled.
         var threshold = 1
-        /// How the commits on the other thread have ended.
+        /// Results of the commits on the other thread.
         var committed: [Result<Void, QueueStoreError>] = []
         var isStopping = false
         var hasEnded = false
@@ -43,10 +45,10 @@ final class QueueEngine: Sendable {
     private let ended = DispatchSemaphore(value: 0)
     private let store: any QueueStore
     private let committer: QueueCommitter
-    /// Does what a commit allows.
+    /// Runs what a commit allows.
     private let aftermath = DispatchQueue(label: "pawl.queue.aftermath")
 
-    /// Told when commits begin to fail, and when they work again.
+    /// Called when commits begin to fail, and when they work again.
     private let storeChanged: @Sendable (QueueStoreError?) -> Void
 
     init(store: any QueueStore, storeChanged: @escaping @Sendable (QueueStoreError?) -> Void = { _ in }) {
@@ -55,9 +57,9 @@ final class QueueEngine: Sendable {
         committer = QueueCommitter(store)
     }
 
-    /// Begins. Only then something may be posted.
+    /// Starts the thread. Call it before ``post(_:)``.
     ///
-    /// - Parameter act: called with each batch that is committed, in their order, on any thread.
+    /// - Parameter act: called with each committed batch, in the order of the commits, on any thread.
     func start(_ machine: consuming QueueMachine, act: @escaping Act) {
         let machine = machine
         let thread = Thread { [self] in
@@ -71,22 +73,22 @@ final class QueueEngine: Sendable {
         thread.start()
     }
 
-    /// Hands something to the thread.
+    /// Adds an event for the thread.
     ///
-    /// - Returns: whether it will be done; not when the thread has ended.
+    /// - Returns: whether it will be processed; false if the thread has ended.
     @discardableResult
     func post(_ event: @escaping Event) -> Bool {
         let (isPosted, isDue) = inbox.withLock { inbox in
             guard !inbox.hasEnded else { return (false, false) }
             inbox.events.append(Boxed(event: event))
-            // One signal for all that comes in before the thread looks.
+            // One signal for all events that come before the thread takes them.
             return (true, inbox.events.count == inbox.threshold)
         }
         if isDue { signal.signal() }
         return isPosted
     }
 
-    /// Ends the thread when what has come in is committed.
+    /// Ends the thread once all posted events are committed.
     func stop() {
         inbox.withLock { $0.isStopping = true }
         signal.signal()
@@ -94,7 +96,8 @@ final class QueueEngine: Sendable {
         ended.signal()
     }
 
-    /// Where the clock that only goes on began. It goes on while the machine sleeps: pauses and ages pass overnight.
+    /// The zero of the uptime clock. The clock does not stop while the computer sleeps, so pauses and ages pass
+    /// overnight.
     private static let epoch = ContinuousClock.now
 
     static func now() -> QueueTime {
@@ -104,25 +107,25 @@ final class QueueEngine: Sendable {
 
     // MARK: The thread
 
-    /// A batch and those who wait for its commit.
+    /// A batch, and the answers that wait for its commit.
     private struct Flight {
         var batch: QueueBatch
         var answers: [QueueAnswer]
     }
 
-    /// What has come in.
+    /// Events and results that have arrived.
     private struct News {
         var events: [Boxed]
         var committed: [Result<Void, QueueStoreError>]
-        /// Whether nothing comes any more.
+        /// Whether no more events will come.
         var isEnd = false
     }
 
-    /// Waits until there is something to do, unless the time comes before.
+    /// Waits until there is something to do, or until a time.
     ///
     /// - Parameters:
-    ///   - threshold: so many events are; and so is each commit that has ended.
-    ///   - spare: what is given for the events; with nothing, they stay where they are.
+    ///   - threshold: number of events that end the wait. A finished commit ends it as well.
+    ///   - spare: an empty array to exchange for the events; nil leaves them in the inbox.
     private func wait(until wake: Int64?, threshold: Int, _ spare: [Boxed]?) -> News {
         let isDue = inbox.withLock { inbox in
             inbox.threshold = threshold
@@ -132,7 +135,7 @@ final class QueueEngine: Sendable {
         if !isDue {
             if let wake {
                 let left = max(wake - Self.now().uptime, 0)
-                // Looked at each minute, because this wait stands still while the machine sleeps.
+                // Checked each minute, because this wait stops while the computer sleeps.
                 if left > 0 { _ = signal.wait(timeout: .now() + .milliseconds(Int(min(left, 60_000)))) }
             } else {
                 signal.wait()
@@ -150,17 +153,17 @@ final class QueueEngine: Sendable {
         }
     }
 
-    /// What the thread has in hand.
+    /// The state of the thread.
     private struct Loop {
         let engine: QueueEngine
         var machine: QueueMachine
         let act: Act
-        /// What is being committed on the other thread, and what is to be committed next.
+        /// The batch that is being committed on the other thread, and the next one.
         var underWay: [Flight] = []
-        /// What has come in, and the place of the first that the machine has not taken in.
+        /// Events that have arrived, and the index of the first that the machine has not processed.
         var events: [Boxed] = []
         var next = 0
-        /// How many the machine has taken in since the last turn, and those who wait for them.
+        /// Number of events that the machine has processed since the last turn, and their answers.
         var taken = 0
         var answers: [QueueAnswer] = []
         /// Whether the last commit has failed.
@@ -170,7 +173,7 @@ final class QueueEngine: Sendable {
             var wake: Int64? = QueueEngine.now().uptime
             var isLast = false
             repeat {
-                // Nothing can be handed on before a commit has ended, whatever the time.
+                // No batch can follow before a commit has ended, so no time limit is needed.
                 let news = engine.wait(
                     until: underWay.isEmpty ? wake : nil, threshold: threshold, events.isEmpty ? events : nil)
                 if events.isEmpty { events = news.events }
@@ -194,14 +197,14 @@ final class QueueEngine: Sendable {
             } while !isLast || !underWay.isEmpty
         }
 
-        /// So many events are worth being looked at.
+        /// Number of events that are worth waking for.
         private var threshold: Int {
             if taken == QueueEngine.batch { return .max }
             if !events.isEmpty { return 0 }
             return underWay.isEmpty ? 1 : min(QueueEngine.handful, QueueEngine.batch - taken)
         }
 
-        /// As many as there is room for in one batch.
+        /// Processes as many events as there is room for in one batch.
         private mutating func takeIn(_ now: QueueTime) {
             let count = min(events.count - next, QueueEngine.batch - taken)
             for boxed in events[next..<next + count] {
@@ -214,7 +217,7 @@ final class QueueEngine: Sendable {
             next = 0
         }
 
-        /// Commits what has come in, or begins to.
+        /// Commits the processed events, or begins to.
         private mutating func turn(_ now: QueueTime) -> QueueStoreError? {
             let flight = Flight(batch: machine.turn(now: now), answers: answers)
             (answers, taken) = ([], 0)
@@ -236,8 +239,8 @@ final class QueueEngine: Sendable {
             return nil
         }
 
-        /// What a large batch allows is done on another thread, in the order of the batches: each who waits and each attempt is
-        /// a task to be woken, and meanwhile the machine can go on.
+        /// Does what a committed batch allows; for a large one on another thread, in the order of the batches. Each
+        /// answer and each attempt wakes a task, and the machine can continue meanwhile.
         private mutating func succeed(_ flight: Flight) {
             if isFailing, !flight.batch.changes.isEmpty {
                 isFailing = false
@@ -253,7 +256,7 @@ final class QueueEngine: Sendable {
             if isLarge { engine.aftermath.async(execute: work) } else { engine.aftermath.sync(execute: work) }
         }
 
-        /// All that has been made since stands on what has failed, and fails with it, the last first.
+        /// Undoes the failed batch and all later changes, which depend on it, the last first.
         private mutating func fail(_ error: QueueStoreError) {
             if !isFailing { engine.storeChanged(error) }
             isFailing = true

@@ -1,4 +1,4 @@
-// Tokens from the system's randomness, many at a time: to ask for each would cost more than to accept a request.
+// Tokens from the system's randomness, many at a time: a system call for each would cost more than accepting a request.
 
 import Foundation
 import RequestQueue
@@ -6,7 +6,7 @@ import Synchronization
 
 /// Makes tokens.
 final class RandomTokens: Sendable {
-    /// What `getentropy` gives at once at most, in bytes.
+    /// Maximum of one call of `getentropy`, in bytes.
     private static let size = 256
 
     private struct State {
