@@ -86,10 +86,12 @@ let package = Package(
         library(
             "DeviceDirectory",
             ["Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto]),
+        library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         library(
             "Vault",
             [
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection", "Reports",
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection",
+                "Reports",
                 "RequestQueue", "StorePort", crypto, deque, nioCore,
             ]),
         library(
@@ -113,16 +115,18 @@ let package = Package(
                 "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort",
                 crypto, grdb, grdbSQLite,
             ]),
-        library("NIOSupport", ["DoubleRatchet", "Protection", "StorePort", "Vault", nioCore, nioPosix, nioSSL]),
+        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", "Vault", nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
             [
+                "CommitLoop",
                 "IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioPosix,
                 nioSSL, nioTLS,
             ]),
         library(
             "HTTPServer",
             [
+                "CommitLoop",
                 "HTTPCodec", "JSONGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHPACK,
                 nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
@@ -135,6 +139,7 @@ let package = Package(
         .executableTarget(
             name: "pawl",
             dependencies: [
+                "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient",
@@ -143,7 +148,10 @@ let package = Package(
             ],
             swiftSettings: settings),
         // What tests and benchmarks use.
-        .target(name: "PeerKit", path: "Tests/PeerKit", exclude: ["Matrix/Peers"], swiftSettings: settings),
+        .target(name: "TestKit", path: "Tests/TestKit", swiftSettings: settings),
+        .target(
+            name: "PeerKit", dependencies: ["TestKit"], path: "Tests/PeerKit", exclude: ["Matrix/Peers"],
+            swiftSettings: settings),
         .target(name: "TestThreads", path: "Tests/TestThreads", swiftSettings: settings),
         .target(
             name: "CapableApp", dependencies: ["DoubleRatchet"], path: "Tests/CapableApp", swiftSettings: settings),
@@ -153,11 +161,14 @@ let package = Package(
             path: "Tests/ChatBackend", swiftSettings: settings),
         .target(
             name: "StoreConformance",
-            dependencies: ["Devices", "DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort", "Vault"],
+            dependencies: [
+                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort",
+                "Vault",
+            ],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
-            name: "QueueConformance", dependencies: ["RequestQueue", grdbSQLite], path: "Tests/QueueConformance",
-            swiftSettings: settings),
+            name: "QueueConformance", dependencies: ["RequestQueue", "TestKit", grdbSQLite],
+            path: "Tests/QueueConformance", swiftSettings: settings),
         .executableTarget(
             name: "QueueVictim",
             dependencies: ["RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient],
@@ -165,6 +176,7 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
+                "CommitLoop",
                 "Devices", "DoubleRatchet", "Envelope", "OMEMO", "Protection", "RequestQueue", "RequestQueueClient",
                 "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite,
                 nioCore, nioPosix, nioSSL,
@@ -172,57 +184,60 @@ let package = Package(
             path: "Tests/Benchmarks", exclude: ["RESULTS.md", "QueuePeers", "RatchetPeers"], swiftSettings: settings),
         // Tests, one target a module.
         tests(
-            "DoubleRatchetTests", ["DoubleRatchet", "OMEMO", "PeerKit", crypto, cryptoExtras],
+            "DoubleRatchetTests", ["DoubleRatchet", "OMEMO", "PeerKit", "TestKit", crypto, cryptoExtras],
             exclude: ["Peers", "Fuzz/compile", "Fuzz/Valgrind"]),
-        tests("IRCCodecTests", ["IRCCodec", nioCore]),
-        tests("JSONCodecTests", ["JSONCodec", "PeerKit", nioCore], exclude: ["Peers"]),
+        tests("IRCCodecTests", ["IRCCodec", "TestKit", nioCore]),
+        tests("JSONCodecTests", ["JSONCodec", "PeerKit", "TestKit", nioCore], exclude: ["Peers"]),
         tests("EnvelopeTests", ["Envelope"]),
-        tests("QRCodeTests", ["PeerKit", "QRCode"]),
-        tests("RequestQueueTests", ["IRCCodec", "QueueConformance", "RequestQueue"]),
+        tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
+        tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
         tests(
             "RequestQueueClientTests",
             [
-                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", asyncHTTPClient, crypto,
-                nioCore, nioHTTP1, nioPosix,
+                "QueueVictim", "PeerKit", "RequestQueue", "RequestQueueClient", "SQLiteQueue", "TestKit",
+                asyncHTTPClient, crypto, nioCore, nioHTTP1, nioPosix,
             ]),
         tests(
             "GatewayCoreTests",
             [
+                "CommitLoop",
                 "CapableApp", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec",
                 "IRCGateway", "JSONCodec", "JSONGateway", "Outbox", "Protection", "Reports", "RequestQueue",
-                "StoreConformance", "StorePort", "Vault", nioCore,
+                "StoreConformance", "StorePort", "TestKit", "Vault", nioCore,
             ]),
         tests("PawlConfigurationTests", ["PawlConfiguration", "Protection", yams]),
         tests(
             "MappingFileTests", ["HTTPCodec", "JSONCodec", "JSONGateway", "MappingFile", "PawlConfiguration", nioCore]),
-        tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestThreads"]),
+        tests("PeerKitTests", ["ChatBackend", "PeerKit", "TestKit", "TestThreads"]),
         tests(
             "PeerTests",
-            ["ChatBackend", "pawl", "CapableApp", "PeerKit", "TestThreads"],
+            ["ChatBackend", "pawl", "CapableApp", "PeerKit", "TestKit", "TestThreads"],
             exclude: ["Golden"]),
         tests(
             "PawlTests",
             [
                 "Envelope", "IRCGateway", "PawlConfiguration", "PeerKit", "Protection", "SQLiteStore", "StorePort",
-                "TestThreads", "pawl", argumentParser, logging,
+                "TestKit", "TestThreads", "pawl", argumentParser, logging,
             ]),
         tests("TidyTests", []),
         tests(
             "GatewayNIOTests",
             [
+                "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway",
                 "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports",
-                "RequestQueue", "StorePort", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
+                "RequestQueue", "StorePort", "TestKit", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
             ]),
         tests(
             "SQLiteQueueTests",
             [
-                "QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestThreads",
-                grdb, grdbSQLite,
+                "QueueVictim", "PeerKit", "QueueConformance", "RequestQueue", "SQLiteKit", "SQLiteQueue", "TestKit",
+                "TestThreads", grdb, grdbSQLite,
             ]),
         tests(
             "SQLiteStoreTests",
             [
+                "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Protection", "QueueConformance",
                 "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb,
                 grdbSQLite,

@@ -1,20 +1,20 @@
-// What devices tell each other inside envelopes. The text of a body of the kind `control`.
+// Control messages that devices send each other inside envelopes: the text of a body of the kind `control`.
 
 package import DoubleRatchet
 package import Envelope
 
-/// One control message: its number, then what the number says.
+/// One control message: its number, then its fields.
 package enum ControlMessage: Sendable {
-    /// 1: a session has been begun, by a device of this list; an ``acknowledge`` is asked for.
+    /// 1: a device of this list has started a session and asks for an ``acknowledge``.
     case ready(DeviceChain)
-    /// 2: the session stands on the other side as well.
+    /// 2: the session is established on the other side as well.
     case acknowledge(DeviceChain)
-    /// 3: a sender key for the room of this folded name, and how many messages there were under earlier ones that the reader
-    /// had: id (4 B) and count (4 B) of each.
+    /// 3: a sender key for the room of this folded name, and the number of messages under each of the reader's earlier
+    /// sender keys: id (4 B) and count (4 B) of each.
     case senderKey(room: String, SenderKeyDistribution, ended: [EndedKey])
-    /// 4: a sender key for a room is wanted: a message under it could not be opened.
+    /// 4: requests the sender key for a room: a message under it could not be opened.
     case senderKeyWanted(room: String)
-    /// 5: this list has taken the reader in: it is the reader's own from now on.
+    /// 5: this list has adopted the reader: it is the reader's own list from now on.
     case adopted(DeviceChain)
     /// 6: a request for a room; see ``RoomRequest``.
     case roomRequest(RoomRequest)
@@ -40,7 +40,7 @@ package enum ControlMessage: Sendable {
         }
     }
 
-    /// - Throws: ``EnvelopeError``; a number that this version does not know is ``EnvelopeError/unsupportedKind(_:)``.
+    /// - Throws: ``EnvelopeError``; ``EnvelopeError/unsupportedKind(_:)`` if this version does not know the number.
     package init(_ bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         switch try cursor.byte() {

@@ -1,10 +1,10 @@
-// Which devices an account has, as the account itself says: a list in versions, each signed by a device of the version
-// before. So whoever knows one version can tell whether a later one is the same person's.
+// An account's device list in versions, each signed by a device of the version before. A program that knows one version
+// can therefore verify that a later one comes from the same account.
 
 package import DoubleRatchet
 package import Envelope
 
-/// A device with the key that it is known by.
+/// A device and its identity key.
 package struct ListedDevice: Hashable, Sendable {
     package var id: DeviceID
     package var identity: IdentityKey
@@ -12,7 +12,7 @@ package struct ListedDevice: Hashable, Sendable {
     package init(id: DeviceID, identity: IdentityKey) { (self.id, self.identity) = (id, identity) }
 }
 
-/// One version of the list.
+/// One version of a device list.
 package struct DeviceList: Equatable, Sendable {
     package var devices: [ListedDevice]
     package var signer: DeviceID
@@ -26,7 +26,7 @@ package struct DeviceList: Equatable, Sendable {
 package struct DeviceChain: Equatable, Sendable {
     /// Ours: devices of one account; more would not fit into the lines of a message.
     package static let deviceLimit = 6
-    /// Ours: versions of one list; somebody who adds and removes devices more often starts again.
+    /// Ours: versions of one list. A person who adds and removes devices more often has to start a new list.
     package static let versionLimit = 12
     private static let context = "pawl device list"
 
@@ -38,20 +38,20 @@ package struct DeviceChain: Equatable, Sendable {
         append([device], by: device.id, identity)
     }
 
-    /// The devices that count.
+    /// The devices of the last version.
     package var current: [ListedDevice] { lists[lists.count - 1].devices }
 
-    /// The key that the first version was signed with: what two people compare.
+    /// The key that signed the first version; safety numbers are made from it.
     package var root: IdentityKey { lists[0].devices[0].identity }
 
     package func identity(of device: DeviceID) -> IdentityKey? { current.first { $0.id == device }?.identity }
 
-    /// Whether this is the same list, or a later version of it.
+    /// Returns whether this is the same list as `other`, or a later version of it.
     package func continues(_ other: DeviceChain) -> Bool { lists.starts(with: other.lists) }
 
-    /// A version more, signed by a device of the present one.
+    /// Adds a version that contains one more device, signed by a device of the last version.
     ///
-    /// - Returns: nothing where the limits are reached or the signer is not in the list.
+    /// - Returns: nil if a limit is reached, the device is already in the list, or the signer is not.
     package func adding(_ device: ListedDevice, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
         -> DeviceChain?
     {
@@ -59,7 +59,7 @@ package struct DeviceChain: Equatable, Sendable {
         return version(current + [device], by: signer, identity)
     }
 
-    /// A version without a device.
+    /// Adds a version without a device; nil if the device is the signer or not in the list, or a limit is reached.
     package func removing(_ device: DeviceID, by signer: DeviceID, _ identity: borrowing IdentityKeyPair)
         -> DeviceChain?
     {
@@ -118,9 +118,9 @@ package struct DeviceChain: Equatable, Sendable {
         return output
     }
 
-    /// Reads the form above and checks every signature. Costs some 60 microseconds a version.
+    /// Reads the form above and checks every signature. Takes about 60 microseconds per version.
     ///
-    /// - Throws: ``EnvelopeError/malformed`` also where a signature is wrong or a limit exceeded.
+    /// - Throws: ``EnvelopeError/malformed``, also if a signature is wrong or a limit is exceeded.
     package init(_ bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
@@ -142,7 +142,7 @@ package struct DeviceChain: Equatable, Sendable {
             let key = try cursor.take(IdentityKey.byteCount)
             guard let identity = try? IdentityKey(key.span),
                 !devices.contains(where: { $0.id == id || $0.identity == identity }),
-                // Whatever a device has said by its number, it has said with this key.
+                // A device keeps its key in all versions.
                 !lists.contains(where: { $0.devices.contains { $0.id == id && $0.identity != identity } })
             else { throw .malformed }
             devices.append(ListedDevice(id: id, identity: identity))

@@ -1,36 +1,36 @@
-// The person's own device in a sidecar's vault: its list, its prekeys, and whose devices it knows.
+// The person's own device in a sidecar's vault: its device list, its prekeys, and its peers.
 
 package import DoubleRatchet
 package import Envelope
 package import Protection
 package import StorePort
 
-/// What a vault with custody `device` knows besides sessions.
+/// The state of a vault with custody `device`, apart from sessions.
 package struct DeviceKeeper {
-    /// Ours: people whose devices are pinned; more are told that there is no room.
+    /// Ours: pinned peers. The list of one more peer is refused.
     static let peerLimit = 10_000
-    /// The name of the record that a gateway in front has taken our keys.
+    /// Name of the record which says that a front gateway has accepted our keys.
     package static let frontRecord = "front"
-    /// The name of the record with the number of the last request for a room, in decimal digits.
+    /// Name of the record that holds the number of the last room request, in decimal digits.
     private static let requestRecord = "request"
-    /// What the names of records of rooms in which messages were sealed begin with; the folded name follows.
+    /// Prefix of the names of records of rooms in which messages were sealed; the folded room name follows.
     package static let sealedRecord = "sealed "
 
     package let device: HostedDevice
     package var chain: DeviceChain
     package var shelf: PreKeyShelf
     package var roomKeys: RoomKeys
-    /// Whose list this device is to be taken into, as the person has said.
+    /// The account whose list is to adopt this device, as the person has chosen.
     package var joining: AccountID?
     private var lastRequest: Int64 = 0
     package private(set) var peers: [AccountID: Peer] = [:]
-    /// Whose a device is, as it says itself.
+    /// The owner of each device that has confirmed its list itself.
     private var owners: [DeviceID: AccountID] = [:]
-    /// The keys of all devices that pinned lists name. What was known stays known until the next start.
+    /// The keys of all devices in pinned lists. Entries are removed only at the next start.
     private var identities: [DeviceID: IdentityKey] = [:]
     private let sealer: StorageSealer
 
-    /// Reads what the store holds; makes a list of one device at the first start.
+    /// Reads the state from the store; creates a list of one device at the first start.
     package init(
         device: HostedDevice, sealer: StorageSealer, store: any Store, _ changes: inout [StoreChange]
     ) throws(StoreError) {
@@ -59,12 +59,23 @@ package struct DeviceKeeper {
         }
     }
 
-    /// Takes what the store holds in place of what memory does, after a commit that failed.
-    package mutating func reload(_ store: any Store) {
-        var none: [StoreChange] = []
-        guard var fresh = try? DeviceKeeper(device: device, sealer: sealer, store: store, &none) else { return }
-        fresh.joining = joining
-        self = fresh
+    /// Makes memory agree with one record of the store after a change of it was not committed. Reads this record only.
+    package mutating func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        let row: RecordRow?
+        do { row = try store.record(kind, name: name) } catch { return }
+        switch kind {
+        case .peer:
+            let account = AccountID(text: name)
+            disown(account)
+            peers[account] = nil
+            if let row, let peer = try? Peer(name: account, bytes: row.value) { add(peer) }
+        case .ownDevices:
+            // Numbers of requests only rise.
+            if name.isEmpty, let row, let stored = try? DeviceChain(row.value) { chain = stored }
+        case .preKey: shelf.restore(name, row)
+        case .senderKey: roomKeys.restore(name, row)
+        default: break
+        }
     }
 
     private mutating func add(_ peer: Peer) {
@@ -79,7 +90,7 @@ package struct DeviceKeeper {
         for listed in peers[name]?.chain.current ?? [] where owners[listed.id] == name { owners[listed.id] = nil }
     }
 
-    /// Notes what is known of somebody now.
+    /// Stores a peer, in place of its earlier state.
     package mutating func put(_ peer: Peer, _ changes: inout [StoreChange]) {
         disown(peer.name)
         add(peer)
@@ -97,7 +108,7 @@ package struct DeviceKeeper {
         changes.append(.putRecord(RecordRow(kind: .ownDevices, name: "", value: new.bytes)))
     }
 
-    /// The number of the next request for a room: the time in milliseconds, and above every one before it.
+    /// Returns the number of the next room request: the time in milliseconds, and higher than every earlier number.
     package mutating func nextRequest(_ now: Moment, _ changes: inout [StoreChange]) -> Int64 {
         lastRequest = max(now.wall, lastRequest &+ 1)
         let digits = Array(String(lastRequest).utf8)
@@ -105,7 +116,7 @@ package struct DeviceKeeper {
         return lastRequest
     }
 
-    /// Whose device this is: a peer's, or another one of the person's own.
+    /// The owner of a device: a peer, or the person for another device of their own; nil if unknown.
     package func owner(of id: DeviceID) -> AccountID? {
         if let owner = owners[id] { return owner }
         return id != device.id && chain.identity(of: id) != nil ? .own : nil
@@ -113,8 +124,8 @@ package struct DeviceKeeper {
 
     package func identity(of id: DeviceID) -> IdentityKey? { chain.identity(of: id) ?? identities[id] }
 
-    /// Whether a list gives another key to a device that is known: sessions go by the device, so one of the two would
-    /// read what is for the other.
+    /// Returns whether a list has another key for a known device. Sessions are found by the device's id, so one of the
+    /// two devices would read the other's messages.
     package func contradicts(_ shown: DeviceChain) -> Bool {
         shown.current.contains { listed in
             let known = identity(of: listed.id)
@@ -122,25 +133,25 @@ package struct DeviceKeeper {
         }
     }
 
-    // MARK: Meeting
+    // MARK: Lists of other devices
 
-    /// What a list means that somebody shows.
+    /// What a received device list means.
     package enum Meeting {
-        /// Nobody was known there; the list is pinned under the first name.
+        /// No list was pinned under any of the names; this one is to be pinned under the first name.
         case new(Peer)
-        /// Somebody who is known, perhaps with more devices than before.
+        /// The list of a known peer, perhaps with a later version.
         case known(Peer, isRenewed: Bool)
-        /// Somebody else's keys under a name that is pinned.
+        /// Other keys under a name that has a pinned list.
         case changed(Peer)
-        /// Another device of the person's own.
+        /// The list of another device of the person's own.
         case own(DeviceChain)
-        /// A device that its owner has removed, a name that is somebody else's, or no room.
+        /// A device that its owner has removed, a list that belongs to another name, or too many peers.
         case refused(OpenFailure)
     }
 
-    /// Judges a list, and changes nothing.
+    /// Judges a list without changing anything.
     ///
-    /// - Parameter names: whom the line may be from, the best guess first.
+    /// - Parameter names: accounts that the line may come from, the most likely first.
     package func meeting(_ shown: DeviceChain, with id: DeviceID, as names: [AccountID], now: Moment) -> Meeting {
         if shown.continues(chain) || chain.continues(shown) {
             return chain.identity(of: id) != nil || shown.continues(chain) ? .own(shown) : .refused(.unknownSender)
@@ -156,7 +167,7 @@ package struct DeviceKeeper {
             return .known(peer, isRenewed: isNewer)
         }
         if var peer = pinned.first {
-            // A fork has the safety number of the list that it left: comparing would tell nobody anything.
+            // A fork has the same safety number as the list that it left: a comparison would not show the difference.
             guard shown.root != peer.chain.root else { return .refused(.wrongSource) }
             peer.offered = shown
             return .changed(peer)

@@ -1,4 +1,4 @@
-// What a device tells somebody who has shown that it can use it: who it is, and the keys to begin a session with.
+// A device's device list and public keys, sent to a peer that has announced that it supports envelopes.
 
 package import DoubleRatchet
 package import Envelope
@@ -7,10 +7,11 @@ package import Envelope
 ///
 ///     form (1 B) | time (8 B) | device list (2 B length) | bundle (2 B length) | signature (64 B)
 ///
-/// The form is 2: its sender begins and takes sessions of the Triple Ratchet. Form 1, else the same, is that of programs
-/// from before it: no session with them would ever stand, so each side refuses the other's form and tells its person.
-/// The time is the sender's, in milliseconds since 1970; an introduction that is not newer than the last one of the
-/// device is a copy. Signed by the device's identity over everything before, with the device's id.
+/// The form is 2: the sender starts and accepts Triple Ratchet sessions. Programs from before the Triple Ratchet send
+/// form 1, which has the same fields. No session with them could be established, so each side rejects the other's form
+/// and notifies its user. The time is the sender's, in milliseconds since 1970; an introduction that is not newer than
+/// the device's last one is a copy. The device's identity key signs all bytes before the signature, followed by the
+/// device's id.
 package struct Introduction: Equatable, Sendable {
     private static let form: UInt8 = 2
     private static let formerForm: UInt8 = 1
@@ -41,8 +42,8 @@ package struct Introduction: Equatable, Sendable {
         return message
     }
 
-    /// Reads the form above and checks all that can be checked without knowing anybody: the signatures of the list, of
-    /// the bundle's keys and of the whole, and that the device is in its own list.
+    /// Reads the form above and checks everything that needs no stored state: the signatures of the list, of the
+    /// bundle's keys and of the whole, and that the list contains the device.
     ///
     /// - Throws: ``EnvelopeError``; ``EnvelopeError/outdated(_:)`` for form 1.
     package init(_ bytes: [UInt8], from device: DeviceID) throws(EnvelopeError) {

@@ -1,37 +1,37 @@
-// Why an envelope was not opened.
+// Reasons for which an envelope was not opened.
 
 import DoubleRatchet
 package import Envelope
 
 /// Why an envelope was not opened.
 package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
-    /// Altered, forged, or meant for somebody else.
+    /// Altered, forged, or meant for another device.
     case notAuthentic = "not_authentic"
-    /// It was opened before; a copy.
+    /// A copy: it was opened before.
     case copy
     /// Too many messages before it are missing.
     case tooFarAhead = "too_far_ahead"
     /// Not an envelope that this version can read.
     case malformed
-    /// Made by a program that is older than this one, and cannot be opened by it: the sender has to update.
+    /// Made by an older program, in a form that this one cannot open: the sender has to update.
     case olderVersion = "older_version"
-    /// Made by a program that is newer than this one: the reader has to update.
+    /// Made by a newer program: the reader has to update.
     case newerVersion = "newer_version"
-    /// It names a device that is not known here.
+    /// It names an unknown device.
     case unknownSender = "unknown_sender"
     /// The source of the line is not the account that the envelope names.
     case wrongSource = "wrong_source"
-    /// It is sealed under a key for the room that has not come, or was never meant for this device.
+    /// It is sealed under a sender key that has not come, or that was never meant for this device.
     case keyMissing = "key_missing"
-    /// It was said before this device became a reader.
+    /// It was sent before this device received the sender key.
     case beforeJoining = "before_joining"
-    /// Its sender is not in the room that it stands in.
+    /// Its sender is not in the room in which it was received.
     case notInRoom = "not_in_room"
-    /// The store did not take the change.
+    /// The store could not commit the change.
     case store
-    /// It was said in a room before its reader came.
+    /// It was sent in a room before its reader joined.
     case notRecipient = "not_recipient"
-    /// It was opened before, and its text is not kept any more.
+    /// It was opened before, and its text is no longer stored.
     case forgotten
 
     package init(_ error: EnvelopeError) {
@@ -43,7 +43,7 @@ package enum OpenFailure: String, Sendable, Equatable, CaseIterable {
             }
     }
 
-    /// What a ratchet message's version makes impossible; nothing where it is this program's.
+    /// The failure that a ratchet message's version causes; nil if this program supports the version.
     package init?(versionOf message: [UInt8]) {
         do throws(RatchetError) {
             _ = try PreKeyMessage.header(of: message.span)

@@ -1,39 +1,38 @@
-// What is known of somebody's devices: the list that was pinned when it was first seen, and another one that came later
-// and does not continue it.
+// A peer's devices: the list pinned when first seen, and a later list that does not continue it.
 
 package import Envelope
 package import Protection
 import RequestQueue
 import Synchronization
 
-/// Somebody whose devices are known.
+/// A person whose devices are known.
 package struct Peer: Equatable, Sendable {
     /// A services account, or a nick.
     package var name: AccountID
-    /// The list that counts.
+    /// The pinned list.
     package var chain: DeviceChain
-    /// A list that is not a version of ``chain``: nothing is sent until a person has accepted it.
+    /// A list that does not continue ``chain``. Nothing is sent until a person has accepted it.
     package var offered: DeviceChain?
     /// Whether a person has compared the safety number.
     package var isVerified = false
     /// When ``chain`` was pinned, in milliseconds since 1970.
     package var since: Int64
-    /// Whether something has come from them end to end: from then on their plain text is not believed.
+    /// Whether an end-to-end message has come from this peer. From then on plain text under its name is not trusted.
     package var isEstablished = false
-    /// How many versions the person's own list had when this peer was last told.
+    /// The number of versions in the person's own list when it was last sent to this peer.
     package var told = 0
-    /// Devices that have shown the list by themselves, with the time of their last introduction, by the peer's clock; zero
-    /// where they have shown it inside a session.
+    /// Devices that have shown the list themselves, with the time of their last introduction, by the peer's clock. Zero
+    /// if they have shown it only inside a session.
     package var introduced: [DeviceID: Int64] = [:]
-    /// The number of the last request for a room that a device has sent; see ``RoomRequest/number``.
+    /// The number of each device's last room request; see ``RoomRequest/number``.
     package var requests: [DeviceID: Int64] = [:]
 
     package init(name: AccountID, chain: DeviceChain, since: Int64) {
         (self.name, self.chain, self.since) = (name, chain, since)
     }
 
-    /// Notes that a device has shown the list, in an introduction or inside a session. Of devices that no list names any
-    /// more nothing is kept, so that nobody can fill a row.
+    /// Records that a device has shown the list, in an introduction or inside a session. Removes devices that no list
+    /// contains any more, so that the row cannot grow without bound.
     package mutating func note(_ device: DeviceID, introducedAt time: Int64? = nil) {
         introduced[device] = time ?? introduced[device] ?? 0
         introduced = introduced.filter {
@@ -41,9 +40,9 @@ package struct Peer: Equatable, Sendable {
         }
     }
 
-    /// Takes the number of a request of a device that speaks for this person.
+    /// Records the number of a room request from a device of this person.
     ///
-    /// - Returns: false if it is no higher than the last one: the request is a copy.
+    /// - Returns: false if the number is not higher than the last one: the request is a copy.
     package mutating func takes(request number: Int64, of device: DeviceID) -> Bool {
         guard number > requests[device] ?? Int64.min else { return false }
         requests[device] = number
@@ -51,8 +50,8 @@ package struct Peer: Equatable, Sendable {
         return true
     }
 
-    /// Whether a device has said by itself that it belongs here: it has signed a version of the list, or shown it. Whoever
-    /// signs a list can name somebody else's device in it.
+    /// Returns whether the device itself has confirmed that it belongs to this list: by signing a version or by showing
+    /// it. Being listed is not enough, because the signer of a list can add another person's device to it.
     package func speaks(_ device: DeviceID) -> Bool {
         guard chain.identity(of: device) != nil else { return false }
         return introduced[device] != nil || chain.lists.contains { $0.signer == device }
@@ -77,7 +76,7 @@ package struct Peer: Equatable, Sendable {
         return output
     }
 
-    /// - Throws: ``EnvelopeError`` where the row is damaged.
+    /// - Throws: ``EnvelopeError`` if the row is damaged.
     package init(name: AccountID, bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         let form = try cursor.byte()
@@ -102,7 +101,7 @@ package struct Peer: Equatable, Sendable {
 /// The person's own devices.
 package struct OwnDevices: Equatable, Sendable {
     package var chain: DeviceChain
-    /// The one that this vault holds.
+    /// The device that this vault holds.
     package var device: DeviceID
 
     package init(chain: DeviceChain, device: DeviceID) {
@@ -111,7 +110,7 @@ package struct OwnDevices: Equatable, Sendable {
     }
 }
 
-/// The peers that all connections of a sidecar share. The vault fills it after each commit.
+/// The peers, shared by all connections of a sidecar. The vault updates it after each commit.
 package final class PeerTable: Sendable {
     private let state = Mutex<[AccountID: Peer]>([:])
     private let ownDevices = Mutex<OwnDevices?>(nil)
@@ -120,7 +119,7 @@ package final class PeerTable: Sendable {
 
     package init() {}
 
-    /// Rooms in which messages were sealed and no plain text of the person has followed, by folded name.
+    /// Folded names of rooms in which messages were sealed and the person has sent no plain text since.
     var sealedRooms: Set<ExactText> {
         get { rooms.withLock { $0 } }
         set { rooms.withLock { $0 = newValue } }
@@ -128,22 +127,22 @@ package final class PeerTable: Sendable {
 
     package func isSealed(room: String) -> Bool { rooms.withLock { $0.contains(ExactText(room)) } }
 
-    /// Notes whether a room is one of those.
+    /// Adds a room to the sealed rooms, or removes it.
     ///
-    /// - Returns: whether it was not so before.
+    /// - Returns: whether this changed the set.
     package func setSealed(_ isSealed: Bool, room: String) -> Bool {
         rooms.withLock { rooms in
             isSealed ? rooms.insert(ExactText(room)).inserted : rooms.remove(ExactText(room)) != nil
         }
     }
 
-    /// The person's own devices; nothing before the vault has them.
+    /// The person's own devices; nil until the vault has loaded them.
     package var own: OwnDevices? {
         get { ownDevices.withLock { $0 } }
         set { ownDevices.withLock { $0 = newValue } }
     }
 
-    /// Whether a gateway in front has ever taken the person's keys.
+    /// Whether a front gateway has ever accepted the person's keys.
     package var hasHadFront: Bool {
         get { front.withLock { $0 } }
         set { front.withLock { $0 = newValue } }
@@ -160,12 +159,12 @@ package final class PeerTable: Sendable {
 }
 
 extension AccountID {
-    /// The person whose device a sidecar holds, whatever the network calls them.
+    /// The person whose device a sidecar holds, whatever name the network has for them.
     package static let own = AccountID(text: "own device")
 
-    /// Somebody who is known by a nick only.
+    /// A person known by a nick only.
     package static func nick(_ foldedNick: String) -> AccountID { AccountID(text: "nick " + foldedNick) }
 
-    /// What people call it.
+    /// The name shown to people.
     package var displayName: String { text.hasPrefix("nick ") ? String(text.dropFirst(5)) : name }
 }

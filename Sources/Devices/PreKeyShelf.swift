@@ -1,17 +1,19 @@
-// The private prekeys of a device in this vault: the ratchet's store of them, with a sealed row for each.
+// The private prekeys of a device in this vault: the ratchet's `PreKeyStore` with a sealed row for each.
 
 package import DoubleRatchet
 import Envelope
 package import Protection
 package import StorePort
 
-/// A store of prekeys whose changes become changes of the vault's store.
+/// A prekey store whose changes become changes of the vault's store.
 package struct PreKeyShelf {
-    /// Those of the ratchet. A first message may do without a one-time prekey: anybody can use up the ones that a directory has,
-    /// and must not make a person unreachable. Copies of such a message are told apart by marks that are stored.
+    /// The default limits of the ratchet.
+    ///
+    /// They allow a first message without a one-time prekey: anyone can use up the one-time prekeys in a directory, and
+    /// must not make a person unreachable by that. Stored marks detect copies of such a message.
     package static let limits = PreKeyLimits()
 
-    /// The letters that names of rows begin with.
+    /// The first letters of row names, by kind.
     private static let letters: [PreKeyRecord.Kind: Character] = [
         .signed: "s", .kem: "k", .oneTime: "o", .begun: "b",
     ]
@@ -19,18 +21,13 @@ package struct PreKeyShelf {
     private let sealer: StorageSealer
     package private(set) var store: PreKeyStore
 
-    /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
+    /// - Throws: ``StoreError/corrupt(_:)`` if a row cannot be unsealed.
     package init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
         self.sealer = sealer
         var records: [PreKeyRecord] = []
         for row in rows {
             do {
-                var bytes = try sealer.open(row.value, place: Self.place(row.name))
-                defer { bytes.wipe() }
-                guard let kind = Self.letters.first(where: { $0.value == row.name.first })?.key,
-                    let id = UInt32(row.name.dropFirst(2))
-                else { throw EnvelopeError.malformed }
-                records.append(try PreKeyRecord(name: .init(kind, id), serialized: bytes.span))
+                records.append(try Self.record(row, sealer))
             } catch {
                 throw .corrupt("A prekey in the store cannot be unsealed: the row is damaged. Bring back a backup.")
             }
@@ -38,9 +35,28 @@ package struct PreKeyShelf {
         store = PreKeyStore(limits: Self.limits, records: records)
     }
 
+    private static func record(_ row: RecordRow, _ sealer: StorageSealer) throws -> PreKeyRecord {
+        var bytes = try sealer.open(row.value, place: place(row.name))
+        defer { bytes.wipe() }
+        guard let name = recordName(row.name) else { throw EnvelopeError.malformed }
+        return try PreKeyRecord(name: name, serialized: bytes.span)
+    }
+
+    private static func recordName(_ text: String) -> PreKeyRecord.Name? {
+        guard let kind = letters.first(where: { $0.value == text.first })?.key, let id = UInt32(text.dropFirst(2))
+        else { return nil }
+        return .init(kind, id)
+    }
+
+    /// Makes memory agree with one row after a change of it was not committed; nil if the store has no such row.
+    mutating func restore(_ name: String, _ row: RecordRow?) {
+        guard let recordName = Self.recordName(name) else { return }
+        store.restore(recordName, to: row.flatMap { try? Self.record($0, sealer) })
+    }
+
     // MARK: Public keys
 
-    /// A bundle: for one reader, with a one-time prekey of its own, or for a directory, without.
+    /// Makes a bundle: for one reader, with a one-time prekey of its own; for a directory, without.
     package mutating func bundle(
         forOne: Bool, identity: borrowing IdentityKeyPair, now: Moment, random: inout some RandomSource,
         _ changes: inout [StoreChange]
@@ -54,7 +70,7 @@ package struct PreKeyShelf {
         return bundle
     }
 
-    /// One-time prekeys for a directory that has `left` of them.
+    /// Makes one-time prekeys for a directory that has `left` of them.
     package mutating func replenish(
         left: Int, now: Moment, random: inout some RandomSource, _ changes: inout [StoreChange]
     ) throws -> [OneTimePreKey.Public] {
@@ -66,7 +82,7 @@ package struct PreKeyShelf {
 
     // MARK: Beginnings
 
-    /// Ends the prekeys that a session has begun with.
+    /// Consumes the prekeys that a session was started with.
     package mutating func commit(
         _ beginning: consuming PreKeyStore.Beginning, now: Moment, random: inout some RandomSource,
         _ changes: inout [StoreChange]

@@ -1,35 +1,35 @@
-// How people and bots see that a message came end to end.
+// Marks that show people and bots that a message was protected end to end.
 
 import Envelope
 import IRCCodec
 
-/// Where the mark goes.
+/// Where protection marks are placed.
 package enum ProtectionMarks: String, Sendable, CaseIterable {
-    /// Before the text, and as a tag for clients that have tags.
+    /// Before the text, and as a tag for clients that support tags.
     case text
     /// As a tag only: `pawl/protection=device`.
     case tags
-    /// Nowhere.
+    /// No mark.
     case off
 
-    /// The tag that says the protection of a message.
+    /// The name of the tag that carries a message's protection.
     package static let tag = "pawl/protection"
 }
 
-/// What stands before a text.
+/// The marks placed before a text.
 package struct ProtectionMark: Sendable, Equatable {
     package var plain: String
-    /// Where the sender's safety number has been compared.
+    /// Used if the sender's safety number has been compared.
     package var verified: String
 
-    /// What stands before a text that was protected by the gateway in front.
+    /// The mark of a text that the front gateway protected.
     package static let gateway = "[gateway]"
 
-    /// End to end.
+    /// The marks of texts protected end to end.
     package static let device = ProtectionMark(plain: "[e2e]", verified: "[e2e verified]")
 
-    /// Whether somebody has typed before a text what people would take for a mark; formatting and the like, which they
-    /// do not see, is passed over.
+    /// Returns whether a text begins with what people would take for a mark. Formatting and other invisible bytes are
+    /// ignored.
     package static func isImitated(by text: [UInt8]) -> Bool {
         let content = CTCP(text) == .action ? text.dropFirst(8) : text[...]
         let isLetter: (UInt8) -> Bool = { (0x61...0x7A).contains($0 | 0x20) }
@@ -43,7 +43,8 @@ package struct ProtectionMark: Sendable, Equatable {
 }
 
 extension Body {
-    /// Puts a mark before the text; inside an action behind its verb. Other CTCP requests are for programs and stay.
+    /// Inserts a mark before the text, or after the verb of an action. Other CTCP messages are for programs and stay
+    /// unchanged.
     package mutating func mark(_ mark: String) {
         guard kind == .text else { return }
         switch CTCP(text) {

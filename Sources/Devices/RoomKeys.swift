@@ -1,11 +1,11 @@
-// Sender keys of rooms whose members hold their own: one for what the person says in each room, and those of the others.
+// Sender keys of rooms whose members hold their own keys: one for sending to each room, and those received.
 
 package import DoubleRatchet
 package import Envelope
 import RequestQueue
 package import StorePort
 
-/// A sender key that is not used any more, and how many messages there were under it.
+/// A sender key that is no longer used, and the number of messages under it.
 package struct EndedKey: Hashable, Sendable {
     package var id: UInt32
     package var count: UInt32
@@ -13,55 +13,70 @@ package struct EndedKey: Hashable, Sendable {
     package init(id: UInt32, count: UInt32) { (self.id, self.count) = (id, count) }
 }
 
-/// The sender keys that a device has.
+/// The sender keys of a device.
 package struct RoomKeys {
-    /// Ours: keys of one sender in one room that are kept, so that what was said before a rotation can be read behind it.
+    /// Ours: keys kept for one sender in one room, so that messages from before a rotation can be read after it.
     private static let keysOfSender = 3
-    /// Ours: messages under one key of our own; then there is a new one.
+    /// Ours: messages under one of our own keys; after that a new key is made.
     package static let messageLimit: UInt32 = 2000
 
-    /// The key for what the person says in a room.
+    /// The key for sending to a room.
     package final class Own {
         package var key: SenderKey
         init(_ key: consuming SenderKey) { self.key = key }
     }
 
-    /// Somebody's key.
+    /// A key received from another device.
     package final class Received {
         package var receiver: SenderKeyReceiver
-        /// Whether its owner has said how many messages there were.
+        /// Whether its owner has sent the number of messages under it.
         package var isEnded = false
         package init(_ receiver: consuming SenderKeyReceiver) { self.receiver = receiver }
     }
 
-    /// Ours: room for a row, so that growing leaves no copies of a key behind.
+    /// Ours: capacity for a row, so that growing the array leaves no copies of a key in memory.
     private static let stateCapacity = 4 * 1024
 
     private let sealer: StorageSealer
     private var own: [ExactText: Own] = [:]
-    /// Devices that have our own keys, by room.
+    /// Devices that have our current key, by room.
     private var readers: [ExactText: Set<DeviceID>] = [:]
-    /// The last key of ours that a device has had before the present one, by room.
+    /// The last of our earlier keys that a device had, by room.
     private var ended: [ExactText: [DeviceID: EndedKey]] = [:]
-    /// Ours: devices of which that is remembered, in one room.
+    /// Ours: devices in one room for which `ended` is kept.
     private static let endedLimit = 256
     private var received: [ExactText: [Received]] = [:]
 
-    /// - Throws: ``StoreError/corrupt(_:)`` where a row cannot be unsealed.
+    /// - Throws: ``StoreError/corrupt(_:)`` if a row cannot be unsealed.
     init(sealer: StorageSealer, rows: [RecordRow]) throws(StoreError) {
         self.sealer = sealer
         for row in rows {
             do {
-                var bytes = try sealer.open(row.value, place: Self.place(row.name))
-                defer { bytes.wipe() }
-                try read(bytes, of: row)
+                try read(row)
             } catch {
                 throw .corrupt("A key of a room in the store cannot be unsealed: the row is damaged.")
             }
         }
     }
 
-    /// Reads an opened row. The cursor ends with this, so that the caller can wipe what it has opened.
+    private mutating func read(_ row: RecordRow) throws {
+        var bytes = try sealer.open(row.value, place: Self.place(row.name))
+        defer { bytes.wipe() }
+        try read(bytes, of: row)
+    }
+
+    /// Makes memory agree with one row after a change of it was not committed; nil if the store has no such row.
+    mutating func restore(_ name: String, _ row: RecordRow?) {
+        if name.hasPrefix("own ") {
+            let room = String(name.dropFirst(4))
+            (own[room], readers[room], ended[room]) = (nil, nil, nil)
+        } else {
+            received[name] = nil
+        }
+        if let row { try? read(row) }
+    }
+
+    /// Reads an unsealed row. The cursor's copy is released at the end, so that the caller can wipe its bytes.
     private mutating func read(_ bytes: [UInt8], of row: RecordRow) throws {
         var cursor = ByteCursor(bytes)
         guard row.name.hasPrefix("own ") else {
@@ -85,9 +100,9 @@ package struct RoomKeys {
         own[room] = Own(try SenderKey(serialized: key.span))
     }
 
-    // MARK: Our own
+    // MARK: Own keys
 
-    /// The key for a room, for these readers and no others: a new one where somebody is no reader any more.
+    /// Returns the key for a room and these readers. Makes a new one if a reader has left or the key is used up.
     package mutating func key(
         for room: String, readers: Set<DeviceID>, random: inout some RandomSource
     ) -> Own {
@@ -107,21 +122,21 @@ package struct RoomKeys {
         for reader in readers.prefix(Self.endedLimit) { ended[room, default: [:]][reader] = entry }
     }
 
-    /// The keys that devices have had before the present one: with it they learn whether something under those was lost.
+    /// The keys that devices had before the current one. Their counts show a device whether messages were lost.
     package func ended(for devices: [DeviceID], in room: String) -> [EndedKey] {
         Set(devices.compactMap { ended[room]?[$0] }).sorted { $0.id < $1.id }
     }
 
-    /// Devices that have the key for a room.
+    /// Devices that have our key for a room.
     package func readers(in room: String) -> Set<DeviceID> { readers[room] ?? [] }
 
-    /// The key has been given to devices.
+    /// Records the devices that our key has been sent to.
     package mutating func give(to readers: Set<DeviceID>, in room: String) { self.readers[room] = readers }
 
-    /// A device has asked for the key again.
+    /// Records that a device needs the key again, because it has asked for it.
     package mutating func forget(reader: DeviceID, in room: String) { readers[room]?.remove(reader) }
 
-    /// What stands between the readers of a key and the earlier ones in a row; no device is called so.
+    /// Separates the readers of a key from the earlier keys in a row; no device has this id.
     private static let endOfReaders: UInt64 = 0
 
     package func row(own key: Own, room: String, random: inout some RandomSource) throws -> StoreChange {
@@ -143,21 +158,22 @@ package struct RoomKeys {
         return try row("own " + room, &bytes, &random)
     }
 
-    // MARK: Others'
+    // MARK: Received keys
 
     private static func name(_ sender: DeviceID, _ room: String) -> String {
         String(sender.value, radix: 16) + " " + room
     }
 
-    /// The keys of a device in a room, the newest first.
+    /// The keys of a device in a room, newest first.
     package func received(from sender: DeviceID, in room: String) -> [Received] {
         received[Self.name(sender, room)] ?? []
     }
 
-    /// Ours: rooms in which the keys of one sender are kept; more are not taken.
+    /// Ours: rooms in which keys of one sender are kept; keys for more rooms are rejected.
     private static let roomsOfSender = 200
 
-    /// Takes a key. One that is known is not taken again: an older state of it would open messages twice.
+    /// Stores a received key; returns whether it was stored. A known key is not stored again: an older state of it
+    /// would open messages twice.
     package mutating func take(_ distribution: SenderKeyDistribution, from sender: DeviceID, in room: String) -> Bool {
         let name = Self.name(sender, room)
         guard received[name]?.contains(where: { $0.receiver.id == distribution.id }) != true else { return false }
@@ -170,12 +186,12 @@ package struct RoomKeys {
         return true
     }
 
-    /// How many messages under keys that have ended never came, as far as that is not known yet.
+    /// Returns how many messages under ended keys never came. Counts each key once.
     package func missing(_ ended: [EndedKey], from sender: DeviceID, in room: String) -> Int {
         received(from: sender, in: room).reduce(0) { sum, key in
             guard !key.isEnded, let entry = ended.first(where: { $0.id == key.receiver.id }) else { return sum }
             key.isEnded = true
-            // More cannot be missing, whatever a peer says.
+            // A receiver skips at most this many messages; a peer may claim more.
             return sum + Int(min(max(entry.count, key.receiver.next) - key.receiver.next, RatchetLimits.maximumSkip))
         }
     }

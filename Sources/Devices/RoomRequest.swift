@@ -1,33 +1,34 @@
-// What a person asks the others of a room for. It travels as a control message in the session with each of them, and is signed
-// besides: nobody can pass it on as somebody else's.
+// A person's request to the other members of a room. It travels as a control message in the session with each of them
+// and is signed as well, so that no recipient can pass it on as another person's.
 
 package import DoubleRatchet
 package import Envelope
 
-/// A signed request to protect a room, or not to any more.
+/// A signed request to protect a room, or to stop protecting it.
 ///
 ///     act (1 B) | number (8 B) | room (2 B length) | network (2 B length) | signature (64 B)
 ///
-/// Signed by the device's identity over everything before, with the device's id; context `pawl room request`.
+/// The device's identity key signs all bytes before the signature, followed by the device's id; context `pawl room
+/// request`.
 package struct RoomRequest: Equatable, Sendable {
     private static let context = "pawl room request"
 
     package enum Act: UInt8, Sendable, CustomStringConvertible {
-        /// Send nothing in plain text to the room any more.
+        /// Stop sending plain text to the room.
         case protect = 1
-        /// Send plain text again where somebody in the room cannot read anything else.
+        /// Send plain text again if a member of the room cannot read anything else.
         case plain = 2
 
         package var description: String { self == .protect ? "protect" : "plain" }
     }
 
     package var act: Act
-    /// Higher than that of every earlier request of the device: the sender's time in milliseconds since 1970, or one more
-    /// than the last number.
+    /// Higher than the number of every earlier request of the device: the sender's time in milliseconds since 1970, or
+    /// the last number plus one.
     package var number: Int64
     /// The folded name.
     package var room: String
-    /// What the server calls its network (`NETWORK` of RPL_ISUPPORT); empty if it does not say.
+    /// The server's name for its network (`NETWORK` of RPL_ISUPPORT); empty if the server does not send one.
     package var network: String
     private var signature: [UInt8] = []
 

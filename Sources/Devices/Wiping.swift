@@ -1,10 +1,10 @@
-// Wiping of copies of keys.
+// Wiping copies of keys.
 
 import DoubleRatchet
 
 extension [UInt8] {
-    /// Overwrites the bytes, in a way that the optimiser may not drop, and empties the array; its room stays. For copies that a
-    /// serialisation leaves; the keys themselves live in wiped memory.
+    /// Overwrites the bytes, in a way that the optimiser may not remove, and empties the array; it keeps its capacity.
+    /// For copies left by serialisation; the keys themselves are in wiped memory.
     package mutating func wipe() {
         withUnsafeMutableBytes { SecretBytes.wipe($0) }
         removeAll(keepingCapacity: true)

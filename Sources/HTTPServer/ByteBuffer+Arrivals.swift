@@ -1,12 +1,12 @@
-// What has arrived and has not been taken yet.
+// Buffering of received bytes.
 
 package import NIOCore
 
 extension ByteBuffer {
-    /// Puts what has arrived behind what has not been taken yet.
+    /// Appends received bytes to the unread ones.
     ///
-    /// What has been taken is let go as soon as it is as much as what is left: a peer whose every read ends within a head or a frame
-    /// would fill the buffer with all that it has ever sent. So a byte is moved once at most for each byte that was taken.
+    /// Discards the read bytes once they are as many as the unread ones. Otherwise a peer whose every read ends inside
+    /// a head or a frame would let the buffer grow for ever. Each byte read causes at most one byte to be moved.
     package mutating func append(arrived bytes: ByteBuffer) {
         guard readableBytes > 0 else {
             self = bytes

@@ -1,4 +1,4 @@
-// Where answers from other threads reach an exchange.
+// Delivers answers from other threads to an exchange.
 
 import JSONGateway
 import NIOCore
@@ -6,31 +6,32 @@ import NIOSupport
 import Protection
 import Vault
 
-/// Who waits for answers. Called on its event loop.
+/// Receives answers, on its event loop.
 protocol ReplyTarget: AnyObject {
     func answered(_ replies: [VaultReply])
     func heard(_ event: ExchangeEvent)
     func heard(_ news: MessageNews)
-    /// Something may be protected now that was not before.
+    /// A policy or a latch has risen.
     func protectionRose()
 }
 
 extension ReplyTarget {
-    /// Only WebSocket clients are told.
+    /// Only WebSocket sessions pass news on to their client.
     package func heard(_: MessageNews) {}
-    /// Only who cannot be looked into has to know.
+    /// Only relays without inspection have to react.
     func protectionRose() {}
 }
 
-/// The address of one exchange, or of the WebSocket that it has become. What is for an exchange that has ended ends here.
-/// Confined to its event loop, which is why it may be called `Sendable`.
-final class ExchangeInbox: VaultClient, @unchecked Sendable {
+/// Delivers replies to one exchange, or to the WebSocket that it became. Drops replies after the end.
+///
+/// Confined to its event loop, hence `@unchecked Sendable`.
+final class ExchangeInbox: CommitClient, @unchecked Sendable {
     package let id: ConnectionID
     package let eventLoop: any EventLoop
     private let services: HTTPServices
     package weak var target: (any ReplyTarget)?
     private var isRegistered = false
-    /// Whose messages are told of when the backend has named them.
+    /// The account whose news this inbox receives; nil if it does not listen.
     private var account: AccountID?
     private var watchesProtection = false
 

@@ -1,4 +1,4 @@
-// An exchange's answer: from the backend or from the gateway, to the client.
+// The answer of an exchange to the client, from the backend or the gateway.
 
 import HTTPCodec
 import JSONGateway
@@ -30,7 +30,7 @@ extension ExchangeRunner {
         take(.response(response.head))
     }
 
-    /// 100 and 103 are the client's business where the request is its own.
+    /// Forwards an informational response, for instance 100 or 103, if the client's own request is forwarded.
     private func inform(_ head: ResponseHead) {
         guard case .forwarding = request, received.minorVersion > 0 else { return }
         guard head.status != 100 || received.expectsContinue else { return }
@@ -58,7 +58,7 @@ extension ExchangeRunner {
             finish()
         case .collecting:
             answer = .deciding
-            // The connection is not needed any more, whatever the machine does now.
+            // The answer is complete, so the connection is no longer needed.
             releaseUpstream()
             take(.responseBody(answerBody))
         case .deciding, .none, .over:
@@ -78,7 +78,7 @@ extension ExchangeRunner {
         answer = .passing(isChunked: isChunked)
         if answerBody.readableBytes > 0 { connection.send(answerBody, isChunked: isChunked) }
         if let upstream { return upstream.resume() }
-        // The answer was collected whole, and its connection given back.
+        // The whole answer was collected, and its connection released.
         guard isAnswerWhole else { return connection.abort() }
         if isChunked { connection.sendEnd(HeaderFields()) }
         finish()
@@ -97,7 +97,7 @@ extension ExchangeRunner {
         finish()
     }
 
-    /// The gateway's own answer.
+    /// Sends the gateway's own answer for a fault.
     package func fail(_ fault: GatewayFault) {
         guard !hasBegunAnswer else { return connection.abort() }
         let (head, body) = fault.answer(

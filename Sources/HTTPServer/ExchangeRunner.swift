@@ -1,4 +1,4 @@
-// Carries out what the machine of one exchange wants. Everything here runs on one event loop.
+// Executes the actions of one exchange's machine. Everything here runs on one event loop.
 
 import HTTPCodec
 import JSONGateway
@@ -7,19 +7,19 @@ import Protection
 import Reports
 import Vault
 
-/// One request and its answer.
+/// Runs one request and its answer.
 final class ExchangeRunner: UpstreamUser, ReplyTarget {
     enum RequestMode {
-        /// Nobody has said what becomes of the body.
+        /// The machine has not decided about the body, or waits for no more of it.
         case undecided
         case forwarding
         case collecting(limit: Int)
     }
 
     enum AnswerMode {
-        /// The backend has not answered, or has not been asked.
+        /// The backend has not answered, or has no request.
         case none
-        /// The machine thinks about the answer.
+        /// The machine has the answer's head or body, and has not decided.
         case deciding
         case passing(isChunked: Bool)
         case collecting(limit: Int)
@@ -35,21 +35,21 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     package var request = RequestMode.undecided
     package var answer = AnswerMode.none
     var isRequestWhole: Bool
-    /// What was collected of the request: all of it, or its beginning.
+    /// The collected bytes of the request's body: the whole body, or its beginning.
     package var requestBody = ByteBuffer()
     var answerBody = ByteBuffer()
     package var response: ReceivedResponse?
     var isAnswerWhole = false
     var isHeard = true
     package var upstream: UpstreamConnection?
-    /// What goes to the backend, for a second attempt.
+    /// The request sent to the backend, kept for a second attempt.
     package var outgoing: (head: RequestHead, body: ByteBuffer?)?
     var hasStreamed = false
     var hasRetried = false
     var hasContinued = false
     package var wake: Scheduled<Void>?
     package var isCancelled = false
-    /// What the client is told where the machine has nothing to say.
+    /// The fault sent to the client if the machine returns no action after a failure.
     package var failure = GatewayFault.upstreamUnreachable
 
     init(_ received: ReceivedRequest, id: ConnectionID, connection: HTTPConnection) {
@@ -68,7 +68,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     // MARK: The machine
 
-    /// Tells the machine what has happened, and does what it wants.
+    /// Passes an event to the machine, and performs its actions.
     package func take(_ event: ExchangeEvent) {
         events.append(event)
         guard !isRunning else { return }
@@ -86,7 +86,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         isRunning = false
     }
 
-    /// The same, for what comes from elsewhere and not out of what has just been read.
+    /// Takes an event from outside the read path, and then processes waiting input.
     package func heard(_ event: ExchangeEvent) {
         guard !isOver else { return }
         take(event)
@@ -98,7 +98,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         goOn()
     }
 
-    /// The machine may want the body only now, of which all may be there already.
+    /// Processes waiting input: the machine may request the body only now, after all of it has arrived.
     private func goOn() {
         connection.process()
         connection.settle()
@@ -139,7 +139,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     // MARK: The request
 
-    /// Whether what has arrived of the request's body can be taken.
+    /// Whether the exchange accepts received parts of the request's body.
     var takesRequest: Bool {
         switch request {
         case .undecided: false
@@ -148,7 +148,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         }
     }
 
-    /// Whether more of it should be read.
+    /// Whether the connection should read more of the request's body.
     var readsRequest: Bool {
         guard !isRequestWhole, !isOver else { return false }
         if case .forwarding = request { return upstream?.isWritable ?? false }
@@ -287,7 +287,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         connection.exchangeEnded(self)
     }
 
-    /// The client has gone.
+    /// Ends the exchange after the client has disconnected.
     package func cancel() {
         isCancelled = true
         end()
@@ -340,8 +340,9 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         take(.upstreamFailed)
     }
 
-    /// Whether the backend has closed a connection that waited, at the moment when it was used again. The request may be
-    /// sent once more where that cannot do anything twice: RFC 9110 section 9.2.2.
+    /// Whether the backend closed an idle connection just as it was reused, and the request may be sent again.
+    ///
+    /// Only idempotent requests are retried. RFC 9110 section 9.2.2.
     private func isStale(_ upstream: UpstreamConnection?) -> Bool {
         guard let upstream, let outgoing, case .none = answer, upstream.uses > 1, !upstream.hasAnswered else {
             return false
@@ -350,7 +351,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
             && ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(outgoing.head.method)
     }
 
-    /// Whether the backend's turn has come: its answer, or more of it.
+    /// Whether the exchange waits for the backend's answer, or for more of it.
     var awaitsUpstream: Bool {
         switch answer {
         case .none: outgoing != nil

@@ -1,11 +1,11 @@
-// A WebSocket whose messages are looked at. Control frames go through in the order of their side.
+// Relays a WebSocket whose messages the gateway inspects. Control frames keep the order of their side.
 
 import HTTPCodec
 import JSONGateway
 import NIOCore
 import Vault
 
-/// Carries out one ``WebSocketSession``.
+/// Executes the actions of one ``WebSocketSession``.
 final class FramedRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
@@ -15,9 +15,9 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var backendReader = FrameReader(isMasked: false, limit: WebSocketSession.messageLimit)
     private var clientBytes = ByteBuffer()
     private var backendBytes = ByteBuffer()
-    /// Answers that the session waits for.
+    /// Replies that the session waits for.
     private var pending = 0
-    /// Close frames that wait for them, so that nothing said before is lost.
+    /// Close frames that wait for these replies, so that no earlier message is lost.
     private var heldClose: (toBackend: ByteBuffer?, toClient: ByteBuffer?)
     private var hasClosed = (client: false, backend: false)
     private var isOver = false
@@ -84,7 +84,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         goOn()
     }
 
-    /// A WebSocket makes no requests.
+    /// A WebSocket session uses no exchange events.
     package func heard(_: ExchangeEvent) {}
 
     private func settled(_ event: WebSocketEvent) {
@@ -167,14 +167,14 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         if let bytes = heldClose.toClient { toClient(.close(bytes)) }
         heldClose = (nil, nil)
         if hasClosed.client, hasClosed.backend {
-            // Section 7.1.1: the server closes first; the backend does so, or is too slow.
+            // RFC 6455 section 7.1.1: the server closes first. The gateway does not wait until the backend does so.
             end()
         } else if hasClosed.client || hasClosed.backend {
             endLater()
         }
     }
 
-    /// Ends both sides with the same code.
+    /// Sends a close frame with the same code to both sides, and ends the relay.
     private func closeBoth(_ code: UInt16, _ reason: String) {
         guard !isOver else { return }
         var bytes = ByteBuffer(integer: code)
@@ -235,7 +235,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
 
     func clientInputEnded() {
         guard !isOver else { return }
-        // Without a close frame there is nothing to wait for.
+        // The client sent no close frame, so the relay does not wait for the backend's.
         if hasClosed.client { endLater() } else { end() }
     }
 

@@ -1,18 +1,27 @@
-// A client's connection that speaks HTTP/2: its streams, how many and how long. RFC 9113.
+// A client's HTTP/2 connection: its streams, their limits and deadlines. RFC 9113.
+//
+// HTTP/2 ends at the gateway. Clients negotiate it in TLS; frames and HPACK are NIOHTTP2's. Each stream is converted to
+// HTTP/1.1 for a connection of its own (``HTTP2Stream``), so that limits, deadlines, back-pressure and refusals are the
+// same code.
+//
+// NIOHTTP2 does not preserve a value that is not UTF-8: a client's is rejected, a backend's is read as ISO 8859-1.
+// Until a client has acknowledged the settings, its heads may be 16 KB long. There is no HTTP/2 in the clear, to the
+// backend, or for WebSockets (RFC 8441).
 
 import HTTPCodec
 import NIOCore
 import NIOHTTP2
 
-/// Takes the place of ``HTTPHandler`` when client and gateway have agreed on HTTP/2 in TLS. The frames are NIOHTTP2's
-/// business. Confined to its event loop, which is why it may be called `Sendable`.
+/// Replaces ``HTTPHandler`` if client and gateway negotiate HTTP/2 in TLS. NIOHTTP2 handles the frames.
+///
+/// Confined to its event loop, hence `@unchecked Sendable`.
 final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
     package typealias InboundIn = HTTP2Frame
 
-    /// In ALPN: RFC 9113 section 3.2.
+    /// The protocol's name in ALPN. RFC 9113 section 3.2.
     package static let protocolName = "h2"
 
-    /// Who the client is, and what its first request would have been read by.
+    /// The client's HTTP/1.1 connection before the switch; holds its address, the pool, the limits and the ids.
     private let connection: HTTPConnection
     private var streams = 0
     private var opened: UInt64 = 0
@@ -37,8 +46,9 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         do {
             try pipeline.addHandlers([streams.frames(channel.eventLoop), streams], position: .after(handler))
             pipeline.removeHandler(handler, promise: nil)
-            // Frames about flow and ends are read whatever the streams do; each has a window of its own for bodies, and
-            // what is said back to a client that takes nothing is bounded by `pendingControlFrames`.
+            // Flow control and resets have to arrive even if all streams are paused, so the connection always reads.
+            // Each stream has its own window for bodies; `pendingControlFrames` bounds replies to a client that reads
+            // nothing.
             try channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {
             channel.close(promise: nil)
@@ -82,7 +92,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         streams += 1
         opened += 1
         stream.closeFuture.assumeIsolated().whenComplete { _ in self.settle() }
-        // The settings bind a client when it has acknowledged them; this does before.
+        // The client obeys the setting only after it has acknowledged it; this check applies earlier.
         let isRefused = streams > limits.streams
         let pipeline = stream.pipeline.syncOperations
         try pipeline.addHandler(HTTP2Stream(limits: limits, isRefused: isRefused) { self.streams -= 1 })
@@ -96,7 +106,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         try pipeline.addHandler(HTTPHandler(request))
     }
 
-    /// When the last frame of a stream has left.
+    /// Called after a stream's channel has closed.
     private func settle() {
         guard streams == 0, !isEnding else { return }
         if isDraining { end(.noError) } else { arm(limits.keepAlive) }
@@ -119,7 +129,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         timer?.cancel()
     }
 
-    /// What is wrong with a stream has ended that stream. Anything else ends the connection, and NIOHTTP2 has said so.
+    /// Closes the connection, except after stream errors, which end their stream only. NIOHTTP2 notifies the client.
     package func errorCaught(context: ChannelHandlerContext, error: any Error) {
         switch error {
         case is NIOHTTP2Errors.StreamError, is NIOHTTP2Errors.StreamClosed,
@@ -132,7 +142,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
             is NIOHTTP2Errors.ContentLengthHeadersMismatch, is NIOHTTP2Errors.ContentLengthHeaderNegative,
             is NIOHTTP2Errors.ContentLengthHeaderMalformedValue:
             break
-        // What comes behind the last frame of a connection that ends is nobody's business any more.
+        // Frames after the last one of a closing connection are ignored.
         case is NIOHTTP2Errors.IOOnClosedConnection where isDraining || isEnding: break
         default:
             isEnding = true
@@ -140,7 +150,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         }
     }
 
-    /// No more requests: RFC 9113 section 6.8. Those that are on their way are answered.
+    /// Stops accepting requests, and completes those in progress. RFC 9113 section 6.8.
     private func drain() {
         guard !isDraining else { return }
         isDraining = true

@@ -1,18 +1,19 @@
-// One stream of HTTP/2, whose handler behind it takes it for a connection of HTTP/1.1 with one request.
+// Presents one HTTP/2 stream to the next handler as an HTTP/1.1 connection with one request.
 
 import HTTPCodec
 import NIOCore
 import NIOHPACK
 import NIOHTTP2
 
-/// Turns frames into bytes of HTTP/1.1 and back. Limits, time, back-pressure and everything that a request goes through are
-/// so the same for both versions.
+/// Converts frames to bytes of HTTP/1.1 and back, so that both versions share all code.
 ///
-/// What the connection does at its end is said to the stream like this:
-/// - closed behind a whole answer: nothing more; or RST_STREAM with NO_ERROR where the request is not whole, which tells
-///   the client to stop sending: RFC 9113 section 8.1,
-/// - closed before that: RST_STREAM with INTERNAL_ERROR, because a clean end would make the answer look whole,
-/// - closed while the client takes nothing of a whole answer: RST_STREAM with CANCEL.
+/// Limits, deadlines, back-pressure and request handling are therefore the same.
+///
+/// The end of the connection is mapped to the stream:
+/// - Closed after a complete answer: nothing, or RST_STREAM with NO_ERROR if the request is incomplete, so that the
+///   client stops sending. RFC 9113 section 8.1.
+/// - Closed before that: RST_STREAM with INTERNAL_ERROR, because a clean end would make the answer look complete.
+/// - Closed while the client reads nothing of a complete answer: RST_STREAM with CANCEL.
 final class HTTP2Stream: ChannelDuplexHandler {
     package typealias InboundIn = HTTP2Frame.FramePayload
     typealias InboundOut = ByteBuffer
@@ -21,27 +22,27 @@ final class HTTP2Stream: ChannelDuplexHandler {
 
     private var request = HTTP2Request()
     private var answer: HTTP2Answer
-    /// Of the answer, what is not taken apart yet.
+    /// Bytes of the answer that are not parsed yet.
     private var pending = ByteBuffer()
-    /// The last piece of the body, which may be the one that ends it.
+    /// The last piece of the body in this write; its frame may have to end the stream.
     private var held: ByteBuffer?
-    /// The frame that ends the answer, when it is written.
+    /// Completes when the frame that ends the answer is written; nil before that frame.
     private var end: EventLoopFuture<Void>?
-    /// Whether that has left.
+    /// Whether the frame that ends the answer is written.
     private var isSent = false
     private var isReset = false
     private let isRefused: Bool
     private let ended: () -> Void
 
     /// - Parameters:
-    ///   - isRefused: whether there are too many streams already.
-    ///   - ended: called when it is one of them no more.
+    ///   - isRefused: whether the connection has too many streams already.
+    ///   - ended: called when the stream no longer counts.
     init(limits: HTTPLimits, isRefused: Bool, ended: @escaping () -> Void) {
         answer = HTTP2Answer(limits: limits.head)
         (self.isRefused, self.ended) = (isRefused, ended)
     }
 
-    /// RFC 9113 section 8.7: the client of a refused stream knows that nothing has been done.
+    /// Resets a refused stream, so that the client knows it was not processed. RFC 9113 section 8.7.
     package func channelActive(context: ChannelHandlerContext) {
         if isRefused { reset(.refusedStream, context) } else { context.fireChannelActive() }
     }
@@ -83,7 +84,7 @@ final class HTTP2Stream: ChannelDuplexHandler {
                 reset(.internalError, context)
             }
             writeHeld(isEnd: false, context)
-            // Its memory is used again by who wrote it.
+            // Releases the buffer, because the writer reuses its memory.
             if pending.readableBytes == 0 { pending = ByteBuffer() }
         }
         guard let promise else { return }
@@ -107,7 +108,7 @@ final class HTTP2Stream: ChannelDuplexHandler {
     private func write(_ fields: HeaderFields, isEnd: Bool, _ context: ChannelHandlerContext) {
         var headers = HPACKHeaders()
         for field in fields.fields {
-            // RFC 7541 section 7.1.3: secrets stay out of tables that others' values can be compared with.
+            // RFC 7541 section 7.1.3: secrets are not indexed, because an attacker could probe the table with guesses.
             headers.add(
                 name: field.name, value: field.value,
                 indexing: field.name == "set-cookie" ? .neverIndexed : .indexable)

@@ -1,10 +1,10 @@
-// What is written to the client.
+// Output to the client.
 
 import HTTPCodec
 import NIOCore
 
 extension HTTPConnection {
-    /// Ours: pieces up to this size are copied together, because that costs less than one more buffer to write. In bytes.
+    /// Ours: maximum size of a piece that is copied into `output`, in bytes. Copying costs less than another write.
     private static let copied = 4096
 
     package var isWritable: Bool { channel.isWritable }
@@ -17,7 +17,7 @@ extension HTTPConnection {
         output.moveReaderIndex(to: output.writerIndex)
     }
 
-    /// The buffer may be in the channel's hands; when it is not any more, its memory is used again.
+    /// Clears `output` after it was written. NIO reuses its memory if the channel has released it.
     private func prepare() {
         guard isOutputShared else { return }
         isOutputShared = false
@@ -42,7 +42,7 @@ extension HTTPConnection {
         }
     }
 
-    /// A head as it is.
+    /// Writes a head unchanged.
     package func send(_ head: ResponseHead) {
         prepare()
         output.write(head)
@@ -62,9 +62,9 @@ extension HTTPConnection {
         output.writeLastChunk(trailers)
     }
 
-    /// Begins the backend's answer.
+    /// Sends the head of the backend's answer.
     ///
-    /// - Returns: whether its body goes out chunked.
+    /// - Returns: whether the body has to be sent chunked.
     package func begin(_ head: ResponseHead, framing: BodyFraming) -> Bool {
         let isOpenEnded = framing == .chunked || framing == .untilClose
         let isOld = exchange?.received.minorVersion == 0
@@ -77,7 +77,7 @@ extension HTTPConnection {
         return isChunked
     }
 
-    /// A whole answer.
+    /// Sends a complete answer.
     package func respond(_ head: ResponseHead, _ body: ByteBuffer) {
         services.meters.answered(head.status)
         var head = Forwarding.response(head, isChunked: false)
@@ -102,7 +102,7 @@ extension HTTPConnection {
 
     // MARK: Buffers
 
-    /// A buffer to write a head into.
+    /// Returns an empty buffer for a head.
     func scratch() -> ByteBuffer {
         var bytes = ByteBuffer()
         swap(&bytes, &spare)
@@ -110,6 +110,6 @@ extension HTTPConnection {
         return bytes
     }
 
-    /// Gives it back after it has been handed to a channel.
+    /// Takes the buffer of ``scratch()`` back, after its bytes were passed to a channel.
     package func giveBack(_ bytes: inout ByteBuffer) { swap(&bytes, &spare) }
 }

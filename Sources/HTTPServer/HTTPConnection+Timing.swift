@@ -1,11 +1,11 @@
-// How long a client, and a backend, may take.
+// Deadlines of clients and of the backend.
 
 import JSONGateway
 import NIOCore
 import Protection
 
 extension HTTPConnection {
-    /// Sets the one deadline of the connection. It moves with every piece; the timer behind it only when it has to.
+    /// Sets the connection's only deadline. Reschedules the timer only if it would fire too late.
     func arm(_ amount: TimeAmount) {
         deadline = .now() + amount
         if let timer, timer.at <= deadline { return }
@@ -31,7 +31,7 @@ extension HTTPConnection {
         expired()
     }
 
-    /// The exchange has moved.
+    /// Renews the deadline after progress of the exchange.
     package func touch() {
         guard let exchange else { return }
         arm(exchange.readsRequest || !isWritable ? limits.stall : limits.answer)
@@ -53,11 +53,11 @@ extension HTTPConnection {
             return settle()
         }
         if exchange.awaitsUpstream { exchange.timedOut() }
-        // Else the machine waits for something of its own, and knows for how long.
+        // Otherwise the machine waits for its own event, and has set its own timer.
         touch()
     }
 
-    /// Calls back at a monotonic time.
+    /// Calls `body` at a monotonic time, in nanoseconds.
     package func schedule(at time: Int64, _ body: @escaping () -> Void) -> Scheduled<Void> {
         let delay = max(time - services.clock().monotonic, 0)
         return eventLoop.assumeIsolated().scheduleTask(in: .nanoseconds(delay), body)

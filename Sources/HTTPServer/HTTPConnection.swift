@@ -1,5 +1,5 @@
-// One client's connection: requests are read one after the other, and each is an exchange. Everything here runs on one
-// event loop.
+// A client's connection. It reads one request after the other, and runs each as an exchange. Everything here runs on
+// one event loop.
 
 import HTTPCodec
 import JSONGateway
@@ -9,7 +9,7 @@ import NIOSupport
 import Protection
 import Reports
 
-/// Confined to its event loop, which is why it may be called `Sendable`.
+/// A client's HTTP/1.1 connection or HTTP/2 stream. Confined to its event loop, hence `@unchecked Sendable`.
 final class HTTPConnection: @unchecked Sendable {
     package let services: HTTPServices
     package let channel: any Channel
@@ -31,7 +31,7 @@ final class HTTPConnection: @unchecked Sendable {
     private(set) var isInputOpen = true
     /// Whether the connection ends with the current answer.
     package private(set) var isLast = false
-    /// What comes is thrown away: the last answer has been written before its request had been read.
+    /// Whether input is discarded: the last answer is written, perhaps before its request was read.
     private var isLingering = false
     private var thrownAway = 0
     // Output.
@@ -48,8 +48,8 @@ final class HTTPConnection: @unchecked Sendable {
     package var limits: HTTPLimits { services.limits }
 
     /// - Parameters:
-    ///   - firstID: random; the exchanges count on from it.
-    ///   - known: what has been read before the client's own bytes, where that is done.
+    ///   - firstID: a random number; the ids of exchanges follow it.
+    ///   - known: the prelude if it has been read already; nil on a new connection.
     init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: Prelude? = nil) {
         self.channel = channel
         self.pool = pool
@@ -62,7 +62,7 @@ final class HTTPConnection: @unchecked Sendable {
         prelude = known ?? Prelude(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
     }
 
-    /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
+    /// Whether TLS begins after a PROXY header, so that its handler is added only after the header.
     package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
 
     package func accepted() {
@@ -81,7 +81,7 @@ final class HTTPConnection: @unchecked Sendable {
         process()
     }
 
-    /// - Returns: whether what follows is HTTP.
+    /// Reads the PROXY header. Returns whether HTTP follows in the buffer.
     private func takePrelude() -> Bool {
         switch prelude.take(&inbound) {
         case .waiting: return false
@@ -98,7 +98,7 @@ final class HTTPConnection: @unchecked Sendable {
                 channel.close(promise: nil)
                 return false
             }
-            // TLS takes no bytes at all for the end of the stream.
+            // The TLS handler reads an empty buffer as the end of the stream.
             if rest.readableBytes > 0 {
                 channel.pipeline.fireChannelRead(rest)
                 channel.pipeline.fireChannelReadComplete()
@@ -117,7 +117,7 @@ final class HTTPConnection: @unchecked Sendable {
         settle()
     }
 
-    /// Takes from what has arrived as much as can be taken now.
+    /// Processes as much of the received bytes as possible now.
     package func process() {
         guard !isProcessing, relay == nil else { return }
         isProcessing = true
@@ -129,7 +129,7 @@ final class HTTPConnection: @unchecked Sendable {
         }
     }
 
-    /// - Returns: whether there may be more.
+    /// Processes one part of the input. Returns whether there may be another.
     private func step() throws(HTTPFault) -> Bool {
         if isLingering {
             thrownAway += inbound.readableBytes
@@ -165,7 +165,7 @@ final class HTTPConnection: @unchecked Sendable {
         return true
     }
 
-    /// More is needed than there is: a request that never becomes whole is dropped with its answer.
+    /// Handles missing input: drops a request, and its answer, if the input has ended before the request is complete.
     private func starved() -> Bool {
         guard !isInputOpen else { return false }
         if exchange == nil {
@@ -187,12 +187,12 @@ final class HTTPConnection: @unchecked Sendable {
         exchange.start()
     }
 
-    /// What came is no request, or no body.
+    /// Answers an invalid request or body.
     private func broken(_ fault: HTTPFault) {
         inbound = ByteBuffer()
         isLast = true
         if let exchange {
-            // The connection is of no use any more, and the body will never be whole.
+            // The body will never be complete, so the connection cannot be used again.
             guard exchange.hasBegunAnswer else { return exchange.fail(.message(fault)) }
             return abort()
         }
@@ -200,7 +200,7 @@ final class HTTPConnection: @unchecked Sendable {
         refuse(.message(fault))
     }
 
-    /// An answer to what never became an exchange.
+    /// Answers a request that did not become an exchange, and ends the connection.
     package func refuse(_ fault: GatewayFault) {
         isLast = true
         let (head, bytes) = fault.answer(services.environment.mapping, to: nil)
@@ -211,7 +211,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     // MARK: Exchanges
 
-    /// What the rest of the request's body would take to throw it away: little enough to keep the connection for.
+    /// Whether the rest of the request's body is small enough to discard it and keep the connection.
     private var discardsBody: Bool {
         guard let exchange, body != nil else { return true }
         if case .length(let length) = exchange.received.framing, !exchange.received.expectsContinue {
@@ -220,7 +220,7 @@ final class HTTPConnection: @unchecked Sendable {
         return false
     }
 
-    /// Whether the connection goes on after this answer, as far as is known when its head is written.
+    /// Whether the connection stays open after this answer, decided when its head is written.
     func decidesToStay(isOwnAnswer: Bool) -> Bool {
         if isOwnAnswer, !discardsBody { isLast = true }
         return !isLast
@@ -244,9 +244,10 @@ final class HTTPConnection: @unchecked Sendable {
         settle()
     }
 
-    /// Ends the connection when all has been written, and in such a way that the client gets to read it.
+    /// Ends the connection after pending writes, so that the client can read the whole answer.
     ///
-    /// - Parameter lingers: whether the client may still be sending; it would lose what it has not read yet.
+    /// - Parameter lingers: whether the client may still be sending. A full close would then reset the connection, and
+    ///   the client would lose the part that it has not read.
     private func endConnection(lingers: Bool) {
         isLingering = true
         body = nil
@@ -255,7 +256,7 @@ final class HTTPConnection: @unchecked Sendable {
         if lingers { closeOutput() } else { closeWhenWritten() }
     }
 
-    /// Pending bytes would be lost if the channel were closed at once.
+    /// Closes after pending writes, which closing at once would discard.
     func closeWhenWritten() { close(.all) }
 
     func closeOutput() { close(.output) }
@@ -266,7 +267,7 @@ final class HTTPConnection: @unchecked Sendable {
         channel.writeAndFlush(ByteBuffer()).whenComplete { _ in channel.close(mode: mode, promise: nil) }
     }
 
-    /// After a WebSocket: the client reads the close frame, and ends the connection.
+    /// Ends a WebSocket: the client reads the close frame, and closes the connection.
     func lingerOut() {
         arm(limits.linger)
         isLast = true
@@ -274,14 +275,16 @@ final class HTTPConnection: @unchecked Sendable {
         channel.read()
     }
 
-    /// The answer cannot be ended properly; a broken connection says so.
+    /// Closes the connection without ending the answer, so that the client detects that it is incomplete.
     func abort() {
         flush()
         channel.close(promise: nil)
     }
 
-    /// Asks the backend. Always under the same `Host`: the client's could choose a tenant of the backend, and two people of two
-    /// tenants would be one account here.
+    /// Sends a lookup to the backend, always with the `Host` of the upstream unless the lookup has one.
+    ///
+    /// The client's `Host` could select a tenant of the backend, and people of two tenants would share one account
+    /// here.
     package func look(_ lookup: Lookup, _ heard: @escaping (ExchangeEvent) -> Void) {
         var lookup = lookup
         if lookup.head.headers.first("host") == nil {
@@ -296,10 +299,10 @@ final class HTTPConnection: @unchecked Sendable {
         runner.start()
     }
 
-    /// The head with what the backend is told about the client.
+    /// Returns the head for the backend, with the fields about the client.
     package func forwarded(_ head: RequestHead, isChunked: Bool) -> RequestHead {
         if forwarding == nil {
-            // Behind a PROXY header it is the client itself that speaks, and its word counts for what its address does.
+            // After a PROXY header the peer is the client that the header names; that address decides about trust.
             let client = prelude.addresses?.source ?? channel.remoteAddress
             forwarding = Forwarding(
                 address: client?.ipAddress, isSecure: isSecure,
@@ -307,7 +310,7 @@ final class HTTPConnection: @unchecked Sendable {
         }
         var head = forwarding?.request(head, isChunked: isChunked) ?? head
         if head.headers.first("host") == nil {
-            // HTTP/1.0 knows none; HTTP/1.1 has to have one.
+            // HTTP/1.1 requires `Host`, which an HTTP/1.0 request may lack.
             head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
         }
         return head
@@ -369,7 +372,7 @@ final class HTTPConnection: @unchecked Sendable {
         exchange?.upstream?.readMore()
     }
 
-    /// No more requests: the gateway is being shut down.
+    /// Accepts no more requests, because the gateway is being shut down.
     package func drain() {
         isLast = true
         if exchange == nil, relay == nil, !hasBegunRequest, !isLingering { channel.close(promise: nil) }
@@ -380,7 +383,7 @@ final class HTTPConnection: @unchecked Sendable {
         relay?.stop()
     }
 
-    /// Writes what is ready, and reads what can be taken.
+    /// Flushes output, and requests a read if input can be accepted.
     package func settle() {
         guard !isProcessing, isOpen else { return }
         flush()

@@ -1,9 +1,9 @@
-// The client's end of a connection in its pipeline: a dispatcher only.
+// The channel handler of a client's connection. It only dispatches.
 
 import NIOCore
 import NIOTLS
 
-/// What the server tells all its connections.
+/// An event from the server to all its connections.
 enum HTTPServerEvent: Sendable {
     case drain
     case stop
@@ -16,7 +16,7 @@ final class HTTPHandler: ChannelInboundHandler, RemovableChannelHandler {
 
     init(_ connection: HTTPConnection) { self.connection = connection }
 
-    /// Not before: a read that is asked for earlier is never answered.
+    /// Starts the connection here, because a read requested before the channel is active is never answered.
     package func channelActive(context: ChannelHandlerContext) { connection.accepted() }
 
     package func channelRead(context: ChannelHandlerContext, data: NIOAny) { connection.read(unwrapInboundIn(data)) }

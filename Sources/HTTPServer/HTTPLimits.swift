@@ -1,56 +1,56 @@
-// Every bound of the HTTP proxy, with its reason.
+// All limits of the HTTP proxy, with their reasons.
 
 package import HTTPCodec
 package import NIOCore
 
-/// How much, how many and how long. The defaults are ours where no specification is named.
+/// Sizes, counts and times. The defaults are ours unless a comment names a specification.
 package struct HTTPLimits: Sendable {
     package var head = HeadLimits()
-    /// A kept connection without a request. As long as nginx's.
+    /// Maximum idle time of a client's connection. The same as nginx.
     package var keepAlive = TimeAmount.seconds(75)
     /// From a request's first byte to the end of its head, so that a slow client does not hold a connection for ever.
     package var headTime = TimeAmount.seconds(30)
-    /// Between two pieces of a request's body, and while a client takes nothing of its answer.
+    /// Between two pieces of a request's body, and while a client reads nothing of its answer.
     package var stall = TimeAmount.seconds(60)
-    /// For the backend's answer, and between two pieces of it. Longer than clients let long polls wait.
+    /// For the backend's answer, and between two pieces of it. Longer than the long polls of clients.
     package var answer = TimeAmount.seconds(120)
-    /// For a request of the gateway's own.
+    /// For one of the gateway's own requests.
     package var lookup = TimeAmount.seconds(15)
-    /// How long is read on after an answer that did not wait for the end of its request, so that the client gets to see it:
+    /// Time to read on after an answer that was sent before the request's end, so that the client can read the answer.
     /// RFC 9112 section 9.6.
     package var linger = TimeAmount.seconds(5)
-    /// How much is thrown away meanwhile, in bytes.
+    /// Maximum bytes discarded in that time.
     package var lingerBytes = 1 << 20
-    /// Connections to the backend, for each event loop; what comes then waits for one.
+    /// Connections to the backend for each event loop. Further requests wait.
     package var upstreamConnections = 8192
-    /// Those of them that nobody uses are kept: as many as one event loop's share of a burst.
+    /// Idle connections kept for each event loop: its share of a burst.
     package var idleUpstream = 256
-    /// How long they are kept. Some servers close them after five seconds; that is seen at once.
+    /// Maximum idle time of these. Some servers close them after five seconds, which the gateway notices at once.
     package var idleUpstreamTime = TimeAmount.seconds(30)
-    /// Bytes written and not yet taken by the kernel from which on the other side is not read.
+    /// Bytes written to one side and not accepted by the kernel, above which the gateway stops reading the other side.
     package var window = 64 << 10
-    /// Answers of the vault that a WebSocket waits for before it is not read any more.
+    /// Pending replies of the vault above which the gateway stops reading a WebSocket.
     package var pendingJobs = 64
-    /// Between the two close frames of a WebSocket. RFC 6455 section 7.1.1 asks for a reasonable time.
+    /// Between the two close frames of a WebSocket. RFC 6455 section 7.1.1 demands a reasonable time.
     package var closeTime = TimeAmount.seconds(10)
-    /// Streams of one connection of HTTP/2 at one time. RFC 9113 section 6.5.2 recommends not fewer.
+    /// Concurrent streams of one HTTP/2 connection. RFC 9113 section 6.5.2 recommends at least 100.
     package var streams = 100
-    /// Bytes that all streams of a connection together may have under way to the gateway; each alone has ``window``.
+    /// Flow-control window of a connection for all its streams, in bytes. Each stream has ``window``.
     package var connectionWindow = 1 << 20
-    /// In ``floodTime``: streams that the client begins and takes back, each of which makes the backend begin something
-    /// (CVE-2023-44487). As many as nghttp2 allows.
+    /// In ``floodTime``: streams that the client opens and resets. Each makes the backend start work (CVE-2023-44487).
+    /// The same as nghttp2.
     package var streamResets = 1000
-    /// In ``floodTime``: PING, SETTINGS and PRIORITY frames (CVE-2019-9512, 9515). Browsers send a few, and one PRIORITY
-    /// for each stream at most.
+    /// In ``floodTime``: PING, SETTINGS and PRIORITY frames (CVE-2019-9512, 9515). Browsers send a few, and one
+    /// PRIORITY for each stream at most.
     package var controlFrames = 1000
-    /// In ``floodTime``: malformed requests, after which the connection ends. A client of good will sends none.
+    /// In ``floodTime``: malformed requests, after which the connection ends. A correct client sends none.
     package var streamErrors = 100
     package var floodTime = TimeAmount.seconds(30)
-    /// Frames that go on with a head: twice what ``head`` takes in frames of the smallest allowed limit, 16 KB each.
+    /// CONTINUATION frames of one head: twice the number that ``head`` needs at the minimum frame size limit of 16 KB.
     package var continuations = 8
-    /// Frames other than DATA that a client does not take from its socket: several for each stream, and PINGs.
+    /// Buffered frames other than DATA for a client that does not read: several for each stream, and PINGs.
     package var pendingControlFrames = 1000
-    /// What is under way may end when the gateway is stopped.
+    /// Time for requests in progress when the gateway stops.
     package var stopTime = TimeAmount.seconds(5)
 
     package init() {}

@@ -1,4 +1,4 @@
-// What HTTP connections count, for the page of metrics.
+// Counters of HTTP connections, for the metrics page.
 
 import Synchronization
 
@@ -6,16 +6,16 @@ import Synchronization
 package final class HTTPMeters: Sendable {
     private let requestCount = Atomic<Int>(0)
     private let upstreamCount = Atomic<Int>(0)
-    /// By the first digit of the status, RFC 9110 section 15, from 1 to 5.
+    /// Responses by status class, 1xx to 5xx. RFC 9110 section 15.
     private let answerCounts = Mutex([Int](repeating: 0, count: 5))
 
     package init() {}
 
     /// Requests of clients since the start.
     package var requests: Int { requestCount.load(ordering: .relaxed) }
-    /// Connections to the backend, those that are being made among them.
+    /// Connections to the backend, including those being established.
     package var upstreamConnections: Int { upstreamCount.load(ordering: .relaxed) }
-    /// Answers since the start, by the class of their status: `2xx` and its like.
+    /// Responses since the start, by status class, for instance `2xx`.
     package var answers: [(name: String, count: Int)] {
         answerCounts.withLock { $0 }.enumerated().map { ("\($0.offset + 1)xx", $0.element) }
     }

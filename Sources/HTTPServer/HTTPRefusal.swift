@@ -1,10 +1,10 @@
-// The only answer of a connection that there is no place for.
+// Answers a connection that exceeds the connection limit or arrives during shutdown.
 
 import HTTPCodec
 import NIOCore
 import NIOTLS
 
-/// Refuses a client in the protocol that it has agreed on.
+/// Refuses a client in the protocol negotiated by ALPN.
 final class HTTPRefusal: ChannelInboundHandler {
     package typealias InboundIn = ByteBuffer
     package typealias OutboundOut = ByteBuffer
@@ -15,8 +15,8 @@ final class HTTPRefusal: ChannelInboundHandler {
     private var timer: Scheduled<Void>?
 
     /// - Parameters:
-    ///   - waitsForTLS: whether the protocol is known when TLS begins, and not before.
-    ///   - limit: how long that, and the client's taking of the answer, may take.
+    ///   - waitsForTLS: whether the handler sends the answer only after the TLS handshake.
+    ///   - limit: maximum time for the handshake and the delivery of the answer.
     init(_ head: ResponseHead, _ body: ByteBuffer, waitsForTLS: Bool, limit: TimeAmount) {
         var head = head
         head.headers.add("Content-Length", "\(body.readableBytes)")
@@ -28,7 +28,7 @@ final class HTTPRefusal: ChannelInboundHandler {
         (self.waitsForTLS, self.limit) = (waitsForTLS, limit)
     }
 
-    /// RFC 9113 section 6: empty SETTINGS, and GOAWAY behind no stream with ENHANCE_YOUR_CALM.
+    /// Empty SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM and no last stream. RFC 9113 section 6.
     private static let goAway = ByteBuffer(bytes: [
         0, 0, 0, 4, 0, 0, 0, 0, 0,
         0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0B,

@@ -8,7 +8,7 @@ import NIOSupport
 import Reports
 import Synchronization
 
-/// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
+/// Accepts clients, and creates a connection for each.
 package final class HTTPServer: ChatServer {
     private let services: HTTPServices
     private let group: MultiThreadedEventLoopGroup
@@ -22,7 +22,7 @@ package final class HTTPServer: ChatServer {
         package var isDraining = false
     }
 
-    /// What listeners with TLS offer, the best first: RFC 7301. A WebSocket is asked for in the second.
+    /// The ALPN protocols of listeners with TLS, preferred first. RFC 7301. WebSockets need HTTP/1.1.
     package static let protocols = [HTTP2Connection.protocolName, "http/1.1"]
 
     /// - Parameter connectionIDs: random numbers that are never used twice.
@@ -39,9 +39,9 @@ package final class HTTPServer: ChatServer {
         self.pools = pools
     }
 
-    /// Begins to listen everywhere, or nowhere.
+    /// Binds all listeners, or none: throws ``ListenFailure`` if one fails.
     ///
-    /// - Returns: the addresses, ports filled in.
+    /// - Returns: the bound addresses with their actual ports.
     package func start() async throws -> [SocketAddress] {
         var channels: [any Channel] = []
         do {
@@ -89,7 +89,7 @@ package final class HTTPServer: ChatServer {
             return nil
         }
         let tls = usesTLS ? options.tls : nil
-        // A listener for TLS without a certificate speaks nothing.
+        // A TLS listener without a certificate accepts nothing.
         guard tls != nil || !usesTLS, let pool = pools[ObjectIdentifier(channel.eventLoop)] else {
             throw ChannelError.operationUnsupported
         }
@@ -113,12 +113,12 @@ package final class HTTPServer: ChatServer {
             HTTPRefusal(head, body, waitsForTLS: tls != nil, limit: services.limits.headTime))
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     package var connectionCount: Int { state.withLock { $0.connections.count } }
 
     package var isDraining: Bool { state.withLock { $0.isDraining } }
 
-    /// The backend is reached another way from now on: connections that wait are closed, the others when they are done.
+    /// Applies new upstream options: closes idle connections to the backend at once, others after use.
     package func renewUpstream() {
         for loop in group.makeIterator() {
             guard let pool = pools[ObjectIdentifier(loop)] else { continue }
@@ -126,7 +126,7 @@ package final class HTTPServer: ChatServer {
         }
     }
 
-    /// Takes no more clients. Requests that are under way are answered, and their connections end with that; WebSockets stay.
+    /// Stops accepting clients. Completes requests in progress and then closes their connections; WebSockets stay.
     package func drain() async {
         let (listeners, connections) = state.withLock { state in
             state.isDraining = true
@@ -137,7 +137,7 @@ package final class HTTPServer: ChatServer {
         for channel in connections { channel.pipeline.fireUserInboundEventTriggered(HTTPServerEvent.drain) }
     }
 
-    /// Ends all connections: WebSockets with a word, requests that are under way after a while.
+    /// Ends all connections: WebSockets at once, requests in progress after ``HTTPLimits/stopTime`` at most.
     package func stop() async {
         await drain()
         let channels = state.withLock { Array($0.connections.values) }

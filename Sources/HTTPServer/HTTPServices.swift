@@ -1,17 +1,19 @@
-// What HTTP connections need from the rest of the program.
+// The interface of HTTP connections to the rest of the program.
 
 package import JSONGateway
 package import NIOSupport
 package import Protection
 package import Vault
 
-/// What all HTTP connections of a gateway use. Closures may be called from any event loop, and may answer on any thread.
+/// Services for all HTTP connections of a gateway.
+///
+/// Closures may be called from any event loop, and may answer on any thread.
 package struct HTTPServices: Sendable {
     package var environment: JSONEnvironment
-    /// Makes the machine of an exchange. Answers of the vault to its jobs come back by this id, which no other exchange has.
+    /// Creates the machine of an exchange. The id is unique; the vault's replies are delivered by it.
     package var makeExchange: @Sendable (ConnectionID) -> any ExchangeMachine
     package var submit: @Sendable ([VaultJob]) -> Void = { _ in }
-    package var register: @Sendable (any VaultClient, ConnectionID) -> Void = { _, _ in }
+    package var register: @Sendable (any CommitClient<VaultReply>, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
     package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
@@ -21,9 +23,9 @@ package struct HTTPServices: Sendable {
             { $1(.failure(.unavailable)) }
     package var await: @Sendable (WriteToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
     package var clock: @Sendable () -> Moment
-    /// Hears why the backend could not be reached, for the log.
+    /// Receives the errors of connections to the backend, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
-    /// Asked for each new connection, so that a reload holds from the next one on.
+    /// Called for each new connection, so that a reload takes effect from the next connection on.
     package var downstream: @Sendable () -> DownstreamOptions
     package var upstream: @Sendable () -> UpstreamOptions
     package var limits = HTTPLimits()

@@ -1,10 +1,10 @@
-// A request of the gateway's own to the backend.
+// Sends the gateway's own requests to the backend.
 
 import HTTPCodec
 import JSONGateway
 import NIOCore
 
-/// Carries out one ``Lookup``. Lives until it has called `done`, or is cancelled.
+/// Executes one ``Lookup``. Lives until it has called `done` or is cancelled.
 final class LookupRunner: UpstreamUser {
     private let pool: UpstreamPool
     private let lookup: Lookup
@@ -64,7 +64,7 @@ final class LookupRunner: UpstreamUser {
 
     package func answered(_ response: ReceivedResponse) {
         guard response.head.status >= 200 else {
-            // Nothing was to be upgraded.
+            // A lookup never requests an upgrade.
             if response.head.status == 101 { fail() }
             return
         }

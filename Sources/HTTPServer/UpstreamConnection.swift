@@ -1,47 +1,47 @@
-// One connection to the backend: HTTP/1.1 as a client, one request at a time.
+// One HTTP/1.1 connection to the backend. It carries one request at a time.
 
 import HTTPCodec
 import NIOCore
 import NIOTLS
 
-/// Who uses a connection to the backend. Called on its event loop.
+/// Uses a connection to the backend. Called on the connection's event loop.
 protocol UpstreamUser: AnyObject {
-    /// Whether nobody waits any more.
+    /// Whether the user no longer needs a connection.
     var isCancelled: Bool { get }
-    /// Whether what has arrived of the answer can be taken now.
+    /// Whether the user accepts received parts of the answer now.
     var takesAnswer: Bool { get }
-    /// Whether more of it should be read: not while it cannot be passed on as fast.
+    /// Whether the connection should read more: false while the user cannot forward as fast.
     var readsAnswer: Bool { get }
-    /// A connection is there.
+    /// The pool has assigned a connection.
     func leased(_ upstream: UpstreamConnection)
-    /// There will be none.
+    /// The pool could not connect.
     func leaseFailed(_ error: any Error)
     func answered(_ response: ReceivedResponse)
     func answered(_ bytes: ByteBuffer)
     func answerEnded(_ trailers: HeaderFields)
-    /// The connection has broken, or what came is no answer. It is closed already.
+    /// The connection failed, or the answer is invalid. The connection is closed already.
     func upstreamBroke(_ error: any Error)
-    /// All that had arrived has been handed over.
+    /// The connection has passed on all bytes of one read.
     func upstreamReadComplete()
-    /// More of the request can be taken.
+    /// The connection accepts more of the request.
     func upstreamIsWritable()
-    /// After an upgrade: bytes, and their end.
+    /// Bytes, and their end, after an upgrade.
     func upstreamBytes(_ bytes: ByteBuffer)
     func upstreamInputEnded()
 }
 
-/// Why a connection to the backend is no good any more.
+/// The failure of a connection to the backend.
 enum UpstreamError: Error, CustomStringConvertible {
     case closed
     case timeout
     case notHTTP(HTTPFault)
-    /// 101 to a request that has not asked for it.
+    /// 101 to a request that did not ask for an upgrade.
     case unaskedUpgrade
 
     /// For logs.
     package var description: String {
         switch self {
-        case .closed: "it closed the connection before its answer was whole"
+        case .closed: "it closed the connection before its answer was complete"
         case .timeout: "it did not answer in time"
         case .notHTTP(let fault): "its answer is refused: \(fault.rule)"
         case .unaskedUpgrade: "its answer is refused: it changes the protocol without being asked"
@@ -55,7 +55,7 @@ final class UpstreamConnection: ChannelInboundHandler {
 
     private enum State {
         case idle
-        /// A request is on its way; its answer's head is waited for.
+        /// A request was sent; the head of its answer has not arrived.
         case head
         case body
         /// The answer has ended.
@@ -76,17 +76,17 @@ final class UpstreamConnection: ChannelInboundHandler {
     private var keepsAlive = true
     private var isRequestSent = true
     private var isInputOpen = true
-    /// Why the transport has failed, where it has.
+    /// The first error of the transport; nil if there was none.
     private var cause: (any Error)?
     private var isPumping = false
     private var needsFlush = false
-    /// Requests that were sent over it.
+    /// Number of requests begun on this connection.
     private(set) var uses = 0
-    /// Whether anything of the answer to the current request has arrived.
+    /// Whether any byte of the answer to the current request has arrived.
     private(set) var hasAnswered = false
-    /// When it was put aside.
+    /// When the connection became idle.
     var idleSince = NIODeadline.now()
-    /// Called once, when TLS is established or cannot be.
+    /// Called once, when TLS is established or has failed.
     var onSecured: ((_ failure: (any Error)?) -> Void)?
 
     init(pool: UpstreamPool) {
@@ -97,7 +97,7 @@ final class UpstreamConnection: ChannelInboundHandler {
 
     // MARK: Requests
 
-    /// Whether a request can be sent over it.
+    /// Whether the connection can carry a new request.
     package var isUsable: Bool {
         guard case .idle = state, isInputOpen, let channel, channel.isActive else { return false }
         return inbound.readableBytes == 0
@@ -108,8 +108,8 @@ final class UpstreamConnection: ChannelInboundHandler {
     /// Begins a request.
     ///
     /// - Parameters:
-    ///   - bytes: its head, and its body where that is there.
-    ///   - isWhole: whether nothing else comes.
+    ///   - bytes: the head, and the body if it is complete.
+    ///   - isWhole: whether `bytes` is the whole request.
     package func begin(_ bytes: ByteBuffer, isToHead: Bool, isWhole: Bool) {
         state = .head
         uses += 1
@@ -133,7 +133,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         channel?.flush()
     }
 
-    /// Ends the use: the connection waits for the next request, or is closed where that is not possible.
+    /// Ends the use: returns the connection to the pool, or closes it if it cannot be reused.
     package func release() {
         user = nil
         flush()
@@ -151,7 +151,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         channel?.close(promise: nil)
     }
 
-    /// Pending bytes would be lost if the channel were closed at once.
+    /// Closes after pending writes, which closing at once would discard.
     func closeWhenWritten() { close(.all) }
 
     func closeOutput() { close(.output) }
@@ -162,12 +162,12 @@ final class UpstreamConnection: ChannelInboundHandler {
         channel.writeAndFlush(ByteBuffer()).whenComplete { _ in channel.close(mode: mode, promise: nil) }
     }
 
-    /// What the answer was 101 to.
+    /// Switches to raw bytes after a 101.
     func becomeRaw() { state = .raw }
 
     // MARK: Answers
 
-    /// Goes on where the user could not take more.
+    /// Continues after the user accepts the answer again.
     package func resume() {
         pump()
         endIfDrained()
@@ -185,7 +185,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         }
     }
 
-    /// - Returns: whether there may be more.
+    /// Passes on one part. Returns whether there may be another.
     private func step(_ user: any UpstreamUser) throws(HTTPFault) -> Bool {
         switch state {
         case .head:
@@ -221,7 +221,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         }
     }
 
-    /// Reads where the user can take more.
+    /// Requests a read if the user accepts more.
     func readMore() {
         guard isInputOpen, let user, user.takesAnswer, user.readsAnswer else { return }
         channel?.read()
@@ -254,7 +254,7 @@ final class UpstreamConnection: ChannelInboundHandler {
 
     package func channelReadComplete(context: ChannelHandlerContext) {
         guard let user else {
-            // Nothing was asked for.
+            // Bytes without a request are invalid.
             if inbound.readableBytes > 0 || !isInputOpen { context.close(promise: nil) }
             return
         }
@@ -271,7 +271,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         if case .some(.handshakeCompleted) = event as? TLSUserEvent { secured(nil) }
     }
 
-    /// What has arrived is handed over before the end is.
+    /// Handles the end of the input, after all received bytes are passed on.
     private func inputEnded() {
         isInputOpen = false
         guard user != nil else {
@@ -281,7 +281,7 @@ final class UpstreamConnection: ChannelInboundHandler {
         endIfDrained()
     }
 
-    /// Passes the end of the input on once everything before it has been taken.
+    /// Passes on the end of the input after the user has accepted everything before it.
     private func endIfDrained() {
         guard !isInputOpen, !isPumping, user != nil else { return }
         pump()
@@ -291,14 +291,14 @@ final class UpstreamConnection: ChannelInboundHandler {
             if inbound.readableBytes == 0 { user.upstreamInputEnded() }
         case .body where body?.endsWithConnection == true:
             guard inbound.readableBytes == 0 else { return }
-            // RFC 9112 section 9.8: without the end of TLS the body may have been cut off.
+            // RFC 9112 section 9.8: without the closure alert of TLS the body may be truncated.
             guard cause == nil else { return fail(.closed) }
             state = .over
             keepsAlive = false
             user.answerEnded(HeaderFields())
             user.upstreamReadComplete()
         case .head, .body:
-            // While the user takes nothing, an answer may still be whole in what waits.
+            // The buffer may contain a whole answer if the user does not accept it at the moment.
             if user.takesAnswer { fail(.closed) }
         case .idle, .over, .closed: break
         }

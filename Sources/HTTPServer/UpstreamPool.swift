@@ -1,4 +1,4 @@
-// The connections to the backend that one event loop has.
+// The connections of one event loop to the backend.
 
 import DequeModule
 import JSONGateway
@@ -8,11 +8,11 @@ import NIOSSL
 import NIOSupport
 import Reports
 
-/// Confined to its event loop, which is why it may be called `Sendable`.
+/// Keeps and opens connections to the backend. Confined to its event loop, hence `@unchecked Sendable`.
 final class UpstreamPool: @unchecked Sendable {
     package let services: HTTPServices
     private let eventLoop: any EventLoop
-    /// The one used last is used next, so that those too many age.
+    /// Idle connections, last in first out, so that surplus ones expire.
     private var idle: [UpstreamConnection] = []
     private var waiting: Deque<any UpstreamUser> = []
     private var open = 0 {
@@ -26,12 +26,12 @@ final class UpstreamPool: @unchecked Sendable {
         (self.services, self.eventLoop) = (services, eventLoop)
     }
 
-    /// Finds a connection for a user, at once where one waits.
+    /// Assigns a connection to a user: an idle one at once, or a new one later.
     ///
     /// - Parameters:
-    ///   - isFresh: whether it has to be a new one.
-    ///   - waits: whether the user waits its turn where there are too many. Who holds a connection already does not, or all
-    ///     could wait for each other.
+    ///   - isFresh: whether it has to be a new connection.
+    ///   - waits: whether the user waits if there are too many connections. False for a lookup, whose exchange may hold
+    ///     a connection already: waiting could deadlock.
     package func lease(_ user: any UpstreamUser, isFresh: Bool, waits: Bool = true) {
         while !isFresh, let upstream = idle.popLast() {
             guard upstream.isUsable else {
@@ -76,7 +76,7 @@ final class UpstreamPool: @unchecked Sendable {
                     guard options.tls != nil else { return self.connected(upstream, user) }
                     self.secure(upstream, user, channel, limit: options.connectTimeout)
                 case .failure(let error):
-                    // What never became active never becomes inactive either.
+                    // A channel that never became active does not become inactive either, so `closed` is not called.
                     self.open -= 1
                     self.failed(user, error)
                     self.serveNext()
@@ -84,7 +84,7 @@ final class UpstreamPool: @unchecked Sendable {
             }
     }
 
-    /// Waits for TLS: a backend that accepts the connection and never speaks it does not keep a client waiting for ever.
+    /// Waits for TLS, for the connect timeout at most, because a backend may accept the connection and never begin TLS.
     private func secure(
         _ upstream: UpstreamConnection, _ user: any UpstreamUser, _ channel: any Channel, limit: TimeAmount
     ) {
@@ -113,7 +113,7 @@ final class UpstreamPool: @unchecked Sendable {
         if !user.isCancelled { user.leaseFailed(error) }
     }
 
-    /// A connection whose user has finished with it.
+    /// Takes a released connection: assigns it to a waiting user, keeps it idle, or closes it.
     package func takeBack(_ upstream: UpstreamConnection) {
         while let user = waiting.popFirst() {
             guard !user.isCancelled else { continue }
@@ -152,7 +152,7 @@ final class UpstreamPool: @unchecked Sendable {
         }
     }
 
-    /// Connections of now are not used again, because the backend is reached another way.
+    /// Stops the reuse of existing connections, because the upstream options have changed.
     package func renew() {
         generation += 1
         let old = idle

@@ -1,11 +1,11 @@
-// What a connection becomes after a 101.
+// Relays of a connection after a 101.
 
 import HTTPCodec
 import JSONGateway
 import NIOCore
 import Vault
 
-/// Both ends of a WebSocket. The backend's end is an ``UpstreamUser``.
+/// Connects both ends of a WebSocket. As an ``UpstreamUser`` it receives the backend's bytes.
 protocol WebSocketRelay: UpstreamUser {
     func fromClient(_ bytes: ByteBuffer)
     func clientReadComplete()
@@ -26,10 +26,10 @@ extension WebSocketRelay {
     func answerEnded(_: HeaderFields) {}
 }
 
-/// Bytes both ways, each side read as fast as the other takes them.
+/// Relays bytes in both directions without inspection, with back-pressure.
 ///
-/// Nobody looks into them, so they go on only while nothing is protected anywhere. Then both sides are ended, without a close frame,
-/// because nobody knows where one could stand; the client comes back to a connection that is looked into.
+/// Allowed only while nothing is protected anywhere. When protection rises, the relay closes both sides. It sends no
+/// close frame, because it does not know where frames begin. The client reconnects to a WebSocket that is inspected.
 final class OpaqueRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
@@ -47,9 +47,9 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
 
     // MARK: Protection
 
-    /// Ends both sides where it has to be.
+    /// Closes both sides if anything is protected.
     ///
-    /// - Returns: whether bytes may go on.
+    /// - Returns: whether bytes may be relayed.
     private func goesOn() -> Bool {
         if !isOver, connection.services.environment.isProtecting {
             isOver = true
@@ -62,7 +62,7 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
 
     func protectionRose() { _ = goesOn() }
 
-    /// It asks for nothing.
+    /// This relay submits no jobs.
     package func answered(_: [VaultReply]) {}
     package func heard(_: ExchangeEvent) {}
 
@@ -78,7 +78,7 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
     }
 
     private func readClient() {
-        // What comes behind the end is thrown away.
+        // After the end, input is read and discarded.
         if isOver || isClientOpen && upstream.isWritable { connection.channel.read() }
     }
 

@@ -1,5 +1,8 @@
-// CAP on both sides of the gateway. Upstream it may ask for more than the client did; downstream it shows one
-// capability more than the backend has, and hides what would not be true here.
+// CAP on both sides of the gateway. Upstream the gateway may request more than the client did. Downstream it offers one
+// capability more than the backend, and hides those that do not work behind a gateway.
+//
+// Under `hosted` and above the gateway requests the capabilities that it needs before the client may register, and
+// translates down to what the client requested. It hides capabilities that it cannot translate.
 
 import DequeModule
 package import IRCCodec
@@ -7,14 +10,13 @@ package import IRCCodec
 /// The capability that marks a client which can encrypt.
 package enum PawlCapability {
     package static let name = "pawl/e2ee"
-    /// The client-only tag that goes with an envelope where tags are.
+    /// The client-only tag sent with an envelope if the backend has tags.
     package static let tag = "+pawl/encrypted"
 }
 
-/// The state of capability negotiation for one connection. It makes lines and consumes lines; who sends them is the
-/// session's business.
+/// The capability negotiation of one connection. It consumes and produces lines; the session sends them.
 package struct CapabilityNegotiation: Sendable {
-    /// Capabilities that the gateway asks for under `hosted` and above, where they are offered.
+    /// Capabilities that the gateway requests under `hosted` and above if the backend offers them.
     package static let wanted = [
         "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
     ]
@@ -25,45 +27,45 @@ package struct CapabilityNegotiation: Sendable {
         case clientRequest(original: [String], forwarded: [String])
         case gatewayLS
         case gatewayRequest([String])
-        /// An answer of ours that waits for its turn.
+        /// An answer of the gateway that waits for earlier ones.
         case answer(String)
     }
 
-    /// Where the gateway's own negotiation stands.
+    /// The stage of the gateway's own negotiation.
     package enum Stage: Sendable, Equatable {
         case notStarted, listing, requesting, done
     }
 
     package var visibility = Visibility()
-    /// Whether this program can encrypt by itself, and says so to a gateway in front of the backend.
+    /// Whether this program is a sidecar, which requests ``PawlCapability`` from a gateway in front of the backend.
     package var isCapable = false
-    /// What the client has.
+    /// The client's capabilities.
     package private(set) var client: Set<String> = [] {
         didSet { isTranslating = upstream != client }
     }
-    /// What the backend has given to this connection.
+    /// The capabilities that the backend has acknowledged for this connection.
     package private(set) var upstream: Set<String> = [] {
         didSet { isTranslating = upstream != client }
     }
-    /// Whether the client's view differs from what the backend sends. Asked for every line, so it is kept.
+    /// Whether the client's capabilities differ from those upstream. Stored, because it is read for every line.
     package private(set) var isTranslating = false
-    /// Whether the client has asked for ``PawlCapability``.
+    /// Whether the client has requested ``PawlCapability``.
     package private(set) var clientAsked = false
     package private(set) var stage = Stage.notStarted
-    /// Whether the backend answers CAP; unknown until it has been asked.
+    /// Whether the backend answers CAP; nil until that is known.
     package private(set) var backendKnowsCAP: Bool?
     private var clientVersion = 0
-    /// What a backend that comes back is asked for besides: what the client has.
+    /// The client's capabilities, requested again after an outage of the backend.
     private var alsoWanted: Set<String> = []
     private var offered: Set<String> = []
-    /// Questions that were given up: their answers may still come, and are nobody's any more.
+    /// The number of CAP LS commands that were given up. Late answers to them are dropped.
     package private(set) var lateLists = 0
-    /// Whether the backend waits for an end of the negotiation that it was not told when it was given up.
+    /// Whether a negotiation was given up without CAP END, for which the backend may still be waiting.
     package var owesEnd = false
     private var pending: Deque<Pending> = []
     /// Whether the client's lines wait until the gateway's own negotiation is done.
     package var holdsClient = false
-    /// The name by which the backend calls itself, for answers of ours.
+    /// The server name of the backend, for answers of the gateway.
     package var serverName = "pawl"
     /// The client's nick, or `*` before it has one.
     package var nick = "*"
@@ -81,15 +83,15 @@ package struct CapabilityNegotiation: Sendable {
 
     /// What to do with a CAP line of the client.
     package enum ClientOutcome: Equatable, Sendable {
-        /// Forward the line as it came.
+        /// Forward the line unchanged.
         case forward
-        /// Forward this instead.
+        /// Forward this line instead.
         case replace(String)
-        /// Nothing goes upstream.
+        /// Forward nothing.
         case consumed
     }
 
-    /// Takes a CAP line of the client; answers of ours are appended to `answers`, without CR LF.
+    /// Handles a CAP line of the client. Appends the gateway's answers to `answers`, without CR LF.
     package mutating func fromClient(_ line: IRCLine, answers: inout [String]) -> ClientOutcome {
         defer { flushAnswers(&answers) }
         let subcommand = (line.text(0) ?? "").uppercased()
@@ -124,7 +126,7 @@ package struct CapabilityNegotiation: Sendable {
         for name in original {
             let bare = name.hasPrefix("-") ? String(name.dropFirst()) : name
             if bare == PawlCapability.name { continue }
-            // What the gateway needs stays on upstream; only the client's view loses it.
+            // Capabilities that the gateway needs stay enabled upstream; only the client loses them.
             if name.hasPrefix("-"), stage == .done, Self.wanted.contains(bare), upstream.contains(bare) { continue }
             guard isVisible(bare) else {
                 pending.append(.answer(reply("NAK", original)))
@@ -167,9 +169,9 @@ package struct CapabilityNegotiation: Sendable {
 
     // MARK: From the backend
 
-    /// Takes a CAP line of the backend; lines for the client and for the backend are appended, without CR LF.
+    /// Handles a CAP line of the backend. Appends lines for the client and for the backend, without CR LF.
     ///
-    /// - Returns: whether the line is to be passed on as it came.
+    /// - Returns: whether to forward the line unchanged.
     package mutating func fromBackend(_ line: IRCLine, answers: inout [String], requests: inout [String]) -> Bool {
         defer { flushAnswers(&answers) }
         backendKnowsCAP = true
@@ -266,9 +268,9 @@ package struct CapabilityNegotiation: Sendable {
         return false
     }
 
-    /// Takes the refusal of a CAP command by a backend that does not know CAP (421, or 451 before registration).
+    /// Handles the refusal of a CAP command by a backend without CAP (421, or 451 before registration).
     ///
-    /// - Returns: whether the refusal answers a command of ours or of the client's negotiation, and is not passed on.
+    /// - Returns: whether the refusal answers a CAP command of the gateway or of the client, and is not forwarded.
     package mutating func backendRefusedCAP(answers: inout [String]) -> Bool {
         guard backendKnowsCAP != true, let first = pending.first else { return false }
         defer { flushAnswers(&answers) }
@@ -288,7 +290,7 @@ package struct CapabilityNegotiation: Sendable {
 
     // MARK: The gateway's own negotiation
 
-    /// Forgets what a backend that has gone had given; what the client has stays.
+    /// Resets the upstream side after the backend was lost. The client keeps its capabilities.
     package mutating func restart() {
         alsoWanted = client.subtracting(["cap-notify"]).union(["sasl"])
         upstream = []
@@ -300,7 +302,7 @@ package struct CapabilityNegotiation: Sendable {
         backendKnowsCAP = nil
     }
 
-    /// Begins to ask for what the gateway needs; gives the line to send, if there is one to send.
+    /// Begins the gateway's own negotiation; returns the line to send, or nil if there is none.
     package mutating func begin() -> String? {
         guard stage == .notStarted, backendKnowsCAP != false else {
             if stage == .notStarted { stage = .done }
@@ -312,15 +314,16 @@ package struct CapabilityNegotiation: Sendable {
         return "CAP LS 302"
     }
 
-    /// Whether the client waits for an answer of a backend that has never answered CAP.
+    /// Whether a CAP command waits for a backend that has never answered CAP.
     package var awaitsFirstAnswer: Bool {
         guard backendKnowsCAP == nil, let first = pending.first else { return false }
         if case .answer = first { return false }
         return true
     }
 
-    /// Takes the silence of a backend for what it is: some ignore commands that they do not know before registration.
-    /// The client's questions are answered without it.
+    /// Stops waiting for a backend that does not answer CAP, and answers the client's commands without it.
+    ///
+    /// Some servers ignore unknown commands before registration.
     package mutating func giveUp(answers: inout [String]) {
         if stage == .listing || stage == .requesting { stage = .done }
         owesEnd = awaitsFirstAnswer
@@ -340,7 +343,7 @@ package struct CapabilityNegotiation: Sendable {
     private mutating func requestWanted(_ requests: inout [String]) {
         let all = Self.wanted + (isCapable ? [PawlCapability.name] : []) + alsoWanted.subtracting(Self.wanted).sorted()
         var names = all.filter { offered.contains($0) && !upstream.contains($0) }
-        // Echoes can only be told from messages to oneself where they carry a label.
+        // Without labels an echo cannot be distinguished from a message to oneself.
         if !offered.contains("labeled-response") || !offered.contains("batch") {
             names.removeAll { $0 == "echo-message" || $0 == "labeled-response" }
         }
@@ -349,7 +352,7 @@ package struct CapabilityNegotiation: Sendable {
             return
         }
         stage = .requesting
-        // Commands of the client that are held back reach the backend after this one.
+        // Held commands of the client reach the backend after this one.
         if holdsClient { pending.prepend(.gatewayRequest(names)) } else { pending.append(.gatewayRequest(names)) }
         requests.append("CAP REQ :" + names.joined(separator: " "))
     }

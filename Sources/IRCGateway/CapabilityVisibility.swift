@@ -1,21 +1,21 @@
-// Which capabilities of the backend clients may see, and what is different about them.
+// The capabilities of the backend that clients see, and how the gateway changes them.
 
 extension CapabilityNegotiation {
-    /// What is not shown to clients, or shown differently.
+    /// The capabilities that are hidden from clients or changed.
     package struct Visibility: Sendable, Equatable {
-        /// STARTTLS would bypass the gateway; it is hidden unless this listener ends TLS itself.
+        /// Hides `tls`. STARTTLS would bypass the gateway, unless this listener terminates TLS itself.
         package var hidesStartTLS = true
-        /// The backend never sees the client's certificate.
+        /// Hides SASL EXTERNAL. The backend never sees the client's certificate.
         package var hidesExternal = true
-        /// The port of our own TLS listener for `sts`; nothing hides `sts`.
+        /// The port of the gateway's TLS listener for `sts`; nil hides `sts`.
         package var stsPort: Int?
-        /// Under `hosted` and above only what the gateway can translate is shown.
+        /// Under `hosted` and above: shows only capabilities that the gateway can translate.
         package var onlyTranslatable = false
 
         package init() {}
     }
 
-    /// Capabilities that the gateway understands well enough to show them to clients under `hosted` and above.
+    /// Capabilities that the gateway can translate, shown to clients under `hosted` and above.
     package static let translatable: Set<String> = [
         "message-tags", "server-time", "batch", "labeled-response", "echo-message", "account-tag", "extended-join",
         "multi-prefix", "userhost-in-names", "cap-notify", "account-notify", "away-notify", "chghost", "invite-notify",
@@ -29,7 +29,7 @@ extension CapabilityNegotiation {
         return !visibility.onlyTranslatable || Self.translatable.contains(name)
     }
 
-    /// A token of CAP LS as clients may see it; nothing where they may not.
+    /// A token of CAP LS as shown to clients; nil if it is hidden.
     package func visible(_ token: String) -> String? {
         let name = bareName(token)
         guard isVisible(name) else { return nil }

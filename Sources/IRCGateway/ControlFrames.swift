@@ -1,23 +1,24 @@
-// The control plane between a capable client and its gateway, on the client's own connection: messages in frames, each a
-// line of its own that never reaches the backend.
+// The control plane between a capable client and its gateway, on the client's own connection. A message is split into
+// frames; each frame is one line that never reaches the backend.
 //
 //     PAWL id index count :BASE64          from the client; the id is its own number for the request
-//     :server PAWL id index count :BASE64  from the gateway, with the same id; `*` where nobody has asked
+//     :server PAWL id index count :BASE64  from the gateway, with the same id; `*` if it answers no request
 
 import Envelope
 package import IRCCodec
 import NIOCore
 
-/// Frames on one side of a connection.
+/// Splits and reassembles the messages on one side of a connection.
 package struct ControlFrames {
     package static let verb = "PAWL"
-    /// Ours: bytes of one message, and messages in the making. A list of prekeys is the longest, with some 8 KB.
+    /// Ours: maximum length of a message in bytes, and number of incomplete messages. The longest, a list of prekeys,
+    /// has about 8 KB.
     package static let messageLimit = 32 * 1024
     private static let messagesAtOnce = 4
-    /// Bytes in one frame: with verb, numbers and prefix it stays within 512.
+    /// Bytes in one frame. With verb, numbers and prefix the line stays within 512 bytes.
     private static let frameBytes = 270
     private static let frameLimit = 128
-    /// What stands for no id.
+    /// The id of messages that answer no request, `*` in a frame.
     package static let unasked: UInt32 = 0
 
     private var assembler: FragmentAssembler
@@ -30,14 +31,14 @@ package struct ControlFrames {
         assembler = FragmentAssembler(limits: limits)
     }
 
-    /// What became of a frame.
+    /// The result of a frame.
     package enum Outcome: Equatable {
         case whole(id: UInt32, bytes: [UInt8])
         case waiting
         case malformed
     }
 
-    /// Takes a line.
+    /// Adds one frame.
     package mutating func take(_ line: IRCLine, now: Int64) -> Outcome {
         _ = assembler.expire(now: now)
         let id = line.text(0) == "*" ? Self.unasked : UInt32(line.text(0) ?? "") ?? Self.unasked
@@ -53,7 +54,7 @@ package struct ControlFrames {
         }
     }
 
-    /// The lines of a message, without CR LF and without a source.
+    /// The frames of a message, without CR LF and without a source.
     package static func lines(_ bytes: [UInt8], id: UInt32) -> [String] {
         let count = max((bytes.count + frameBytes - 1) / frameBytes, 1)
         return (0..<count).map { index in

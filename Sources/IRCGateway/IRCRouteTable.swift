@@ -1,36 +1,38 @@
-// What every verb of IRC is, and what each policy does with it. Closed: a verb that is not here is refused under
-// `hosted` and above. The tests hold this table against the lists of verbs of the specifications and of the servers.
+// The treatment of every IRC verb. Unknown verbs are refused under `hosted` and above. The tests compare this table
+// with the lists of verbs of the specifications and of the servers.
 
 import DeviceDirectory
 package import IRCCodec
 
-/// What a verb carries.
+/// The kind of data in a command.
 package enum RouteLabel: Sendable, Equatable {
-    /// Text that people wrote for other people.
+    /// Text from people to other people.
     case content
-    /// Facts about people or rooms that the backend needs or shows.
+    /// Data about people or rooms that the backend needs or shows.
     case metadata
-    /// What keeps the connection going, or asks the server for something.
+    /// Connection control and requests to the server.
     case control
 }
 
-/// What `hosted` and `required` do with a verb that a client sends. Below them every verb passes; content is counted.
+/// The treatment of a client's command under `hosted` and `required`.
+///
+/// Under weaker policies every command passes, and content is counted.
 package enum RouteTreatment: Sendable, Equatable {
     /// Sealed for each recipient, or refused with the reason (design section 2).
     case seal
-    /// Passed on, the free text in the given parameter removed; the sender is told once.
+    /// Forwarded without the free text in the given parameter; the sender is notified once.
     case strip(parameter: Int)
-    /// Passed on as it is.
+    /// Forwarded unchanged.
     case pass
-    /// Passed on, and counted as plaintext.
+    /// Forwarded, although it may contain free text.
     case count
-    /// Refused when the given parameter is there, passed on otherwise.
+    /// Refused if the given parameter is present, else forwarded.
     case refuseText(parameter: Int)
     /// Refused.
     case refuse
     /// The gateway answers or rewrites it (CAP, STARTTLS, AUTHENTICATE, PONG, WHOIS).
     case handled
-    /// What is said to services: passed on, never stored, never logged.
+    /// A command to services: forwarded, never stored, never logged.
     case secret
 }
 
@@ -55,7 +57,7 @@ package enum IRCRouteTable {
     /// Verbs that clients send.
     package static let client: [Route] = [
         rows("PRIVMSG NOTICE TAGMSG", .content, .seal),
-        // Text for people, but not for one recipient: no envelope carries it yet.
+        // Text for people, but not for one recipient: envelopes do not support it yet.
         rows("WALLOPS GLOBOPS CPRIVMSG CNOTICE SATOPIC BATCH REDACT RELAYMSG", .content, .refuse),
         rows("TOPIC", .content, .refuseText(parameter: 1)),
         rows("AWAY QUIT", .content, .strip(parameter: 0)),
@@ -86,8 +88,9 @@ package enum IRCRouteTable {
         rows("MKPASSWD SAKILL FJOIN DEOPER", .control, .pass),
     ].flatMap { $0 }
 
-    /// Verbs that servers send to clients. None of them leaves towards the backend; what is content is looked at for
-    /// envelopes and for plaintext where protection is due.
+    /// Verbs that servers send to clients.
+    ///
+    /// Messages among the content are checked for envelopes, and for plaintext where protection is required.
     package static let server: [Route] = [
         rows("PRIVMSG NOTICE TAGMSG", .content, .handled),
         rows("WALLOPS GLOBOPS TOPIC AWAY QUIT PART KICK KILL KNOCK REDACT", .content, .pass),
@@ -96,14 +99,14 @@ package enum IRCRouteTable {
         rows("PING ERROR FAIL WARN NOTE REGISTER VERIFY SUMMON MONITOR", .control, .pass),
     ].flatMap { $0 }
 
-    /// Numerics that the gateway looks at; every other numeric is a reply that passes untouched.
+    /// Numerics that the gateway reads. Every other numeric is a reply that passes unchanged.
     package static let numerics: [Int: RouteLabel] = {
         var labels: [Int: RouteLabel] = [:]
         for numeric in [1, 5, 396, 421, 451, 670, 691, 410] { labels[numeric] = .control }
         for numeric in [900, 901, 902, 903, 904, 905, 906, 907, 908] { labels[numeric] = .control }
         for numeric in whois { labels[numeric] = .metadata }
         for numeric in messageErrors { labels[numeric] = .control }
-        // Text that people wrote, kept by the server: shown as it is.
+        // Text that people wrote and the server stores: shown unchanged.
         for numeric in [301, 332, 333, 710, 711] { labels[numeric] = .content }
         return labels
     }()
@@ -114,7 +117,7 @@ package enum IRCRouteTable {
         402, 569, 615, 616, 671, 672, 673,
     ]
 
-    /// Errors that mean that a message has not reached its target. The target is their second parameter.
+    /// Errors for a message that has not reached its target. The target is their second parameter.
     package static let messageErrors: Set<Int> = [
         401, 402, 403, 404, 405, 407, 408, 411, 412, 413, 414, 415, 416, 417, 437, 439, 442, 447, 477, 482, 486, 489,
         492, 494, 499, 502, 513, 520, 531, 573, 716, 936, 937, 974, 978, 979,

@@ -1,4 +1,4 @@
-// Who a connection is: from its registration through logins and logouts.
+// The account of a connection: registration, logins and logouts.
 
 import Devices
 import IRCCodec
@@ -10,12 +10,12 @@ import StorePort
 import Vault
 
 extension IRCSession {
-    /// The backend says that the connection is logged in now.
+    /// The backend has logged the connection in.
     package func loggedIn(_ name: String, _ now: Moment, _ out: SessionOutput) {
         change(account: .services(support.caseMapping.fold(name)), now, out)
     }
 
-    /// The backend says that it is logged out: a new account without a name, which inherits nothing.
+    /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.
     package func loggedOut(_ now: Moment, _ out: SessionOutput) {
         guard account.isVerified else { return }
         logouts += 1
@@ -23,11 +23,11 @@ extension IRCSession {
     }
 
     private func change(account new: AccountID, _ now: Moment, _ out: SessionOutput) {
-        // The device in a sidecar is the person's, whatever they log in as.
+        // A sidecar's device is the person's, whatever account they log in to.
         guard new != account, environment.peers == nil else { return }
         if isRegistered {
             previousAccounts.append(account)
-            // Ours: logging in and out for ever must not fill memory.
+            // Ours: repeated logins and logouts must not fill memory.
             if previousAccounts.count > 4 {
                 let gone = previousAccounts.removeFirst()
                 if !gone.isVerified { out.jobs.append(.forget(gone, reason: Remarks.gone)) }
@@ -44,7 +44,7 @@ extension IRCSession {
         challenge(out)
     }
 
-    /// What was said under an account and has not begun is not said under another one.
+    /// Removes unsent requests of an account from this connection, so that they are not sent under another one.
     private func leaveBehind(_ account: AccountID, _ out: SessionOutput) {
         let isOf: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account) == account }
         held.removeAll(where: isOf)
@@ -83,14 +83,15 @@ extension IRCSession {
         updateRooms()
     }
 
-    /// Something waits for this account although it has not been away.
+    /// The vault has waiting requests for this account, although its connection never ended.
     package func recall(_ out: SessionOutput) {
-        // After an outage it is asked for anyway.
+        // After an outage the session requests them anyway.
         guard outage == nil, !isUpstreamClosed else { return }
         askForWaiting(out)
     }
 
-    /// Asks for what waits for this account. Nothing that comes after the login overtakes it, in either direction.
+    /// Requests the waiting messages of this account from the vault. Nothing after the login overtakes them, in either
+    /// direction.
     private func recover(_ out: SessionOutput) {
         guard account.isVerified else { return }
         askForWaiting(out)

@@ -1,4 +1,4 @@
-// Lines from the client: what the route table says is done here; messages are handed on.
+// Lines from the client: applies the route table; messages go to IRCSession+Messages.
 
 import Envelope
 import IRCCodec
@@ -8,7 +8,7 @@ import Reports
 import RequestQueue
 
 extension IRCSession {
-    /// One line of the client.
+    /// Handles one line of the client.
     func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
         guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
         registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
@@ -33,13 +33,13 @@ extension IRCSession {
         guarded(line, raw, now, out)
     }
 
-    /// What only tracks, for connections whose bytes pass as they are.
+    /// Notes a line of a connection whose bytes pass unchanged.
     func trackClient(_ line: IRCLine, _ raw: ByteBuffer) {
         registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
         if line.key == .whois { trackWhois(line) }
     }
 
-    /// A line for the backend, behind what already waits.
+    /// Sends a line to the backend, behind what already waits.
     package func forward(_ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         if outbound.isEmpty, outage == nil, !isFrontAwaited(now), pacer.isUnlimited || !isProtecting {
             pacer.charge(64, now: now.monotonic)
@@ -64,7 +64,7 @@ extension IRCSession {
 
     func clientOverlong(_ raw: ByteBuffer, ended: Bool, _ now: Moment, _ out: SessionOutput) {
         guard isProtecting else {
-            // The backend decides what it does with it, as if there were no gateway.
+            // The backend handles it, as it would without a gateway.
             out.upstream.writeImmutableBuffer(raw)
             return
         }
@@ -78,7 +78,7 @@ extension IRCSession {
     private func guarded(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         guard !line.containsNUL else {
             environment.tally.add(.badLines)
-            return reply(421, [line.string(line.verbSpan)], "A line may not hold a NUL byte", out)
+            return reply(421, [line.string(line.verbSpan)], "A line must not contain a NUL byte", out)
         }
         guard !refuses(line), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
         switch route.hosted {
@@ -93,7 +93,7 @@ extension IRCSession {
         }
     }
 
-    /// Whether `hosted` refuses a line that is no message.
+    /// Whether `hosted` refuses a line that is not a message.
     private func refuses(_ line: IRCLine) -> Bool {
         guard let route = IRCRouteTable.client(line.key) else { return true }
         return switch route.hosted {
@@ -125,7 +125,7 @@ extension IRCSession {
         forward(stripped, now, out)
     }
 
-    /// What stands in place of the text of AWAY: without any it would mean that the person is back.
+    /// Replaces the text of AWAY. Without a text AWAY means that the person is back.
     static let strippedAway = ":Away"
 
     // MARK: What the gateway handles
@@ -177,11 +177,11 @@ extension IRCSession {
         for nick in line.string(last).split(separator: ",") {
             services.clientQuestions[support.caseMapping.fold(nick), default: 0] += 1
         }
-        // Ours: a client may ask as much as it likes; what is tracked stays small.
+        // Ours: a client may send any number of WHOIS; the table stays small.
         if services.clientQuestions.count > 64 { services.clientQuestions.removeAll() }
     }
 
-    /// A numeric of the gateway to its client.
+    /// Sends a numeric of the gateway to its client.
     package func reply(
         _ numeric: Int, _ parameters: [String], _ text: String, label: String? = nil, _ out: SessionOutput
     ) {

@@ -1,4 +1,4 @@
-// Messages from the backend: envelopes are opened, plaintext is let through, marked or withheld, and people read text.
+// Messages from the backend: opens envelopes, and delivers, marks or withholds plaintext.
 
 package import Devices
 import Envelope
@@ -10,10 +10,10 @@ import RequestQueue
 package import Vault
 
 extension IRCSession {
-    /// PRIVMSG, NOTICE or TAGMSG of the backend.
+    /// Handles PRIVMSG, NOTICE or TAGMSG of the backend.
     func serverMessage(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         if !capabilities.isTranslating, outstanding.entries.isEmpty, !isGuarded, line.tags.isEmpty, !isMarked(line) {
-            // Nothing can be due: the line passes as it came.
+            // No protection can be required: the line passes unchanged.
             if line.key.isText, line.sourceIsPerson { environment.tally.add(.deliveredPlaintext) }
             return deliver(raw, out)
         }
@@ -34,8 +34,9 @@ extension IRCSession {
         plaintext(line, raw, text, now, out)
     }
 
-    /// Whether people take a line for somebody's words. Clients show a source without user and host as a nick as well,
-    /// unless it is the server's name.
+    /// Whether a client shows a line as the message of a person.
+    ///
+    /// Clients show a source without user and host as a nick too, unless it is the server's name.
     private func speaks(_ line: IRCLine) -> Bool {
         guard !line.sourceIsPerson, !line.source.isEmpty else { return line.sourceIsPerson }
         let name = line.folded(line.source, support.caseMapping)
@@ -43,7 +44,7 @@ extension IRCSession {
         return !name.utf8.contains(UInt8(ascii: ".")) && line.string(line.source) != capabilities.serverName
     }
 
-    /// Whether the text begins as an envelope does. Costs no copy.
+    /// Whether the text begins with the marker of envelopes. Copies nothing.
     private func isMarked(_ line: IRCLine) -> Bool {
         guard let span = line.parameter(1), span.count >= Armour.marker.count else { return false }
         return line.bytes.withUnsafeReadableBytes { raw in
@@ -67,7 +68,7 @@ extension IRCSession {
             collect(id, index, count, bytes, line, raw, now, out)
         case .remark where environment.peers != nil: heardRemark(line, raw, now, out)
         case .remark:
-            // Words for people without a gateway; of no use to anybody behind one.
+            // A text for people without a gateway; of no use to people behind one.
             let source = line.folded(line.sourceNick, support.caseMapping)
             let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
             if owners.isEmpty, !isReplay(line) { pass(line, raw, out) }
@@ -109,13 +110,15 @@ extension IRCSession {
         }
     }
 
-    /// - Parameter raws: the lines as they came, in case a device of the client's own is to open it.
+    /// Opens an envelope, or reports why it may not be opened here.
+    ///
+    /// - Parameter raws: the original lines, in case the client's own device has to open them.
     package func open(
         _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
     ) {
         let room = room(line.text(0) ?? "")
         if let room, !rooms.contains(room.name) {
-            // Whoever has left a room reads nothing of it, whatever the backend delivers.
+            // A connection that has left a room reads none of its messages, whatever the backend delivers.
             return report(.notAuthentic, from: line.string(line.sourceNick), out)
         }
         if environment.peers != nil, let room,
@@ -131,7 +134,7 @@ extension IRCSession {
         }
         let ticket = inbound.reserve()
         if room != nil, !copies.isEmpty, let raw = raws.last {
-            // Another connection has asked for those before it: they are opened, and stored, before this one.
+            // Another connection has requested the ones before it: the vault opens and stores those first.
             let copy = PendingCopy(line: line, raw: raw, place: place)
             postponed.append(PostponedOpening(ticket: ticket, envelope: bytes, copy: copy))
             return
@@ -140,9 +143,9 @@ extension IRCSession {
         open(bytes, line, raws, at: place, ticket, shared, now, out)
     }
 
-    /// Asks the vault.
+    /// Sends the vault a job to open an envelope.
     ///
-    /// - Parameter shared: what others may wait for; see ``announceOpening(_:at:_:)``.
+    /// - Parameter shared: the line that other connections may wait for; see ``announceOpening(_:at:_:)``.
     package func open(
         _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], at place: OpeningPlace, _ ticket: UInt64,
         _ shared: OpenedMessages.Line?, _ now: Moment, _ out: SessionOutput
@@ -201,7 +204,7 @@ extension IRCSession {
         guard let open = opens.removeValue(forKey: ticket) else { return }
         if environment.peers != nil { notOpened(failure, open, now, out) }
         if failure == .unknownSender, !open.raws.isEmpty {
-            // Somebody elsewhere has sealed it, for the device behind this connection.
+            // A device elsewhere has sealed it for the device behind this connection.
             environment.tally.add(.openedDevice)
             return inbound.resolve(ticket, with: open.raws.compactMap(translatedLine).map { InboundEntry(line: $0) })
         }
@@ -244,8 +247,9 @@ extension IRCSession {
         }
     }
 
-    /// Whether a line would speak in a room whose latch is up. There the gateway sends no plaintext, so that a line under the
-    /// reader's own name comes from somewhere else. A sidecar has rules of its own.
+    /// Whether a line is for a room whose latch is up; always false in a sidecar, which has rules of its own.
+    ///
+    /// The gateway sends no plaintext there, so a plaintext line under the reader's own name is not the reader's.
     private func isInLatchedRoom(_ line: IRCLine) -> Bool {
         guard environment.peers == nil, let room = line.text(0).flatMap(room) else { return false }
         return environment.latches.latch(of: .ofRoom(room.name)) > .plaintext
@@ -270,7 +274,7 @@ extension IRCSession {
         for line in lines { deliver(line, out) }
     }
 
-    /// What the client sees of a plaintext: the text, the text marked, or a remark in its place.
+    /// What the client sees of a plaintext: the text, the marked text, or a notice in its place.
     package func shown(_ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool) -> [ByteBuffer] {
         let source = line.string(line.sourceNick)
         let target = line.text(0) ?? ""
@@ -282,7 +286,7 @@ extension IRCSession {
             return marked(line, text, source, ProtectionMark.gateway)
         case .deliver
         where environment.peers != nil && settings.marks == .text && ProtectionMark.isImitated(by: text):
-            // What stands there would be taken for a mark of ours.
+            // The text imitates a mark of the sidecar.
             environment.tally.add(.deliveredMarked)
             return marked(line, text, source, Remarks.notEncrypted)
         case .deliver:
@@ -304,7 +308,7 @@ extension IRCSession {
         }
     }
 
-    /// Who sends a plaintext, and where it would be shown.
+    /// The sender of a plaintext, and where it would be shown.
     private func inboundAudience(_ line: IRCLine, _ target: String) -> InboundAudience {
         let name = line.folded(line.sourceNick, support.caseMapping)
         let sender = environment.peers == nil ? environment.roster.owner(ofFoldedNick: name)?.account : nil
@@ -317,7 +321,7 @@ extension IRCSession {
             .room(room), isKnownPeer: isKnownPeer(name), isSealed: exchange.rooms[room]?.isSealed == true)
     }
 
-    /// The latch of the conversation that a line would speak in.
+    /// The latch of the conversation in which a line would be shown.
     private func latch(of line: IRCLine) -> Protection {
         guard !environment.latches.isEmpty else { return .plaintext }
         let name = line.folded(line.sourceNick, support.caseMapping)
@@ -340,7 +344,7 @@ extension IRCSession {
         var body = Body(text: text)
         body.mark(mark)
         if body.text == text, mark == Remarks.notEncrypted {
-            // A mark inside would break the request, so it stands before it.
+            // A mark inside would break the CTCP, so a notice before it has the mark.
             before = [remark(Remarks.markedCTCP(from: source))]
         }
         return before
@@ -351,9 +355,9 @@ extension IRCSession {
 
     // MARK: Text for people
 
-    /// The lines that show a body to the client. Long texts become several lines, so that none is cut.
+    /// The lines that show a body to the client. Long texts become several lines, so that nothing is cut off.
     func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
-        // A device of the client's own understands this tag on a server that knows none.
+        // A client with its own device understands this tag even if the server has no tags.
         var shown =
             capabilities.clientHas("message-tags") || clientDevice.id != nil
             ? tags : tags.filter { $0.key != ProtectionMarks.tag }

@@ -1,5 +1,5 @@
-// A front gateway's connection with a client that can encrypt: it proves its device, asks the directory, and its envelopes
-// pass untouched.
+// A front gateway's connection with a client that can encrypt. The client proves its device and queries the directory;
+// its envelopes pass unchanged.
 
 import DeviceDirectory
 package import Envelope
@@ -11,24 +11,24 @@ import RequestQueue
 import StorePort
 import Vault
 
-/// What a connection has shown of its own device.
+/// The state of the client's own device on one connection.
 struct ClientDevice {
-    /// Ours: questions to the directory in a minute; each uses up a one-time prekey of somebody.
+    /// Ours: queries to the directory in a minute. Each consumes a one-time prekey.
     static let questionLimit = 240
     static let questionPeriod: Int64 = 60_000_000_000
 
     package var frames = ControlFrames()
-    /// What the next proof has to be made over.
+    /// The challenge that the next proof has to sign.
     package var nonce: [UInt8]?
     /// The device that this connection has proven.
     package var id: DeviceID?
     var questions = 0
     var questionsSince: Int64 = 0
-    /// Envelopes in the making, as they came, in case they are for the client to open.
+    /// The original lines of incomplete envelopes, in case the client has to open them.
     package var raw: [ExactText: [ByteBuffer]] = [:]
-    /// People whose conversation with this connection's account is known to be end to end.
+    /// Accounts whose conversation with this connection's account is known to be end-to-end.
     package var protected: Set<AccountID> = []
-    /// Nicks that this connection, which has no device, has been told about.
+    /// Senders for which this connection, which has no device, has had the notice.
     package var told: Set<ExactText> = []
 
     mutating func mayAsk(now: Int64) -> Bool {
@@ -39,23 +39,23 @@ struct ClientDevice {
 }
 
 extension IRCSession {
-    /// Asks a client that has asked for the capability to prove its device, for the account that it is now.
+    /// Challenges a client with the capability to prove its device for its current account.
     package func challenge(_ out: SessionOutput) {
         clientDevice.id = nil
         guard environment.directory != nil, capabilities.clientAsked, isRegistered, policy.takesPart else { return }
         out.jobs.append(.challenge(id))
     }
 
-    /// A line of the control plane.
+    /// Handles a line of the control plane.
     func controlLine(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         switch clientDevice.frames.take(line, now: now.monotonic) {
         case .waiting: break
         case .malformed:
             environment.tally.add(.badLines)
-            tell(.refused("the frame is not one of the control plane"), id: UInt32(line.text(0) ?? "") ?? 0, out)
+            tell(.refused("the frame is malformed"), id: UInt32(line.text(0) ?? "") ?? 0, out)
         case .whole(let number, let bytes):
             guard let message = try? DirectoryMessage(bytes) else {
-                return tell(.refused("the message is not one that this gateway knows"), id: number, out)
+                return tell(.refused("this gateway does not know this message"), id: number, out)
             }
             perform(message, number, now, out)
         }
@@ -64,7 +64,7 @@ extension IRCSession {
     private func perform(_ message: DirectoryMessage, _ number: UInt32, _ now: Moment, _ out: SessionOutput) {
         guard isRegistered else { return tell(.refused("register first"), id: number, out) }
         guard clientDevice.mayAsk(now: now.monotonic) else {
-            return tell(.refused("too many questions in a minute"), id: number, out)
+            return tell(.refused("too many requests in a minute"), id: number, out)
         }
         func submit(_ request: DirectoryJob.Request) {
             out.jobs.append(.directory(DirectoryJob(connection: id, id: number, account: account, request: request)))
@@ -76,7 +76,7 @@ extension IRCSession {
             }
             guard !environment.roster.isHeldElsewhere(device.id, than: id, of: account) else {
                 return tell(
-                    .refused("this device is in use under another name: one sidecar is one person"), id: number, out)
+                    .refused("this device is in use under another name: a sidecar is for one person"), id: number, out)
             }
             submit(.publish(chain, device, signature: signature, nonce: nonce))
         case .find(let nick):
@@ -95,14 +95,14 @@ extension IRCSession {
         case .list(let chain):
             guard clientDevice.id != nil else { return tell(.refused("prove your device first"), id: number, out) }
             submit(.list(chain))
-        default: tell(.refused("this is not for a client to say"), id: number, out)
+        default: tell(.refused("a client may not send this message"), id: number, out)
         }
     }
 
-    /// The vault has answered.
+    /// Sends a reply of the vault to the client.
     func directoryAnswer(_ number: UInt32, _ message: DirectoryMessage, _ now: Moment, _ out: SessionOutput) {
         if number == ControlFrames.unasked, case .refused = message {
-            // The directory has lost the device, whatever the connection had proven.
+            // The directory no longer has the device that the connection had proven.
             clientDevice.id = nil
             updateRoster(now)
         }
@@ -126,7 +126,9 @@ extension IRCSession {
 
     // MARK: Envelopes of capable clients
 
-    /// Whether a message of this client is an envelope of its own device; it passes as it came.
+    /// Forwards an envelope of the client's own device unchanged.
+    ///
+    /// - Returns: whether the line was an envelope, and is handled.
     func passesEnvelope(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard let device = clientDevice.id, line.key.isText, let target = line.text(0), let span = line.parameter(1)
         else { return false }
@@ -144,7 +146,7 @@ extension IRCSession {
                 return true
             }
             if kind != .introduction {
-                // What devices tell each other goes as NOTICE, and is no message.
+                // Devices send control messages as NOTICE; these are not counted as messages.
                 if line.key == .privmsg { environment.tally.add(.sentDevice) }
                 protect(target, now, out)
             }
@@ -153,7 +155,7 @@ extension IRCSession {
         return true
     }
 
-    /// A conversation in which both ends use their own devices stays so.
+    /// Raises the latch of a conversation in which both ends use their own devices.
     private func protect(_ target: String, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(target)
         guard let entry = environment.roster.owner(ofFoldedNick: folded), entry.device != nil,
@@ -165,9 +167,9 @@ extension IRCSession {
         out.jobs.append(.protect(conversation, names: isFirst ? (own, folded) : (folded, own)))
     }
 
-    /// What the backend delivers in an envelope that a device of its sender's own has sealed.
+    /// Delivers an envelope that the sender's own device has sealed.
     ///
-    /// - Returns: whether it has been dealt with; else the vault is to open it.
+    /// - Returns: whether the envelope is handled; else the vault has to open it.
     func deliversToDevice(
         _ envelope: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Moment, _ out: SessionOutput
     )
@@ -190,7 +192,7 @@ extension IRCSession {
         return true
     }
 
-    /// A raw line as the client asked for it.
+    /// A raw line, translated to the client's capabilities; nil if the client does not get such lines.
     func translatedLine(_ raw: ByteBuffer) -> ByteBuffer? {
         guard let line = parse(raw, raw.readableBytes) else { return raw }
         return translated(line, raw)

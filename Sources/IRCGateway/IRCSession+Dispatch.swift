@@ -1,5 +1,4 @@
-// From committed to acknowledged: requests go out in order, as fast as the backend allows, and are followed until the
-// backend is known to have them.
+// Sending of committed requests: in order, as fast as the backend allows, until the backend has acknowledged them.
 
 import Envelope
 package import IRCCodec
@@ -12,11 +11,12 @@ package import StorePort
 import Vault
 
 extension IRCSession {
-    /// Labels of ours begin with this; a client's own label never reaches a lookup of ours by accident.
-    /// Those of a sidecar differ, for it may stand behind a gateway with labels of its own.
+    /// The prefix of the gateway's labels, which distinguishes them from the client's.
+    ///
+    /// A sidecar has another one, because there may be a gateway in front with labels of its own.
     var labelPrefix: String { environment.peers == nil ? "pawl" : "pawls" }
 
-    // MARK: Answers of the vault
+    // MARK: Replies of the vault
 
     package func sealed(
         _ ticket: UInt64, _ request: Request, _ first: Bool, _ keys: [Request], _ now: Moment, _ out: SessionOutput
@@ -34,7 +34,7 @@ extension IRCSession {
         let sender = AccountID(text: request.account)
         let isHeld = held.contains { $0.request.peer == request.peer }
         if sender.isVerified, sender != account, environment.peers == nil {
-            // Its sender has logged out meanwhile: it waits for their next login.
+            // Its sender has logged out meanwhile. It waits for their next login.
             outbound.resolve(ticket, with: [])
         } else if outage == nil, isHeld || isAwaited(AccountID(text: request.peer), now) {
             outbound.resolve(ticket, with: letters)
@@ -59,7 +59,7 @@ extension IRCSession {
 
     // MARK: Sending
 
-    /// Sends what may be sent now.
+    /// Sends the entries that may be sent now.
     package func pump(_ now: Moment, _ out: SessionOutput) {
         guard !isUpstreamClosed, outage == nil, !isFrontAwaited(now) else { return }
         while let entry = outbound.first {
@@ -76,7 +76,7 @@ extension IRCSession {
         }
     }
 
-    /// Writes the next lines of a request; false when it has to wait.
+    /// Writes the next lines of a request; false if it has to wait.
     private func advance(_ outboundRequest: OutboundRequest, _ now: Moment, _ out: SessionOutput) -> Bool {
         var request = outboundRequest
         let peer = AccountID(text: request.request.peer)
@@ -94,7 +94,7 @@ extension IRCSession {
         let isLabelled = capabilities.has("labeled-response") && capabilities.has("echo-message")
         if request.next == 0 {
             if !isLabelled, outstanding.isBusy(folded) { return false }
-            // From here on an operator can neither hold nor drop it.
+            // From here on an operator can neither hold it nor drop it.
             switch environment.requests.gate.begin(request.request) {
             case .go: break
             case .held:
@@ -102,7 +102,7 @@ extension IRCSession {
                 hold(request, now)
                 return true
             case .dropped:
-                // Its sender is told by the vault's answer.
+                // The reply of the vault notifies its sender.
                 _ = outbound.popFirst()
                 return true
             }
@@ -132,14 +132,14 @@ extension IRCSession {
         return true
     }
 
-    /// Leaves a request at the front until the pacer allows more of it.
+    /// Leaves a request at the front until the pacer allows its next line.
     private func wait(_ request: OutboundRequest) -> Bool {
         if request.next == 0 { environment.requests.gate.end(request.request.id) }
         outbound.replaceFirst(.request(request))
         return false
     }
 
-    /// The nick to send to: the one that was written to while its owner still has it, else another nick of the owner.
+    /// The nick to send to: the original target if its owner still has it, else another nick of the owner; nil if none.
     private func currentTarget(_ request: Request, _ peer: AccountID) -> String? {
         guard peer.roomName == nil, environment.peers == nil else { return request.target }
         let nicks = environment.roster.nicks(of: peer)
@@ -170,7 +170,7 @@ extension IRCSession {
 
     // MARK: Acknowledgement
 
-    /// The backend has it.
+    /// The backend has acknowledged a request.
     package func acknowledge(_ id: UInt64, remoteID: String?, echo: IRCLine?, _ out: SessionOutput) {
         guard let entry = outstanding.end(id) else { return }
         guard !entry.failed else { return }
@@ -179,7 +179,7 @@ extension IRCSession {
         if let echo { showEcho(of: body, entry, echo, out) }
     }
 
-    /// The backend, or a filter of it, has refused it.
+    /// The backend, or a filter of it, has refused a request.
     package func refused(_ id: UInt64, reason: String, _ out: SessionOutput) {
         guard var entry = outstanding[id], !entry.failed else { return }
         entry.failed = true
@@ -204,16 +204,16 @@ extension IRCSession {
         }
     }
 
-    /// PONG to a PING of ours.
+    /// Handles a PONG.
     ///
-    /// - Returns: whether it was ours.
+    /// - Returns: whether it answers a PING of the gateway.
     package func pong(_ line: IRCLine, _ out: SessionOutput) -> Bool {
         guard let last = line.parameters.last else { return false }
         let token = line.string(last)
         guard token.hasPrefix(labelPrefix + "-"),
             let id = UInt64(token.dropFirst(labelPrefix.utf8.count + 1))
         else { return false }
-        // No request has this number.
+        // No request has this number; see `askForLastPong`.
         if id == 0 { awaitsLastPong = false }
         if outstanding[id]?.failed == true {
             outstanding.end(id)

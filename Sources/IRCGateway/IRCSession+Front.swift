@@ -1,4 +1,9 @@
-// A sidecar's connection behind a front gateway: it publishes its keys there, and asks there for the keys of others.
+// A sidecar's connection behind a front gateway: publishes its keys there, and requests the keys of others.
+//
+// The sidecar requests `pawl/e2ee`, is challenged, and publishes list, bundle and one-time prekeys, signed over
+// challenge and account. The gateway is not trusted for keys: pins and safety numbers are the sidecar's own. To people
+// without devices the sidecar sends plaintext, which the gateway seals end-to-gateway between hosted devices of both
+// accounts, and marks what the gateway opened.
 
 package import DeviceDirectory
 import Devices
@@ -11,35 +16,37 @@ package import RequestQueue
 import StorePort
 package import Vault
 
-/// What a sidecar has with the gateway in front.
+/// The state of a sidecar's connection with the gateway in front.
 package struct FrontGateway {
-    /// Ours: how long the directory's answer holds for somebody without keys, and how long an answer may take.
+    /// Ours: how long an answer that a person has no keys is cached, in nanoseconds.
     package static let memory: Int64 = 30_000_000_000
+    /// Ours: how long an answer may take, in nanoseconds.
     package static let patience: Int64 = 10_000_000_000
 
     package var frames = ControlFrames()
     package var lastID: UInt32 = 0
-    /// The last challenge, for a list that changes later.
+    /// The last challenge, for a device list that changes later.
     package var challenge: (nonce: [UInt8], account: String)?
-    /// When keys were made for the gateway.
+    /// The times at which keys were generated for the gateway.
     var madeKeys: [Int64] = []
-    /// Whether the gateway has taken our proof.
+    /// Whether the gateway has accepted the proof of the sidecar's device.
     package var isReady = false
-    /// Until when nothing goes out, because the gateway does not know our device yet.
+    /// The time until which nothing is sent, because the gateway does not know the sidecar's device yet.
     var awaitedUntil: Int64?
-    /// Questions under way: who was asked for, and the message that waits.
+    /// Queries without an answer, by their number in the control plane.
     var questions: [UInt32: Question] = [:]
-    /// Sessions that the vault is beginning.
+    /// Answered queries for which the vault is beginning sessions, by ticket.
     var meetings: [UInt64: Question] = [:]
     var lastTicket: UInt64 = 0
-    /// Folded nicks without keys of their own, until when that holds.
+    /// Folded nicks without keys, with the time at which the cached answer expires.
     package var without: [ExactText: Int64] = [:]
 
-    /// Ours: how often keys are made for a gateway in a time in nanoseconds; each time it is some fifty.
+    /// Ours: how often keys are generated for a gateway in `keysPeriod`; each time about fifty.
     static let keysLimit = 10
+    /// In nanoseconds.
     static let keysPeriod: Int64 = 60_000_000_000
 
-    /// Whether keys may be made now; if so, it is noted.
+    /// Whether keys may be generated now; if so, counts it.
     mutating func mayMakeKeys(now: Int64) -> Bool {
         madeKeys.removeAll { $0 + Self.keysPeriod <= now }
         guard madeKeys.count < Self.keysLimit else { return false }
@@ -50,17 +57,17 @@ package struct FrontGateway {
     struct Question {
         package var nick: String
         package var message: OutboundMessage?
-        /// The place of the message among the lines to the backend.
+        /// The position of the message in the outbound lane.
         package var place: UInt64?
         package var deadline: Int64
     }
 }
 
 extension IRCSession {
-    /// Whether keys are asked for at a gateway in front, and not in band.
+    /// Whether keys are requested from a gateway in front, and not in band.
     var hasFront: Bool { front.isReady }
 
-    /// The gateway in front passes envelopes only of a device that it knows: what is to go out waits for that.
+    /// Delays sending until the gateway in front knows the device: it forwards no envelopes of unknown devices.
     func awaitFront(_ now: Moment, _ out: SessionOutput) {
         guard environment.peers != nil, capabilities.has(PawlCapability.name) else { return }
         front.awaitedUntil = now.monotonic + FrontGateway.patience
@@ -70,7 +77,7 @@ extension IRCSession {
     /// Whether lines to the backend wait for the gateway in front.
     func isFrontAwaited(_ now: Moment) -> Bool { front.awaitedUntil.map { $0 > now.monotonic } ?? false }
 
-    /// A line of the control plane from the gateway in front.
+    /// Handles a line of the control plane from the gateway in front.
     func frontLine(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard !line.sourceIsPerson, case .whole(let number, let bytes) = front.frames.take(line, now: now.monotonic),
             let message = try? DirectoryMessage(bytes)
@@ -100,13 +107,13 @@ extension IRCSession {
         }
     }
 
-    /// Proves our device, and publishes our list.
+    /// Proves the sidecar's device and publishes its device list.
     package func publish(_ out: SessionOutput) {
         guard let (nonce, account) = front.challenge else { return }
         out.jobs.append(.publish(connection: id, nonce: nonce, account: account))
     }
 
-    /// Sends something to the directory.
+    /// Sends a message to the directory; returns its number.
     @discardableResult
     package func ask(_ message: DirectoryMessage, _ out: SessionOutput) -> UInt32 {
         front.lastID += 1
@@ -116,7 +123,7 @@ extension IRCSession {
 
     // MARK: Asking
 
-    /// Whether a message waits for the directory's answer about somebody of whom nothing is known.
+    /// Whether a message waits for the directory's answer about an unknown recipient. Sends the query.
     func asksFirst(_ message: OutboundMessage, _ recipient: Recipient, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard hasFront, recipient == .outsider, outage == nil else { return false }
         let nick = support.caseMapping.fold(message.target)
@@ -135,7 +142,7 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// Asks about everybody in a room who is not known, so that it can be protected once somebody speaks.
+    /// Queries the keys of all unknown members of small rooms, so that the first message there can be protected.
     func askForRooms(_ now: Moment, _ out: SessionOutput) {
         guard hasFront, let peers = environment.peers else { return }
         let asked = Set(front.questions.values.map { ExactText($0.nick) })
@@ -154,7 +161,7 @@ extension IRCSession {
         }
         front.lastTicket += 1
         front.meetings[front.lastTicket] = question
-        // On IRC a directory writes a connection without a login with `~`: such a name says nothing beyond the nick.
+        // On IRC the name of a connection without a login begins with `~`. It gives no information beyond the nick.
         let known: AccountID = account.utf8.first == UInt8(ascii: "~") ? AccountID(text: account) : .services(account)
         nameBook.note(question.nick, account: known)
         out.jobs.append(
@@ -166,7 +173,7 @@ extension IRCSession {
                     devices: devices)))
     }
 
-    /// The vault has begun sessions with those whom the directory named.
+    /// The vault has begun sessions with the devices that the directory returned.
     package func met(
         _ ticket: UInt64, _ event: PeerEvent?, _ answers: [Opened.Answer], _ now: Moment, _ out: SessionOutput
     ) {
@@ -191,11 +198,11 @@ extension IRCSession {
         reply(531, [message.target], Remarks.noKeys(message.target), label: message.clientLabel, out)
     }
 
-    /// Somebody has no keys of their own: the gateway in front does what its policy says.
+    /// Sends a message to a recipient without keys as plaintext. The gateway in front applies its own policy.
     private func sendPlain(_ question: FrontGateway.Question, _ now: Moment, _ out: SessionOutput) {
         guard let message = question.message, let place = question.place else { return }
         if case .known(let recipient) = recipient(message.target, now), recipient != .outsider {
-            // Keys have come by another way in the meantime.
+            // Keys have arrived by another way in the meantime.
             outbound.resolve(place, with: [])
             return send(message, now, out)
         }
@@ -209,7 +216,7 @@ extension IRCSession {
         }
     }
 
-    /// The gateway in front has gone: nothing that waits for its answer may go out unasked.
+    /// The gateway in front was lost. Fails the messages that wait for its answers: they must not be sent without them.
     func loseFront(_ out: SessionOutput) {
         let lost = Array(front.questions.values) + Array(front.meetings.values)
         front = FrontGateway()
@@ -221,7 +228,7 @@ extension IRCSession {
         }
     }
 
-    /// Questions without an answer: what waits goes on as if there were no keys.
+    /// Gives up expired queries: their messages are sent as if the recipients had no keys.
     func giveUpQuestions(_ now: Moment, _ out: SessionOutput) {
         if !isFrontAwaited(now) { front.awaitedUntil = nil }
         for (number, question) in front.questions where question.deadline <= now.monotonic {

@@ -1,4 +1,4 @@
-// Requests that wait for their recipient or for an operator, beside the lane, so that nothing else waits with them.
+// Requests that wait for their recipient or for an operator. They are outside the lane, so that nothing else waits.
 
 import Envelope
 import IRCCodec
@@ -19,7 +19,7 @@ extension IRCSession {
             inboundTicket,
             with: lines.filter { isShownNow($0) }.map { InboundEntry($0) })
         roomLines += lines.filter { !isShownNow($0) }
-        // What was being sealed when the backend went is in both places.
+        // A request that was being sealed when the backend was lost is in both places.
         let again = Set(requests.map(\.id))
         _ = outbound.removeReady { entry in
             if case .request(let waiting) = entry { again.contains(waiting.request.id) } else { false }
@@ -38,30 +38,30 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// What was said in a room is shown when the client is in it again.
+    /// Whether a recovered line is shown now. A line of a room waits until the client is in that room again.
     private func isShownNow(_ line: RecoveredLine) -> Bool { line.room.map(rooms.contains) ?? true }
 
-    /// Ours: how long requests of before a restart wait for their recipient. In nanoseconds.
+    /// Ours: how long held requests wait for their recipient, in nanoseconds.
     static let heldPatience: Int64 = 60_000_000_000
 
-    /// Lets a request wait for its recipient, and nothing else.
+    /// Holds a request until its recipient is back.
     package func hold(_ request: OutboundRequest, _ now: Moment) {
         held.append(request)
         heldDeadline = now.monotonic + Self.heldPatience
     }
 
-    /// Whether something that was said before it to the same name waits: it must not be overtaken.
+    /// Whether an earlier request to the same recipient is held, which this one must not overtake.
     func isBehindHeld(_ request: Request) -> Bool {
         held.contains { $0.request.peer == request.peer && $0.request.id < request.id }
     }
 
-    /// What waits goes out when its recipient is back and no operator holds it.
+    /// Moves held requests into the lane if their recipients are back and no operator holds them.
     func releaseHeld(_ now: Moment, _ out: SessionOutput) {
         guard !held.isEmpty, !isUpstreamClosed, outage == nil, recoveries.isEmpty else { return }
         let expired = heldDeadline.map { $0 <= now.monotonic } ?? false
         var waiting: [OutboundRequest] = []
         var released: [OutboundRequest] = []
-        // The first that an operator holds stops all that stand behind it to the same name.
+        // A request held by an operator stops all later ones to the same recipient.
         var stopped: Set<ExactText> = []
         for entry in held {
             let peer = entry.request.peer
@@ -77,10 +77,10 @@ extension IRCSession {
             }
         }
         held = waiting
-        // The time that an operator takes is not the recipient's.
+        // The recipient's time does not run while an operator holds a request.
         if !stopped.isEmpty { heldDeadline = now.monotonic + Self.heldPatience }
         guard !released.isEmpty else { return }
-        // What has come meanwhile to the same names stands in the lane, behind what waits there for the pacer.
+        // Later requests to the same recipients are in the lane, behind entries that wait for the pacer.
         let peers = Set(released.map(\.request.peer))
         for case .request(let entry) in outbound.removeReady(where: {
             if case .request(let entry) = $0 { entry.next == 0 && peers.contains(entry.request.peer) } else { false }
@@ -94,7 +94,7 @@ extension IRCSession {
 
     // MARK: Operators
 
-    /// An operator has dropped a request of this connection.
+    /// Removes a request that an operator has dropped, and notifies its sender.
     package func dropped(_ id: UInt64, _ target: String, _ out: SessionOutput) {
         var dropped = held.filter { $0.request.id == id }
         held.removeAll { $0.request.id == id }
@@ -107,7 +107,7 @@ extension IRCSession {
         reply(531, [target], Remarks.dropped(target: target), label: dropped.first?.clientLabel, out)
     }
 
-    /// What waited for too long while this person, or the backend, was away.
+    /// Notifies the sender of requests that expired while the person or the backend was away.
     package func lapsed(_ target: String, _ count: Int, _ out: SessionOutput) {
         environment.tally.add(.failed, count)
         reply(531, [target], Remarks.lapsed(count, target: target), label: nil, out)

@@ -1,5 +1,5 @@
-// What a backend plays back when somebody joins a room. Whether a reader may have it is the vault's business; here is
-// told what is a replay, and what to say about it.
+// History that a backend replays when a client joins a room. This file recognises replays and sends notices about
+// them; the vault decides whether a reader may open them.
 
 import Devices
 package import Envelope
@@ -9,20 +9,20 @@ import Protection
 import Reports
 import RequestQueue
 
-/// What a connection knows of replays.
+/// The state of replays on one connection.
 package struct RoomHistory: Sendable {
-    /// Ours: batches at one time, and rooms that are remembered as told about.
+    /// Ours: maximum number of open batches, and of rooms for which a notice was shown.
     package static let limit = 512
-    /// Ours: a replay comes in one piece, so what it lacks after this long it will never have. In nanoseconds.
+    /// Ours: how long a replayed message waits for its fragments, in nanoseconds. A replay arrives in one piece.
     package static let inactivity: Int64 = 3_000_000_000
 
-    /// Batches that play something back.
+    /// Open batches that replay history.
     package var batches: Set<String> = []
-    /// The server's time of the JOIN, by folded room, where it tells the time.
+    /// The server's time of the JOIN, by folded room, if the server sends the time.
     private var joinedAt: [ExactText: String] = [:]
-    /// Rooms whose unreadable history has been explained.
+    /// Rooms for which the notice about unreadable history was shown.
     private var told: Set<String> = []
-    /// Its fragments stand apart, so that a message is never put together from a replay and a live rest.
+    /// Reassembles replayed fragments apart from live ones, so that the two are never mixed in one message.
     package var assembler: FragmentAssembler?
 
     package mutating func joined(_ room: String, at time: String?) { joinedAt[room] = time }
@@ -34,7 +34,7 @@ package struct RoomHistory: Sendable {
         assembler = nil
     }
 
-    /// Whether a line was said before the JOIN, by the server's clock. Both times have the form of `server-time`.
+    /// Whether a line was sent before the JOIN, by the server's clock. Both times have the form of `server-time`.
     func isBeforeJoin(_ room: String, _ line: IRCLine) -> Bool {
         guard let joined = joinedAt[room], let time = line.tagSpan("time"), time.count == joined.utf8.count else {
             return false
@@ -42,7 +42,7 @@ package struct RoomHistory: Sendable {
         return line.bytes.withUnsafeReadableBytes { $0[time.range].lexicographicallyPrecedes(joined.utf8) }
     }
 
-    /// Whether a room's history is to be explained now.
+    /// Whether the notice about a room's unreadable history is due; true once for each room.
     package mutating func tells(of room: String) -> Bool {
         if told.count >= Self.limit { told.removeAll() }
         return told.insert(room).inserted
@@ -50,19 +50,19 @@ package struct RoomHistory: Sendable {
 }
 
 extension IRCSession {
-    /// Whether the backend says that a line is played back.
+    /// Whether the backend marks a line as a replay.
     package func isReplay(_ line: IRCLine) -> Bool {
         guard !line.tags.isEmpty else { return false }
         return isReplay(line, in: room(line.text(0) ?? "")?.name)
     }
 
-    /// The same where the room is known.
+    /// The same, with the room of the line; nil if the line is not for a room.
     package func isReplay(_ line: IRCLine, in room: String?) -> Bool {
         if !history.batches.isEmpty, let batch = line.tag("batch"), history.batches.contains(batch) { return true }
         return room.map { history.isBeforeJoin($0, line) } ?? false
     }
 
-    /// Notes which batches play something back: `BATCH +reference chathistory #room`.
+    /// Tracks the batches that replay history: `BATCH +reference chathistory #room`.
     func trackHistory(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard let reference = line.text(0), let sign = reference.first else { return }
         let name = String(reference.dropFirst())
@@ -76,7 +76,7 @@ extension IRCSession {
         if isHistory, history.batches.count < RoomHistory.limit { history.batches.insert(name) }
     }
 
-    /// Takes a fragment that is played back.
+    /// Adds a replayed fragment.
     func collectReplay(
         _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine, _ now: Moment,
         _ out: SessionOutput
@@ -97,7 +97,7 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// Tells of messages that were played back in part.
+    /// Notifies the client of messages that were replayed only in part.
     func expireReplays(_ time: Int64, _ out: SessionOutput) {
         for source in history.assembler?.expire(now: time) ?? [] {
             environment.tally.add(.fragmentsLost)
@@ -105,7 +105,9 @@ extension IRCSession {
         }
     }
 
-    /// What is said, once for each room, of messages that are not shown because they are old.
+    /// The notice for old messages that are not shown, once for each room; then an empty text.
+    ///
+    /// - Returns: nil if the failure has another notice.
     func historyRemark(_ failure: OpenFailure, _ open: PendingOpen) -> String? {
         guard let room = open.room else { return nil }
         switch failure {

@@ -1,4 +1,4 @@
-// Messages of the client: who they are for, what the policy says about it, and what is done.
+// Messages of the client: resolves the recipient, applies the policy, and seals, forwards or refuses the message.
 
 package import Envelope
 package import IRCCodec
@@ -8,17 +8,17 @@ import Reports
 import RequestQueue
 import Vault
 
-/// One message for one target, taken out of its line.
+/// One message for one target, extracted from a line.
 package struct OutboundMessage: Sendable {
     package var verb: String
     /// As written.
     package var target: String
     package var body: Body
     package var clientLabel: String?
-    /// All tags of the line but the label, for a message that goes on in the clear.
+    /// All tags of the line except the label, for a message sent as plaintext.
     package var tags: [IRCTag]
 
-    /// The message as a line of its own, with its end.
+    /// The message as a line of its own, with CR LF.
     package var line: ByteBuffer {
         var buffer = ByteBuffer()
         buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags)
@@ -33,11 +33,11 @@ package struct OutboundMessage: Sendable {
 }
 
 extension IRCSession {
-    /// PRIVMSG, NOTICE or TAGMSG of the client.
+    /// Handles PRIVMSG, NOTICE or TAGMSG of the client.
     package func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         noteSoftware(line, now, out)
         guard isRegistered || !isProtecting else {
-            // The backend would take it as soon as it has registered the client, and in the clear.
+            // The backend would accept it, as plaintext, as soon as it has registered the client.
             return reply(451, [], "You have not registered", out)
         }
         guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
@@ -45,7 +45,7 @@ extension IRCSession {
         guard isGuarded else { return unguarded(line, raw, targets, now, out) }
         guard !line.containsNUL else {
             environment.tally.add(.badLines)
-            return reply(421, [line.string(line.verbSpan)], "A message may not hold a NUL byte", out)
+            return reply(421, [line.string(line.verbSpan)], "A message must not contain a NUL byte", out)
         }
         let isTagMessage = line.key == .tagmsg
         let verb = line.string(line.verbSpan).uppercased()
@@ -70,7 +70,7 @@ extension IRCSession {
             guard case .known(let recipient) = resolution else { return (message, resolution, Verdict?.none) }
             return (message, resolution, verdict(recipient, message))
         }
-        // A line that passes whole keeps its bytes.
+        // A line that is plaintext for all its targets is forwarded unchanged.
         if judged.allSatisfy({ $0.2 == .plaintext }) {
             for case (let message, .known(let recipient), _) in judged { countPlain(message, recipient, now, out) }
             return forward(raw, now, out)
@@ -86,7 +86,7 @@ extension IRCSession {
         tellPlainRoom(message, recipient, out)
     }
 
-    /// Below every protection: the bytes go on, and are counted.
+    /// Forwards and counts a message if nothing requires protection.
     private func unguarded(
         _ line: IRCLine, _ raw: ByteBuffer, _ targets: ByteSpan, _ now: Moment, _ out: SessionOutput
     ) {
@@ -111,16 +111,16 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    // MARK: Who it is for
+    // MARK: Recipient
 
-    /// What is known of a target.
+    /// The result of resolving a target.
     package enum Resolution {
         case known(Recipient)
-        /// It may be a service; the backend has to be asked.
+        /// It may be a service; WHOIS at the backend has to confirm it.
         case unknownService
     }
 
-    /// Who a target is.
+    /// Resolves a target.
     package func recipient(_ target: String, _ now: Moment) -> Resolution {
         guard !target.isEmpty else { return .known(.outsider) }
         if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
@@ -135,7 +135,7 @@ extension IRCSession {
         let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
         guard !candidates.isEmpty else { return .known(.outsider) }
         if nick.count < target.count {
-            // `NickServ@services.example.org`: the server routes by that name, so it is proof by itself.
+            // `NickServ@services.example.org`: the server routes by that name, so it needs no WHOIS.
             let server = String(target.dropFirst(nick.count + 1))
             let proven = candidates.contains { $0.isProven(host: "", server: server) }
             return .known(proven ? .exempt : .outsider)
@@ -147,11 +147,13 @@ extension IRCSession {
         return .unknownService
     }
 
-    /// Whether a target is what stands on the wire. Bytes that are not UTF-8 are one character to a `String`, and so might be two
-    /// names; nothing is sealed for such a one.
+    /// Whether a target is valid UTF-8.
+    ///
+    /// A `String` replaces all invalid bytes by one character, so two targets could have the same name. No message is
+    /// sealed for such a target.
     func isNameable(_ target: String) -> Bool { !target.unicodeScalars.contains("\u{FFFD}") }
 
-    /// What the policies and the latch demand for a message.
+    /// The verdict of the policies and the latch for a message.
     package func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
         let content: Judgement.Content = CTCP(message.body.text) == .dcc ? .directConnection : .text
         return judgement.outbound(
@@ -182,7 +184,7 @@ extension IRCSession {
         }
     }
 
-    /// Tells a protected person, once for each room, that their policy does not count there.
+    /// Notifies a protected person, once for each room, that the room is not protected.
     private func tellPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: SessionOutput) {
         guard policy.demandsProtection, environment.peers == nil, message.body.kind == .text,
             case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
@@ -191,7 +193,7 @@ extension IRCSession {
         notify(Remarks.roomNotProtected(message.target), out)
     }
 
-    // MARK: What is done
+    // MARK: Sending
 
     package func send(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
         send(message, recipient(message.target, now), nil, now, out)
@@ -213,7 +215,7 @@ extension IRCSession {
         note(recipient, message.target, message.body.text, now)
         if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
         switch judged ?? verdict(recipient, message) {
-        // Alone in its line it would have passed as it came.
+        // The message would have to be written as a new line, which would change this name.
         case .plaintext where !isNameable(message.target): refuse(.name, message, out)
         case .plaintext where isTooEarly(message, now, out):
             environment.tally.add(TallyKind(Refusal.room))
@@ -233,13 +235,13 @@ extension IRCSession {
 
     package func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Moment, _ out: SessionOutput) {
         if message.body.kind == .tagsOnly, !carriesContent(message) {
-            // Typing and the like: a fact about activity that is not worth an envelope, and is not shown to the backend.
+            // Typing and similar: not worth an envelope, and the backend must not see it either.
             environment.tally.add(.strippedText)
             return
         }
         if environment.peers != nil, waitsForAnswer(message, peer, now, out) { return }
         tellName(of: peer, message.target, out)
-        // The recipient may just have come back, and what waits for them goes first.
+        // The recipient may just have returned; held requests are sent first.
         releaseHeld(now, out)
         if environment.peers != nil, let room = peer.roomName { beforeSealing(in: room, message.target, now, out) }
         let ticket = outbound.reserve()
@@ -263,11 +265,12 @@ extension IRCSession {
         message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
     }
 
-    /// Characters that the text of a relayed line has room for, whatever the backend puts before it:
-    /// `:nick!user@host VERB target :text CR LF` in 512 bytes. Nicks may change on the way, so the longest count.
+    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
+    ///
+    /// Nicks may change while a message waits, so the longest possible nicks count.
     func lineCapacity(verb: String, target: String) -> Int {
         let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
-        // RFC 2812 and the servers of today: a user name of at most 20 bytes, a host of at most 64.
+        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
         let source = max(nickLength + 1 + 20 + 1 + 64, knownSourceLength)
         let targetLength = max(target.utf8.count, support.nickLength)
         return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
@@ -285,13 +288,13 @@ extension IRCSession {
 
     // MARK: Helpers
 
-    /// The names in a list, as written. Split at bytes, as servers do: a character of Swift may hold a comma and more.
+    /// The names in a list, as written. Split by bytes, as servers do: one Swift `Character` may contain a comma.
     package func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
         line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
             .map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// The client-only tags of a line as they stood there.
+    /// The client-only tags of a line, unchanged.
     private func clientTags(_ line: IRCLine) -> [UInt8] {
         guard !line.tags.isEmpty else { return [] }
         let pieces = line.string(line.tags).split(separator: ";").filter {
@@ -300,7 +303,7 @@ extension IRCSession {
         return Array(pieces.joined(separator: ";").utf8)
     }
 
-    /// A CTCP VERSION reply of the client says what it is.
+    /// Stores the client's software from a CTCP VERSION reply.
     private func noteSoftware(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
         let text = line.slice(span).readableBytesView
@@ -314,7 +317,7 @@ extension IRCSession {
         observations.note(target, observed(recipient, target, text), now: now.monotonic)
     }
 
-    /// As what a message is counted, in the order in which `hosted` would refuse it.
+    /// The category under which a message is counted, in the order in which `hosted` would refuse it.
     private func observed(
         _ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>
     ) -> ObservedRecipient {

@@ -1,4 +1,5 @@
-// A message to a room comes on the connection of each member. The vault opens it for one of them; the others get it here.
+// Copies of messages to rooms. Each member's connection receives the message; the vault opens it for one of them, and
+// the others get the opened message here.
 
 import DequeModule
 import Envelope
@@ -9,18 +10,18 @@ import Reports
 import RequestQueue
 package import Vault
 
-/// Where a connection stood when an envelope came to it.
+/// The state of a connection when it received an envelope.
 package struct OpeningPlace: Sendable {
     /// The account of the connection.
     package var account: AccountID
-    /// The room that the line was said in, if it was in one.
+    /// The room of the line; nil if it is not for a room.
     package var room: AccountID?
     package var standing: RoomStanding?
-    /// Whether the backend says that the line was said before the connection came.
+    /// Whether the backend marks the line as a replay.
     package var isReplay = false
 }
 
-/// A line that another connection has asked the vault for.
+/// A line that the vault is opening for another connection.
 package struct PendingCopy: Sendable {
     package var line: IRCLine
     package var raw: ByteBuffer
@@ -35,7 +36,7 @@ struct PostponedOpening: Sendable {
     package var copy: PendingCopy
 }
 
-/// A target and the room that it means: most lines of a busy connection are for the same room.
+/// The cached room of the last target: most lines of a busy connection are for the same room.
 struct LastRoom: Sendable {
     package var target: [UInt8]
     /// Folded.
@@ -44,9 +45,9 @@ struct LastRoom: Sendable {
 }
 
 extension IRCSession {
-    /// Takes a line to a room that another member's connection has had opened, or is having opened.
+    /// Handles a line to a room that the vault has opened, or is opening, for another member's connection.
     ///
-    /// - Returns: whether the line is dealt with; else the vault has to judge it.
+    /// - Returns: whether the line is handled; else this connection has to send it to the vault.
     func takesCopy(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard sharesOpenings, isWholeEnvelope(line), let room = memberRoom(line), !isReplay(line, in: room.name) else {
             return false
@@ -63,7 +64,7 @@ extension IRCSession {
         case .opened(let message):
             let isKnown = message.hasDelivery(for: account)
             let standing = isKnown ? nil : environment.rooms.standing(of: id, in: room.name)
-            // What is not for this connection, or has been shown to it, is the vault's to explain.
+            // If it is not for this connection, or was shown to it, the vault returns the reason.
             guard case .message(let opened) = message.copy(for: id, of: account, standing) else { return false }
             let entries = entries(message, opened, line)
             if inbound.isEmpty {
@@ -78,16 +79,16 @@ extension IRCSession {
         return true
     }
 
-    /// Whether this connection's envelopes are opened by hosted devices only, and shown as everybody's are.
+    /// Whether this connection takes part: only hosted devices open its envelopes, as for the other members.
     private var sharesOpenings: Bool { environment.peers == nil && clientDevice.id == nil }
 
-    /// Announces that the vault is asked for a line to a room, so that others need not ask.
+    /// Announces that this connection sends a line of a room to the vault, so that others wait for the result.
     func announceOpening(_ line: IRCLine, at place: OpeningPlace, _ now: Moment) -> OpenedMessages.Line? {
         guard sharesOpenings, let room = place.room, !place.isReplay, isWholeEnvelope(line) else { return nil }
         return withIdentity(line) { environment.opened.begin($0, to: room, now: now.monotonic) }
     }
 
-    /// What another connection had asked for has come; where there is no copy of it, this connection asks for itself.
+    /// Another connection's result has arrived. If there is no copy, this connection sends the line to the vault.
     package func copied(_ ticket: UInt64, _ message: OpenedMessage?, _ now: Moment, _ out: SessionOutput) {
         guard let copy = copies.removeValue(forKey: ticket) else { return }
         if !shows(message, ticket, copy) {
@@ -101,7 +102,7 @@ extension IRCSession {
         while copies.isEmpty, let next = postponed.popFirst() { open(next, now, out) }
     }
 
-    /// Whether a message is for this connection; if so, it takes its place.
+    /// Resolves the ticket with a message if the message is for this connection; returns whether it is.
     private func shows(_ message: OpenedMessage?, _ ticket: UInt64, _ copy: PendingCopy) -> Bool {
         guard sharesOpenings, let message,
             case .message(let opened) = message.copy(for: id, of: copy.place.account, copy.place.standing)
@@ -110,7 +111,7 @@ extension IRCSession {
         return true
     }
 
-    /// Opens what was postponed, unless somebody has asked for it in the meantime.
+    /// Opens a postponed message, unless another connection has requested it in the meantime.
     private func open(_ next: PostponedOpening, _ now: Moment, _ out: SessionOutput) {
         let line = next.copy.line
         var shared: OpenedMessages.Line?
@@ -156,7 +157,7 @@ extension IRCSession {
         return entries
     }
 
-    /// The room that a line is for, where this connection is in it.
+    /// The room that a line is for; nil if this connection is not in it.
     private func memberRoom(_ line: IRCLine) -> LastRoom? {
         guard let span = line.parameter(0) else { return nil }
         let isLast = line.bytes.withUnsafeReadableBytes { raw in
@@ -172,7 +173,7 @@ extension IRCSession {
         return lastRoom
     }
 
-    /// The bytes by which a line is known again: all but its tags.
+    /// The bytes that identify a line: all but its tags.
     private func withIdentity<Result>(_ line: IRCLine, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
         line.bytes.withUnsafeReadableBytes { raw in
             body(UnsafeRawBufferPointer(rebasing: raw[max(0, Int(line.source.start) - 1)...]))

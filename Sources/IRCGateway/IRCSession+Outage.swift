@@ -1,4 +1,15 @@
-// The backend dies and the client stays: it is registered again when the backend is back, and what waited goes out.
+// Outages of the backend. The client stays connected; when the backend is back, the session registers it again and
+// sends the waiting messages.
+//
+// The client is notified once; the gateway answers PING; what the client writes is sealed and waits in its lane. The
+// gateway repeats PASS, capabilities, NICK, USER, SASL PLAIN, the client's modes and AWAY, which are kept in memory
+// only, and joins its rooms again with their keys. The client sees none of it.
+//
+// The vault returns every request that it does not know to have been opened (job `lost`), before everything that was
+// written meanwhile; recipients drop copies. A login that cannot be repeated (SCRAM, EXTERNAL, or one made by hand with
+// a service) ends the connection with the reason, and what was not sent waits for the next login. Without a login the
+// requests under way end with a notice to their sender. KILL, QUIT and a backend that does not accept the client again
+// end the connection too.
 
 import IRCCodec
 import NIOCore
@@ -8,31 +19,32 @@ import RequestQueue
 import StorePort
 import Vault
 
-/// A backend that has gone, while the client stays.
+/// The state of an outage of the backend while the client stays connected.
 struct Outage {
     package enum Stage {
         /// There is no connection to the backend.
         case down
         case negotiating, loggingIn, registering
-        /// The backend has accepted the registration and still greets.
+        /// The backend has accepted the registration and is sending its welcome numerics.
         case welcomed
     }
 
     package var stage = Stage.down
-    /// Rooms to be joined again, folded.
+    /// Rooms to join again, folded.
     package var rooms: Set<ExactText>
-    /// The place before all that was written during the outage: for what the vault gives back.
+    /// The position for requests that the vault returns, before everything written during the outage.
     package var ticket: UInt64?
     var nickAttempts = 0
     var loginRefusals = 0
-    /// How often the backend was there without its services, and whether it is so now.
+    /// How often the backend was found without its services.
     var absences = 0
+    /// Whether the backend is now there without its services.
     package var awaitsServices = false
     var isLoggedIn = false
 }
 
 extension IRCSession {
-    /// Whether the client can stay although the backend has gone: it is protected, and its login can be repeated.
+    /// Whether the client stays connected during an outage: it is protected, and its login can be repeated.
     package var outlivesBackend: Bool {
         guard isProtecting, isRegistered, !isOpaque, !registration.isQuitting, !isKilled else { return false }
         guard account.isVerified else { return true }
@@ -43,13 +55,13 @@ extension IRCSession {
         }
     }
 
-    /// Whether the backend is gone, or has not yet taken this connection back.
+    /// Whether there is an outage: it lasts until the backend has registered this connection again.
     package var isSuspended: Bool { outage != nil }
 
-    /// Whether the backend is back, and the services that take logins are not yet.
+    /// Whether the backend is back without its services, which accept logins.
     package var awaitsServices: Bool { outage?.awaitsServices == true }
 
-    /// The backend has gone, or an attempt to reach it again has failed.
+    /// The connection to the backend was lost, or an attempt to reach it again has failed.
     package func suspend(at now: Moment, _ out: SessionOutput) {
         upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
         assembler = nil
@@ -77,7 +89,7 @@ extension IRCSession {
         notify(Remarks.backendGone, out)
     }
 
-    /// What was not yet with its readers is the vault's again, or ends here where nobody vouches for its sender.
+    /// Returns unfinished requests to the vault. Those of senders without a login fail.
     private func takeBack(_ out: SessionOutput) {
         var requests = held + outstanding.entries.values.filter { !$0.failed }.map(\.outbound)
         for case .request(let request) in outbound.removeReady(where: \.isRequest) { requests.append(request) }
@@ -91,7 +103,7 @@ extension IRCSession {
         if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.lost(id)) }
     }
 
-    /// The backend has been reached again: says once more what the client has said.
+    /// The backend has been reached again: repeats the client's registration.
     package func resume(_ now: Moment, _ out: SessionOutput) {
         outage?.stage = .negotiating
         outage?.awaitsServices = false
@@ -104,9 +116,9 @@ extension IRCSession {
         expectCapabilities(now, out)
     }
 
-    /// A line of the client while there is no backend.
+    /// Handles a line of the client during an outage.
     ///
-    /// - Returns: whether it has been dealt with.
+    /// - Returns: whether the line is handled.
     func answeredInOutage(_ line: IRCLine, _ out: SessionOutput) -> Bool {
         guard outage != nil else { return false }
         switch line.key {
@@ -123,7 +135,7 @@ extension IRCSession {
 
     // MARK: Registering again
 
-    /// A line of the backend before it has taken this connection back. The client sees none of them.
+    /// Handles a line of the backend before it has registered this connection again. The client sees none of them.
     func resumptionLine(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         switch line.key {
         case .cap: serverCAP(line, raw, now, out)
@@ -153,7 +165,7 @@ extension IRCSession {
         }
     }
 
-    /// Goes on once the gateway has what it needs, or knows that the backend does not have it.
+    /// Continues when the capability negotiation is done.
     func continueResumption(_ out: SessionOutput) {
         guard outage?.stage == .negotiating, capabilities.stage == .done else { return }
         negotiationDeadline = nil
@@ -166,10 +178,11 @@ extension IRCSession {
         }
     }
 
-    /// Ours: how often a login is refused before it is believed.
+    /// Ours: the number of refused logins after which the session gives up.
     private static let loginRefusals = 8
 
-    /// Ours: how often a backend is found without its services. With pauses of some seconds that is more than a minute.
+    /// Ours: how often a backend is found without its services before the session gives up. With pauses of some seconds
+    /// that is more than a minute.
     private static let absences = 40
 
     private func awaitServices(_ out: SessionOutput) {
@@ -192,7 +205,7 @@ extension IRCSession {
         if capabilities.backendKnowsCAP == true { out.upstream.writeString("CAP END\r\n") }
     }
 
-    /// Ours: other nicks that are tried while somebody, perhaps this person's own dead connection, has the first one.
+    /// Ours: other nicks to try while the first one is taken, perhaps by this person's own dead connection.
     private static let nickAttempts = 5
 
     private func takeOtherNick(_ out: SessionOutput) {
@@ -216,7 +229,7 @@ extension IRCSession {
         capabilities.nick = new
     }
 
-    /// Whether nobody is let in as this account without a login that the backend has accepted.
+    /// Whether the connection needs an accepted login to continue as its account.
     private var needsLogin: Bool {
         guard environment.peers == nil else {
             if case .plain = registration.login { return true }
@@ -254,7 +267,7 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// Says again what the client has said of itself: that it is away, and its modes.
+    /// Repeats the client's modes and its AWAY.
     private func sayOfItself(_ now: Moment, _ out: SessionOutput) {
         resaid = []
         if let modes = registration.wantedModes {
@@ -263,7 +276,7 @@ extension IRCSession {
             resaid.insert(.mode)
         }
         if let away = registration.away {
-            // Under `hosted` the server has never had its text.
+            // Under `hosted` the server never received the text.
             out.upstream.writeImmutableBuffer(
                 policy.demandsProtection ? ByteBuffer(string: "AWAY \(Self.strippedAway)\r\n") : away)
             pacer.charge(64, now: now.monotonic)
@@ -271,14 +284,14 @@ extension IRCSession {
         }
     }
 
-    /// Whether a line answers what was said again; the client has seen that answer once.
+    /// Whether a line answers a repeated MODE or AWAY. The client has seen that answer before.
     private func answersResaid(_ line: IRCLine) -> Bool {
         if line.key.numeric == 306 { return resaid.remove(.away) != nil }
         guard line.key == .mode, line.text(0).map(support.caseMapping.fold) == foldedNick else { return false }
         return resaid.remove(.mode) != nil
     }
 
-    /// What the client had cannot be had again: it is told, and its connection ends.
+    /// Notifies the client that its registration cannot be repeated, and ends its connection.
     func endForGood(_ reason: String, _ out: SessionOutput) {
         deliver("ERROR :Closing link: \(reason)", out)
         out.closesDownstream = true
@@ -287,8 +300,8 @@ extension IRCSession {
 
     // MARK: Rooms
 
-    /// Ours: how long a message to a room waits for members who are not back yet, which is longer than the longest pause between
-    /// two attempts to connect. In nanoseconds.
+    /// Ours: how long a message to a room waits for members who are not back yet, in nanoseconds. Longer than the
+    /// longest pause between two attempts to connect.
     private static let roomPatience: Int64 = 35_000_000_000
 
     /// Whether a recipient is expected back after an outage.
@@ -299,7 +312,7 @@ extension IRCSession {
         return environment.rooms.isAwaiting(room)
     }
 
-    /// Whether a line answers a JOIN of ours, for a room that the client has never left as far as it knows.
+    /// Whether a line answers a JOIN of the session for a room that the client has not left, or a repeated command.
     func answersRejoin(_ line: IRCLine, _ out: SessionOutput) -> Bool {
         if !resaid.isEmpty, answersResaid(line) { return true }
         guard !rejoining.isEmpty else { return false }

@@ -1,4 +1,4 @@
-// Rooms of a sidecar: who there can be given a key, and what is due to a message because of it.
+// Rooms of a sidecar: which members can receive the room's key, and whether a message is sealed.
 
 import Devices
 import Envelope
@@ -10,12 +10,12 @@ import RequestQueue
 package import Vault
 
 extension IRCSession {
-    /// Ours: a room is protected by itself while it has at most so many others; a larger one would need as many letters.
+    /// Ours: a room with more other members is not protected automatically: the key goes to each in a control message.
     static let automaticMembers = 50
-    /// Ours: how often a missing key is asked for, in nanoseconds.
+    /// Ours: the pause before the same missing key is requested again, in nanoseconds.
     private static let askingPause: Int64 = 15_000_000_000
 
-    /// What is known about a room, for the judgement of messages to it.
+    /// The state of a room, for the judgement of messages to it.
     package func sidecarRoom(_ name: String) -> SidecarRoom {
         SidecarRoom(isMember: isMember(of: name), isWhole: isWhole(name), wasSealed: state(of: name).isSealed)
     }
@@ -25,20 +25,22 @@ extension IRCSession {
         environment.latches.latch(of: .ofRoom(room)) > .plaintext
     }
 
-    /// Whether everybody in a room has keys. A member whose keys have changed gets no room key until the person accepts
-    /// the new ones, and does not make the room plain: otherwise a server could, with keys of its own.
+    /// Whether all members of a room have keys, and the room is not too large.
+    ///
+    /// A member whose keys have changed gets no room key until the person accepts the new ones. Such a member does not
+    /// make the room plaintext: otherwise a server could do that, with keys of its own.
     package func isWhole(_ room: String) -> Bool {
         let others = roomMembers.others(in: room)
         return !others.isEmpty && others.count <= Self.automaticMembers && withoutKeys(in: room).isEmpty
     }
 
-    /// The members of a room of whom no keys are known.
+    /// The members of a room whose keys are not known.
     func withoutKeys(in room: String) -> Set<ExactText> {
         guard let peers = environment.peers else { return [] }
         return roomMembers.others(in: room).filter { person($0.text, peers) == .outsider }
     }
 
-    /// The members of a room that can be given its key.
+    /// The members of a room that can receive its key.
     package func readers(in room: String) -> [SealJob.Member] {
         guard let peers = environment.peers else { return [] }
         return roomMembers.others(in: room).sorted().map(\.text).compactMap { nick in
@@ -48,7 +50,7 @@ extension IRCSession {
         }
     }
 
-    /// Notifies the person who in a sealed room cannot read, when that has changed.
+    /// Notifies the person which members of a sealed room cannot read it, if that has changed.
     func tellOutsiders(in room: String, _ written: String, _ out: SessionOutput) {
         let outsiders = roomMembers.others(in: room).subtracting(readers(in: room).map { ExactText($0.nick) })
         guard exchange.outsiders[room, default: []] != outsiders else { return }
@@ -58,7 +60,7 @@ extension IRCSession {
         notify(Remarks.roomOutsiders(written, nicks, isProtected: isProtected(room: room)), inRoom: room, out)
     }
 
-    /// Notes what a line of the backend says about who is in the rooms.
+    /// Updates the members of the rooms from a line of the backend.
     func trackMembers(_ line: IRCLine) {
         let fold: (String) -> String = { self.support.caseMapping.fold($0) }
         let source = line.folded(line.sourceNick, support.caseMapping)
@@ -68,7 +70,7 @@ extension IRCSession {
         case .join:
             for room in rooms {
                 if isSelf(line) { roomMembers.begin(room) } else { roomMembers.add([source], to: room, besides: own) }
-                // Somebody new may have a sidecar as well.
+                // The new member may have a sidecar.
                 exchange.greeted[room] = nil
             }
         case .part: for room in rooms { gone(source, own, room) }
@@ -86,11 +88,11 @@ extension IRCSession {
     private func gone(_ nick: String, _ own: String, _ room: String) {
         if ExactText(nick) == ExactText(own) { return roomMembers.end(room) }
         roomMembers.remove(nick, from: room)
-        // Nobody notices any more when the nick becomes somebody else's.
+        // The connection no longer sees when another person takes the nick.
         if !roomMembers.isAnywhere(nick) { newNicks[nick] = nil }
     }
 
-    /// A member of a room has another nick: the keys are the same. Without this a change of nick would make a room plain.
+    /// Keeps the keys of a member who changes nick. Otherwise a change of nick would make a room plaintext.
     private func renamed(_ old: String, to new: String) {
         let known = environment.peers.map { person(old, $0) }
         newNicks[old] = nil
@@ -104,7 +106,7 @@ extension IRCSession {
         roomMembers.rename(old, to: new)
     }
 
-    /// Asks a speaker for the key of a room.
+    /// Requests the key of a room from a sender.
     func askForKey(of room: String, from nick: String, _ now: Moment, _ out: SessionOutput) {
         let asked = "\(support.caseMapping.fold(nick)) \(room)"
         exchange.asked = exchange.asked.filter { $0.value + Self.askingPause > now.monotonic }

@@ -1,4 +1,10 @@
-// A sidecar's connection: who is somebody by the keys that are known of them, and how keys are exchanged in band.
+// A sidecar's connection: identifies people by their keys, and exchanges keys in band.
+//
+// On a bare server a first plaintext line carries an announcement (``Hello``). A sidecar that receives it sends an
+// introduction: device list, bundle and one one-time prekey, signed, with a time. The reader starts a session and sends
+// `ready`, and the other end sends `acknowledge`. Other users see no key exchange. A message to a peer that has just
+// received keys waits for the peer's, for ``KeyExchange/patience`` at most. If both ends start at the same time, the
+// session of the lower key stays: see `SessionRecord` in DoubleRatchet.
 
 package import Devices
 package import Envelope
@@ -9,66 +15,69 @@ import Reports
 package import RequestQueue
 package import Vault
 
-/// Whom this connection is exchanging keys with.
+/// The state of the key exchanges on this connection.
 package struct KeyExchange {
-    /// Ours: how many introductions go to one nick, and out in all, in a time in nanoseconds. Each is some eight lines.
+    /// Ours: the period of the limits below, in nanoseconds. An introduction has about eight lines.
     static let introductionPeriod: Int64 = 60_000_000_000
     static let introductionsPerNick = 4
     static let introductionLimit = 30
     package static let answerLimit = 120
-    /// Ours: how long a message waits for keys. In nanoseconds.
+    /// Ours: how long a message waits for keys, in nanoseconds.
     package static let patience: Int64 = 20_000_000_000
 
-    /// Folded nicks and rooms that have been told on this connection: how often, and when for the last time.
+    /// Folded nicks and rooms to which this connection sent an announcement: how often, and the time of the last one.
     package var greeted: [ExactText: (times: Int, at: Int64)] = [:]
-    /// Ours: how long after a greeting there is another one, in nanoseconds; each time four times as long. A line of a key
-    /// exchange may be lost, and nobody knows.
+    /// Ours: the pause before the first repeated announcement, in nanoseconds; then four times as long each time. A
+    /// line of a key exchange may be lost without notice.
     static let greetingPause: Int64 = 60_000_000_000
-    /// To whom keys were sent, and when.
+    /// The nicks to which keys were sent, with the time.
     package var introduced: [(nick: String, at: Int64)] = []
-    /// When beginnings were answered.
+    /// The times at which the beginnings of sessions were answered.
     package var answered: [Int64] = []
-    /// Targets of introductions that the vault is making.
+    /// Targets of introductions that the vault is preparing.
     package var introductions: [UInt64: String] = [:]
     var lastTicket: UInt64 = 0
-    /// A message that waits.
+    /// A message that waits for keys.
     package struct Waiting {
         package var message: OutboundMessage
-        /// Nothing where somebody has just been told our keys and has not shown theirs.
+        /// nil if the recipient has received the sidecar's keys and has not sent its own yet.
         package var peer: AccountID?
-        /// Whether there is a session, and only its answer is missing.
+        /// Whether the session has begun, and only the answer is missing.
         package var isBegun = false
     }
 
     package var waiting: [Waiting] = []
     package var deadline: Int64?
-    /// To whom the beginning of a session has been sent, and until when messages wait for the answer: before it each of
-    /// them would carry the beginning once more, which is eight lines.
+    /// Peers to which the beginning of a session was sent, with the time until which messages wait for the answer.
+    ///
+    /// Until the answer each message would repeat the beginning, which is eight lines.
     private var unanswered: [AccountID: Int64] = [:]
-    /// Ours: how long that is, in nanoseconds. At one line a second an answer takes some seconds.
+    /// Ours: how long messages wait for that answer, in nanoseconds. At one line a second an answer takes some seconds.
     private static let answerPatience: Int64 = 15_000_000_000
-    /// Nicks, and under which other names their keys are known, as far as the person has been told.
+    /// Nicks with the other name of their keys, for which the person has had the notice.
     package var named: Set<ExactText> = []
-    /// Nicks whose programs are too old, as far as they have been shown what is newer.
+    /// Nicks with an older version of Pawl to which this connection has sent a newer introduction.
     package var outdated: Set<ExactText> = []
-    /// In protected rooms, who cannot read, as far as the person has been told.
+    /// Members of sealed rooms who cannot read them, as last shown to the person.
     package var outsiders: [ExactText: Set<ExactText>] = [:]
-    /// When keys of rooms were asked for, by nick and room.
+    /// The times of requests for keys of rooms, by nick and room.
     package var asked: [ExactText: Int64] = [:]
-    /// How rooms were protected when they were last looked at, by folded name.
+    /// The last known protection of rooms, by folded name.
     package var rooms: [ExactText: RoomState] = [:]
-    /// In sealed rooms, people without keys who have been notified in words, as far as is known here.
+    /// People without keys in sealed rooms who have received the announcement of a sidecar.
     var notified: [ExactText: Set<ExactText>] = [:]
-    /// In protected rooms, readers to whom this connection has sent the request to protect the room as well.
+    /// Readers in protected rooms to whom this connection has sent the request to protect the room too.
     package var requested: [ExactText: Set<ExactText>] = [:]
-    /// When requests for rooms were last shown, by nick, act and room.
+    /// The times at which requests about rooms were last shown, by nick, act and room.
     var shownRequests: [ExactText: Int64] = [:]
-    /// Nicks with other keys than those that are known, who have been told so on this connection.
+    /// Nicks with other keys than the pinned ones that have received the announcement about it.
     var warned: Set<ExactText> = []
     /// Ours: entries of each table of nicks here; a server that invents people must not fill memory.
     package static let nickLimit = 10_000
 
-    /// Whether a beginning may be answered now: each answer is up to eight lines, and anybody can ask for one.
+    /// Whether the beginning of a session may be answered now; if so, counts it.
+    ///
+    /// Bounded because each answer has up to eight lines, and anybody can cause one.
     package mutating func mayAnswer(now: Int64) -> Bool {
         answered.removeAll { $0 + Self.introductionPeriod <= now }
         guard answered.count < Self.answerLimit else { return false }
@@ -76,17 +85,17 @@ package struct KeyExchange {
         return true
     }
 
-    /// Whether a greeting is due; if so, it is noted.
+    /// Whether an announcement is due; if so, counts it.
     mutating func greets(_ name: String, now: Int64) -> Bool {
         let last = greeted[name]
         if let last, last.at + Self.greetingPause << (2 * Int64(min(last.times - 1, 8))) > now { return false }
-        // Ours: a bot that writes to everybody must not fill memory.
+        // Ours: a bot that writes to many people must not fill memory.
         if greeted.count >= 10_000 { greeted.removeAll() }
         greeted[name] = ((last?.times ?? 0) + 1, now)
         return true
     }
 
-    /// The beginning of a session goes to somebody.
+    /// Notes that the beginning of a session is sent to a peer.
     mutating func awaitAnswer(of peer: AccountID, now: Int64) {
         unanswered = unanswered.filter { $0.value > now }
         unanswered[peer] = now + Self.answerPatience
@@ -94,12 +103,12 @@ package struct KeyExchange {
 
     func awaitsAnswer(of peer: AccountID, now: Int64) -> Bool { unanswered[peer].map { $0 > now } ?? false }
 
-    /// Somebody has answered, or is not waited for any more.
+    /// Ends the wait for a peer's answer.
     ///
-    /// - Returns: whether something may have waited for it.
+    /// - Returns: whether messages may have waited for it.
     mutating func endAwaiting(_ peer: AccountID) -> Bool { unanswered.removeValue(forKey: peer) != nil }
 
-    /// Whether keys may go to a nick now; if so, it is noted.
+    /// Whether keys may be sent to a nick now; if so, counts it.
     mutating func mayIntroduce(to nick: String, now: Int64) -> Bool {
         introduced.removeAll { $0.at + Self.introductionPeriod <= now }
         guard introduced.count < Self.introductionLimit,
@@ -111,14 +120,14 @@ package struct KeyExchange {
 }
 
 extension IRCSession {
-    // MARK: Who somebody is
+    // MARK: Identity
 
-    /// What a folded nick may be known as, the best guess first.
+    /// The names under which a folded nick may be known, the most likely first.
     func accountNames(_ nick: String) -> [AccountID] {
         (nameBook.account(of: nick).map { [.services($0)] } ?? []) + [.nick(nick)]
     }
 
-    /// Who a folded nick is, by the keys that are known: first who has written under it, then what the backend says.
+    /// The person behind a folded nick, by the known keys: first the last sender under it, then the backend's account.
     package func person(_ nick: String, _ peers: PeerTable) -> Recipient {
         let seen = [newNicks[nick], environment.latches.peer(named: nick, for: .own)]
         let names = seen.compactMap { $0 } + accountNames(nick)
@@ -126,7 +135,7 @@ extension IRCSession {
         return peer.offered == nil ? .capable(peer.name) : .changed(peer.name)
     }
 
-    /// Tells the person, once, that what they write to a nick is for keys that they know under another name.
+    /// Notifies the person, once, that messages to a nick are encrypted for keys known under another name.
     func tellName(of peer: AccountID, _ target: String, _ out: SessionOutput) {
         let nick = support.caseMapping.fold(target)
         guard environment.peers != nil, peer.roomName == nil, peer != .nick(nick), peer != .services(nick) else {
@@ -137,7 +146,7 @@ extension IRCSession {
         notify(Remarks.sealedFor(target, name: peer.displayName), out)
     }
 
-    /// Whether plaintext under a folded nick would speak for somebody whose keys are known and in use.
+    /// Whether a folded nick belongs to a peer with an established session. Its plaintext may come from someone else.
     package func isKnownPeer(_ nick: String) -> Bool {
         guard let peers = environment.peers else { return false }
         switch person(nick, peers) {
@@ -146,9 +155,9 @@ extension IRCSession {
         }
     }
 
-    // MARK: Saying hello
+    // MARK: Announcement
 
-    /// A first line of plain text, with the announcement.
+    /// Adds the announcement to a plaintext message if one is due.
     func withHello(_ message: OutboundMessage, to recipient: Recipient, _ now: Moment) -> OutboundMessage {
         var isUnknown = recipient == .outsider
         if case .room = recipient { isUnknown = true }
@@ -156,7 +165,7 @@ extension IRCSession {
             message.body.kind == .text, CTCP(message.body.text) == nil
         else { return message }
         let nick = support.caseMapping.fold(message.target)
-        // What is said to services is a command, perhaps with a password as its last word.
+        // A message to a service is a command, perhaps with a password as its last word.
         let isService =
             nick.hasSuffix("serv") || nick.contains("@") || settings.exemptions.contains { Mask.matches($0.nick, nick) }
         let hasTags = capabilities.has("message-tags")
@@ -174,10 +183,10 @@ extension IRCSession {
         return greeting
     }
 
-    /// Looks for the announcement in a plaintext line.
+    /// Handles the announcement in a plaintext line.
     ///
     /// - Parameter verb: the verb of lines whose announcement is answered.
-    /// - Returns: the line without it; nothing where there is none.
+    /// - Returns: the line without the announcement; nil if it has none.
     func heardHello(
         _ line: IRCLine, _ text: [UInt8], verb: VerbKey = .privmsg, _ now: Moment, _ out: SessionOutput
     ) -> (line: IRCLine, raw: ByteBuffer, text: [UInt8])? {
@@ -204,7 +213,7 @@ extension IRCSession {
 
     // MARK: Exchanging keys
 
-    /// Sends our keys to somebody who has shown that they can use them.
+    /// Sends an introduction to a person with a sidecar.
     package func introduce(to target: String, _ now: Moment, _ out: SessionOutput) {
         guard exchange.mayIntroduce(to: support.caseMapping.fold(target), now: now.monotonic) else { return }
         exchange.lastTicket += 1
@@ -215,7 +224,7 @@ extension IRCSession {
                 capacity: lineCapacity(verb: "NOTICE", target: target)))
     }
 
-    /// The vault has made our introduction.
+    /// Sends the introduction that the vault has prepared.
     package func introduce(_ ticket: UInt64, _ bodies: [[UInt8]], _ now: Moment, _ out: SessionOutput) {
         guard let target = exchange.introductions.removeValue(forKey: ticket) else { return }
         for body in bodies {
@@ -229,9 +238,9 @@ extension IRCSession {
         pump(now, out)
     }
 
-    /// Does what an opened message says about its sender's devices.
+    /// Handles the event and the answer of an opened message.
     ///
-    /// - Returns: what the person is told.
+    /// - Returns: the notices for the person.
     package func learnt(_ opened: Opened, from nick: String, _ now: Moment, _ out: SessionOutput) -> [String] {
         if opened.protection == .device, exchange.endAwaiting(opened.sender) { release(opened.sender, now, out) }
         if let answer = opened.answer, exchange.mayAnswer(now: now.monotonic) {
@@ -267,7 +276,7 @@ extension IRCSession {
         }
     }
 
-    /// Somebody's keys are new here: their own sidecar takes the exchange for complete, so they read in words that it is not.
+    /// Sends a peer with new keys the announcement that they are not accepted yet: its sidecar cannot know that.
     private func warnOfChange(_ nick: String, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(nick)
         guard !hasFront, exchange.warned.count < KeyExchange.nickLimit, exchange.warned.insert(folded) else { return }
@@ -277,7 +286,9 @@ extension IRCSession {
         forward(line, now, out)
     }
 
-    /// Sends a control message to one device, or to all of a person's.
+    /// Sends a control message to one device, or to all devices of a person.
+    ///
+    /// - Parameter device: nil for all devices.
     package func control(_ body: Body, to nick: String, device: DeviceID?, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(nick)
         let peer = environment.peers.map { person(folded, $0) }
@@ -293,10 +304,10 @@ extension IRCSession {
                     body: body, capacity: lineCapacity(verb: "NOTICE", target: nick), device: device)))
     }
 
-    /// An envelope could not be opened. Its sender may not know that our keys are new.
+    /// Answers an envelope that could not be opened: its sender may have old keys of this sidecar.
     package func notOpened(_ failure: OpenFailure, _ open: PendingOpen, _ now: Moment, _ out: SessionOutput) {
         if failure == .olderVersion {
-            // Their program tells them as well, once it sees a form of introduction that it does not know.
+            // The sender's program shows a notice too when it receives the newer form of introduction.
             if exchange.outdated.count >= 10_000 { exchange.outdated.removeAll() }
             if exchange.outdated.insert(support.caseMapping.fold(open.sourceNick)) {
                 introduce(to: open.sourceNick, now, out)
@@ -312,7 +323,7 @@ extension IRCSession {
 
     // MARK: Waiting for keys
 
-    /// There is no session with somebody whose keys are known: the message waits until there is one.
+    /// Holds a message until there is a session with its recipient, whose keys are known.
     package func keysMissing(_ ticket: UInt64, _ now: Moment, _ out: SessionOutput) {
         guard let seal = seals.removeValue(forKey: ticket) else { return }
         outbound.resolve(ticket, with: [])
@@ -330,7 +341,7 @@ extension IRCSession {
         scheduleWake(now, out)
     }
 
-    /// Whether a message waits because keys are on their way to somebody who has asked for them.
+    /// Whether a message waits because the recipient has just been sent an introduction.
     func waitsForKeys(_ message: OutboundMessage, _ recipient: Recipient, _ now: Moment, _ out: SessionOutput) -> Bool {
         let nick = support.caseMapping.fold(message.target)
         guard environment.peers != nil, recipient == .outsider, outage == nil,
@@ -341,7 +352,7 @@ extension IRCSession {
         return true
     }
 
-    /// Whether a message waits because its recipient has not answered the beginning of the session.
+    /// Whether a message waits because its recipient has not yet answered the beginning of the session.
     func waitsForAnswer(_ message: OutboundMessage, _ peer: AccountID, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard exchange.awaitsAnswer(of: peer, now: now.monotonic), outage == nil, message.body.kind == .text,
             exchange.waiting.count < settings.heldLines
@@ -370,7 +381,7 @@ extension IRCSession {
         for entry in overdue {
             if let peer = entry.peer {
                 if entry.isBegun {
-                    // Somebody slow, or the beginning was lost: it goes once more, before what has waited.
+                    // The peer is slow, or the beginning was lost: it is sent again before the waiting messages.
                     if exchange.endAwaiting(peer), let own = environment.peers?.own {
                         control(ControlMessage.ready(own.chain).body, to: entry.message.target, device: nil, now, out)
                     }

@@ -1,5 +1,11 @@
-// How the rooms of a sidecar on a bare server are protected: what people read when that changes, and what members ask each
-// other for.
+// The protection of a sidecar's rooms on a server without a front gateway: notices about changes, and requests between
+// members.
+//
+// On a bare server a room is sealed while all its members have keys. If a member without keys joins, each sidecar
+// notifies its user in the room's window and refuses plaintext for ``RoomState/readingTime``; the first to send
+// plaintext announces that to the room. The store remembers that a room was sealed, so that a restart skips none of
+// this. The latch of a room rises only on request of a person (`pawl sidecar protect`): the decision is stored and
+// audited, then sent to the other members as a signed request, which each user follows or not.
 
 package import Devices
 package import Envelope
@@ -11,24 +17,24 @@ import RequestQueue
 import StorePort
 package import Vault
 
-/// How a room was protected when a connection last looked.
+/// The protection of a room as a connection last saw it.
 package struct RoomState {
-    /// Ours: how long the person has to read that a room is not encrypted any more, before what they write goes out. In
-    /// nanoseconds.
+    /// Ours: how long plaintext to a room is refused after the notice that it is no longer encrypted, in nanoseconds.
+    /// The person needs that time to read the notice.
     static let readingTime: Int64 = 5_000_000_000
 
     package var isSealed: Bool
-    /// When the person was notified that the room is not sealed any more; nil once a line of plain text has left.
+    /// The time of the notice that the room is no longer sealed; nil once plaintext has been sent.
     var plainSince: Int64?
     /// Whether everybody in the room has been notified of that.
     var isAnnounced = false
 }
 
 extension IRCSession {
-    /// Ours: how often the same request of the same member is shown, in nanoseconds.
+    /// Ours: the pause before the same request of the same member is shown again, in nanoseconds.
     private static let requestPause: Int64 = 3_600_000_000_000
 
-    /// Whether this sidecar has no gateway in front, which has rules of its own for rooms.
+    /// Whether this is a sidecar without a gateway in front. A front gateway has rules of its own for rooms.
     private var isOnBareServer: Bool { environment.peers != nil && !hasFront }
 
     package func state(of room: String) -> RoomState {
@@ -36,7 +42,7 @@ extension IRCSession {
     }
 
     private func set(_ state: RoomState, of room: String) {
-        // What was sealed is in the store as well.
+        // The sealed rooms are in the store too, so the table can be emptied.
         if exchange.rooms.count >= RoomMembers.roomLimit { exchange.rooms = [:] }
         exchange.rooms[room] = state
     }
@@ -55,7 +61,7 @@ extension IRCSession {
 
     // MARK: Sealed and plain
 
-    /// A message of a room was sealed, or one came that was, and the next one will be.
+    /// Notes that a room is sealed, after a sealed message was sent or received there. Notifies the person.
     func noteSealed(_ room: String, _ out: SessionOutput) {
         guard isOnBareServer else { return }
         store(isSealed: true, room: room, out)
@@ -65,7 +71,7 @@ extension IRCSession {
         notify(text, inRoom: room, out)
     }
 
-    /// Looks whether somebody who has come makes a sealed room plain.
+    /// Checks whether a line about members makes a sealed room plaintext.
     func noteMembers(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         guard isOnBareServer else { return }
         let rooms: [String]
@@ -81,7 +87,7 @@ extension IRCSession {
         }
     }
 
-    /// Notifies the person where a room that was sealed is not any more.
+    /// Notifies the person if a sealed room is no longer sealed.
     private func notePlain(_ room: String, _ now: Moment, _ out: SessionOutput) {
         guard state(of: room).isSealed, isMember(of: room), !isProtected(room: room), !policy.demandsDevices,
             !isWhole(room)
@@ -90,8 +96,9 @@ extension IRCSession {
         notify(Remarks.roomPlain(room, withoutKeys(in: room).sorted().map(\.text)), inRoom: room, out)
     }
 
-    /// Whether plain text to a room is refused because the room has just ceased to be sealed, and the person may not have
-    /// read it. Everybody in the room is notified before the first line of plain text.
+    /// Whether plaintext to a room is refused because the room has just stopped being sealed.
+    ///
+    /// The person may not have read the notice yet. All members are notified before the first plaintext line.
     func isTooEarly(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard isOnBareServer, message.body.kind == .text, let room = room(message.target)?.name, isMember(of: room)
         else { return false }
@@ -114,8 +121,9 @@ extension IRCSession {
 
     // MARK: People without a sidecar
 
-    /// Before a message to a room is sealed: who cannot read it is told so, and so is the person; readers who came after
-    /// the person's decision are asked for theirs.
+    /// Sends the notices due before a message to a room is sealed.
+    ///
+    /// The person and the members without keys are notified. In a protected room new readers are asked to protect it.
     func beforeSealing(in room: String, _ written: String, _ now: Moment, _ out: SessionOutput) {
         tellOutsiders(in: room, written, out)
         guard isOnBareServer else { return }
@@ -137,7 +145,9 @@ extension IRCSession {
         out.jobs.append(.askRoom(job))
     }
 
-    /// A line in words for everybody in a room. One that announces this sidecar lets those of newcomers show their keys.
+    /// Sends an announcement to a room.
+    ///
+    /// - Parameter withHello: whether to announce this sidecar. Sidecars of new members answer with their keys.
     private func announce(
         _ text: String, inRoom room: String, withHello: Bool, _ now: Moment, _ out: SessionOutput
     ) {
@@ -154,7 +164,7 @@ extension IRCSession {
         forward(line, now, out)
     }
 
-    /// Words of a sidecar or a gateway that its reader has no need to send again.
+    /// Handles an announcement of another sidecar or gateway: shows it, and does not repeat it.
     func heardRemark(_ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput) {
         let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
         let bare = heardHello(line, text, verb: .notice, now, out)
@@ -171,14 +181,14 @@ extension IRCSession {
 
     // MARK: Requests
 
-    /// The person has decided about a room.
+    /// Sends the person's decision about a room to the vault.
     package func askRoom(_ job: RoomRequestJob, _ out: SessionOutput) {
         var job = job
         job.network = support.network ?? ""
         out.jobs.append(.askRoom(job))
     }
 
-    /// The decision is stored: the others of the room get it.
+    /// The decision is stored: sends it to the other readers of the room.
     package func roomAsked(_ job: RoomRequestJob, _ body: Body?, _ now: Moment, _ out: SessionOutput) {
         defer { job.done?(body != nil) }
         guard let body else { return }
@@ -190,7 +200,7 @@ extension IRCSession {
         for nick in job.nicks ?? readers { control(body, to: nick, device: nil, now, out) }
     }
 
-    /// A member's request, whose signature is checked: the person is asked, once in a while.
+    /// Shows the person a member's request. The vault has verified its signature.
     package func asked(_ request: RoomRequest, by nick: String, _ now: Moment, _ out: SessionOutput) {
         guard isMember(of: request.room), roomMembers.contains(support.caseMapping.fold(nick), in: request.room) else {
             return

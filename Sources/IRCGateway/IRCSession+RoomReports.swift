@@ -1,4 +1,4 @@
-// How the rooms of a connection are protected, for the person who asks.
+// Reports of the protection of a connection's rooms.
 
 import Envelope
 import Protection
@@ -7,7 +7,7 @@ import RequestQueue
 import Vault
 
 extension IRCSession {
-    /// All rooms of this connection, by name.
+    /// The reports of all rooms of this connection, sorted by name.
     func roomReports() -> [RoomReport] {
         roomMembers.names.sorted().map { name in
             let others = roomMembers.others(in: name)

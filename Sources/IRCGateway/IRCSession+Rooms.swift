@@ -1,4 +1,4 @@
-// The rooms of a connection, as the backend tells it: who is let in, and who has to go.
+// The rooms of a connection, from the lines of the backend.
 
 import IRCCodec
 import NIOCore
@@ -7,7 +7,7 @@ import RequestQueue
 import Vault
 
 extension IRCSession {
-    /// The room that a target means, with the status that its readers must have; nothing where it is a person.
+    /// The room of a target, folded, with the status that its readers must have; nil if the target is a person.
     package func room(_ target: String) -> (name: String, status: String)? {
         let bytes = Array(target.utf8)
         guard let first = bytes.first, support.isRoom(first, then: bytes.dropFirst().first) else { return nil }
@@ -16,19 +16,19 @@ extension IRCSession {
         return (support.caseMapping.fold(name), String(decoding: status, as: UTF8.self))
     }
 
-    /// Whether the person is in a room as far as they know, also while the backend is gone.
+    /// Whether the client sees itself in a room, also during an outage.
     package func isMember(of room: String) -> Bool {
         rooms.contains(room) || rejoining.contains(room) || outage?.rooms.contains(room) == true
     }
 
-    /// Whether a recipient of before a restart can be written to again.
+    /// Whether a held request can be sent to its recipient now.
     func isReachable(_ peer: AccountID, _ now: Moment) -> Bool {
-        // Who is there, a sidecar learns by writing to them.
+        // A sidecar learns only from the server's answer whether the recipient is there.
         if environment.peers != nil, peer.roomName == nil { return true }
         return !isAwaited(peer, now) && (peer.roomName.map(rooms.contains) ?? environment.roster.isPresent(peer))
     }
 
-    /// Notes what a line of the backend says about the rooms of this connection.
+    /// Updates the rooms of this connection from a line of the backend.
     func trackRooms(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         switch line.key {
         case .join:
@@ -56,7 +56,7 @@ extension IRCSession {
         environment.rooms.saw(listedNicks(list), in: support.caseMapping.fold(room))
     }
 
-    /// The folded nicks in the text of RPL_NAMREPLY. Taken apart at bytes, as the names of rooms are.
+    /// The folded nicks in the text of RPL_NAMREPLY. Split by bytes, as the names of rooms are.
     func listedNicks(_ list: String) -> [String] {
         list.utf8.split(separator: UInt8(ascii: " ")).map { entry in
             let nick = entry.drop { "~&@%+!".utf8.contains($0) }.prefix { $0 != UInt8(ascii: "!") }
@@ -95,7 +95,7 @@ extension IRCSession {
         history.left(room)
     }
 
-    /// Renews whose connection is in the rooms, after a login or another policy.
+    /// Updates the connection's entries in the room table after a login or a change of policy.
     func updateRooms() {
         for room in rooms.lazy.map(\.text) {
             if policy.takesPart {
@@ -106,7 +106,7 @@ extension IRCSession {
         }
     }
 
-    /// The connection is in no room any more.
+    /// Removes the connection from all its rooms.
     package func leaveRooms() {
         for room in rooms.union(rejoining).union(outage?.rooms ?? []).lazy.map(\.text) {
             environment.rooms.remove(id, as: foldedNick, from: room)

@@ -1,5 +1,5 @@
-// Lines from the backend: what they say about this connection is noted, what answers the gateway is kept from the
-// client, the rest is translated to what the client asked for.
+// Lines from the backend: updates the state of the connection, consumes answers to the gateway's own commands, and
+// translates the other lines to the client's capabilities.
 
 import Devices
 import Envelope
@@ -10,7 +10,7 @@ import Reports
 import StorePort
 
 extension IRCSession {
-    /// One line of the backend.
+    /// Handles one line of the backend.
     func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Moment, _ out: SessionOutput) {
         guard let line = parse(raw, content) else {
             if outage == nil { deliver(raw, out) }
@@ -46,9 +46,9 @@ extension IRCSession {
         noteMembers(line, now, out)
     }
 
-    // MARK: What is learnt
+    // MARK: State
 
-    /// Notes what a line says about this connection.
+    /// Updates the state of this connection from a line.
     func trackServer(_ line: IRCLine, _ now: Moment, _ out: SessionOutput) {
         switch line.key.numeric {
         case 1:
@@ -83,8 +83,9 @@ extension IRCSession {
         }
     }
 
-    /// Whether the backend lives, and puts this connection out by an act of its operator. Some servers say so with KILL,
-    /// others only in the words of ERROR.
+    /// Whether an operator of the backend has ended this connection, so that there is no outage.
+    ///
+    /// Some servers send KILL, others only an ERROR with that text.
     private func isKill(_ line: IRCLine) -> Bool {
         let words = line.parameters.last.map(line.string)?.lowercased() ?? ""
         if words.contains("killed") { isKilled = true }
@@ -116,7 +117,7 @@ extension IRCSession {
         if capabilities.stage == .done { finishNegotiation(now, out) }
         let isOver = capabilities.stage == .done || capabilities.stage == .notStarted
         guard isOver, capabilities.owesEnd, capabilities.lateLists == 0 else { return }
-        // It was given up and has answered late: it lets nobody in before it has heard the end.
+        // The negotiation was given up, and the backend has answered late: it waits for CAP END.
         capabilities.owesEnd = false
         if !isRegistered || outage != nil { out.upstream.writeString("CAP END\r\n") }
     }
@@ -135,7 +136,7 @@ extension IRCSession {
 
     // MARK: Numerics
 
-    /// Whether a numeric has been dealt with and is not passed on.
+    /// Handles a numeric; returns whether it is consumed, not forwarded.
     private func consumes(
         _ numeric: Int, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment, _ out: SessionOutput
     ) -> Bool {
@@ -164,9 +165,9 @@ extension IRCSession {
         return true
     }
 
-    // MARK: Answers to our labels
+    // MARK: Answers to the gateway's labels
 
-    /// Whether a line answers a command of ours, by its label or by the batch that carries it.
+    /// Handles an answer to a command of the gateway, found by its label or its batch; returns whether it is one.
     private func answersOurLabel(_ line: IRCLine, _ raw: ByteBuffer, _ out: SessionOutput) -> Bool {
         var request: UInt64?
         if let label = line.tag("label"), label.hasPrefix(labelPrefix + "-") {
@@ -174,7 +175,7 @@ extension IRCSession {
         } else if let batch = line.tag("batch") {
             request = outstanding.batches[batch]
         }
-        // What another person says answers nothing, whatever label it has.
+        // A message of another person is never an answer, whatever label it has.
         guard let id = request, !line.key.isText || !line.sourceIsPerson || isSelf(line) else { return false }
         if line.key == .batch, let reference = line.text(0), reference.hasPrefix("+") {
             outstanding.batches[String(reference.dropFirst())] = id
@@ -203,7 +204,7 @@ extension IRCSession {
         guard let entry = outstanding[id], !entry.failed else { return }
         let target = entry.outbound.request.target
         reply(531, [target], Remarks.filtered(target: target), label: entry.outbound.clientLabel, out)
-        refused(id, reason: "the server took it without an echo", out)
+        refused(id, reason: "the server accepted it without an echo", out)
     }
 
     private func echoed(_ id: UInt64, _ line: IRCLine, _ out: SessionOutput) {
@@ -214,12 +215,12 @@ extension IRCSession {
         acknowledge(id, remoteID: line.tag("msgid"), echo: line, out)
     }
 
-    /// Whether a line of our own, sent back without a label, has been dealt with.
+    /// Handles an echo without a label; returns whether the line is consumed.
     func isEcho(_ line: IRCLine, _ out: SessionOutput) -> Bool {
         guard capabilities.has("echo-message") else { return false }
         if line.key.isText, let span = line.parameter(1) {
             let body = Array(line.slice(span).readableBytesView)
-            // A message to oneself comes back twice: as a delivery and, labelled, as an echo.
+            // A message to oneself arrives twice: as a delivery and, labelled, as an echo.
             if Armour.hasMarker(body), let id = outstanding.matching(body: body), outstanding[id]?.isLabelled == false {
                 echoed(id, line, out)
                 return true
@@ -231,13 +232,13 @@ extension IRCSession {
 
     // MARK: Translation
 
-    /// Whether a batch line is the client's business.
+    /// Whether a line is for the client: not if it ends a batch that answers the gateway.
     private func isShown(_ line: IRCLine) -> Bool {
         guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
         return outstanding.batches.removeValue(forKey: String(reference.dropFirst())) == nil
     }
 
-    /// A line as the client asked for it; nothing where it did not ask for such lines.
+    /// A line translated to the client's capabilities; nil if the client does not get such lines.
     func translated(_ line: IRCLine, _ raw: ByteBuffer) -> ByteBuffer? {
         let claims = !line.tags.isEmpty && line.tag(ProtectionMarks.tag) != nil
         guard capabilities.isTranslating || claims else { return raw }
@@ -257,10 +258,10 @@ extension IRCSession {
         return buffer
     }
 
-    /// The tags of a line that the client asked for.
+    /// The tags of a line that the client's capabilities include.
     func visibleTags(_ line: IRCLine) -> [IRCTag] {
         guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
-        // How a message was protected is for a gateway to say, and not for the backend.
+        // The tag for the protection of a message is accepted from a gateway, not from the backend.
         let tags = line.tagList.filter {
             switch $0.key {
             case ProtectionMarks.tag: hasFront && $0.value == Protection.gateway.name
@@ -280,7 +281,7 @@ extension IRCSession {
         }
     }
 
-    /// A reply to a command of ours, as the reply to the client's command.
+    /// A reply to a command of the gateway, as the reply to the client's command.
     private func relabelled(_ line: IRCLine, _ label: String?) -> ByteBuffer {
         var tags = visibleTags(line).filter { $0.key != "label" && $0.key != "batch" }
         if let label, capabilities.clientHas("labeled-response") {

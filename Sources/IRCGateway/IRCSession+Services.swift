@@ -1,4 +1,4 @@
-// Asking the backend who a service is, before a message goes to it in the clear or one of its own is believed.
+// Identifies services by WHOIS before plaintext is sent to them, and before their plaintext is accepted.
 
 import Envelope
 package import IRCCodec
@@ -8,7 +8,7 @@ import Reports
 import RequestQueue
 
 extension IRCSession {
-    /// Asks the backend before a message goes to what may be a service.
+    /// Holds a message to a possible service until WHOIS has answered.
     package func probe(_ message: OutboundMessage, _ now: Moment, _ out: SessionOutput) {
         let folded = support.caseMapping.fold(message.target)
         guard beginProbe(folded, message.target, now, out) else { return refuse(.outsider, message, out) }
@@ -36,7 +36,7 @@ extension IRCSession {
         return true
     }
 
-    /// Whether a reply to WHOIS answers a question of ours.
+    /// Handles a reply to a WHOIS of the gateway; returns whether it is one.
     func answersProbe(_ numeric: Int, _ line: IRCLine, _ now: Moment, _ out: SessionOutput) -> Bool {
         guard let span = line.parameter(1) else { return false }
         let nick = line.folded(span, support.caseMapping)
@@ -75,7 +75,7 @@ extension IRCSession {
         for (ticket, line, raw) in probe.inbound { answerInbound(ticket, line, raw, now) }
     }
 
-    /// Puts a line that waited for a probe in its place.
+    /// Resolves the position of a line that waited for WHOIS.
     private func answerInbound(_ ticket: UInt64, _ line: IRCLine, _ raw: ByteBuffer, _ now: Moment) {
         let text = line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? []
         let lines = shown(line, raw, text, exempt: exemption(line, now) == .proven)

@@ -1,4 +1,4 @@
-// The gateway is being stopped: what the pacer holds goes out while there is time, and senders are notified of the rest.
+// Stopping of the gateway: waiting messages are sent while there is time, and senders are notified of the others.
 
 import Envelope
 import IRCCodec
@@ -9,14 +9,14 @@ import RequestQueue
 import StorePort
 
 extension IRCSession {
-    /// Whether nothing of this connection is on its way that a moment's patience would bring there.
+    /// Whether nothing of this connection is in progress that would finish within a short time.
     package var isSettled: Bool {
         guard isRegistered, outage == nil, !isUpstreamClosed else { return true }
         return !awaitsLastPong && outbound.isEmpty && inbound.isEmpty && seals.isEmpty
             && outstanding.entries.allSatisfy(\.value.failed)
     }
 
-    /// Asks the backend for a sign that it has delivered all that it had for this connection.
+    /// Sends a PING; its answer shows that the backend has delivered everything for this connection.
     package func askForLastPong(_ out: SessionOutput) {
         guard isProtecting, isRegistered, outage == nil, !isUpstreamClosed else { return }
         awaitsLastPong = true
@@ -28,7 +28,7 @@ extension IRCSession {
         if isRegistered { notify(Remarks.stopping, out) }
     }
 
-    /// Names what was not sent, by target. Nothing is sent afterwards.
+    /// Notifies the client of unsent messages, by target. Nothing is sent afterwards.
     package func stop(_ out: SessionOutput) {
         var counts: [ExactText: (lost: Int, waiting: Int, doubtful: Int)] = [:]
         func note(_ request: Request, isSent: Bool) {
@@ -65,13 +65,13 @@ extension IRCSession {
         }
     }
 
-    /// Whether a request goes out after the next start: somebody vouches for both ends.
+    /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.
     private func survives(_ request: Request) -> Bool {
         if environment.peers != nil { return true }
         return AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
     }
 
-    /// The targets of a line of the client, if it is a message.
+    /// The targets of a line of the client; empty if it is not a message.
     private func targets(of raw: ByteBuffer) -> [String] {
         let content = raw.readableBytesView.prefix { $0 != 0x0D && $0 != 0x0A }.count
         guard let line = parse(raw, content), line.key.isText, let targets = line.parameter(0) else { return [] }

@@ -1,8 +1,12 @@
-// One client's connection with its connection to the backend, as a machine: bytes, answers and time go in; bytes and
-// jobs come out. It knows neither sockets nor threads nor the store.
+// The state machine of one client's connection and its connection to the backend. Inputs are bytes, replies of the
+// vault and time; outputs are bytes and jobs. It knows no sockets, threads or store.
 //
-// Order holds in both directions: a line that waits (for a commit, an acknowledgement, a slot of the pacer) holds back
-// what comes behind it, and nothing else.
+// Order is kept in both directions: a line that waits (for a commit, an acknowledgement or the pacer) delays the lines
+// behind it, and nothing else.
+//
+// Under `off` the session still tracks nick, registration and account, without changing a byte, so that a policy that
+// rises at run time applies to every connection. Nothing is counted or stored. After STARTTLS under `off` the stream is
+// opaque, and such a connection is closed if the policy rises.
 
 import DequeModule
 import Devices
@@ -21,23 +25,23 @@ package final class IRCSession {
     package let environment: IRCEnvironment
     package private(set) var settings: IRCSettings
 
-    // Who this is.
+    // Identity.
     package var nick: String?
     package var account: AccountID
-    /// Accounts of this connection before it logged in or out: envelopes for them may still be under way.
+    /// Earlier accounts of this connection. Envelopes for them may still arrive.
     var previousAccounts: [AccountID] = []
     package var logouts = 0
     package var isRegistered = false
     package var support = ServerSupport() {
         didSet { lastRoom = nil }
     }
-    /// The room that the last copy was for.
+    /// The room of the last copy.
     var lastRoom: LastRoom?
-    /// The longest source that the backend has shown for this connection, in bytes.
+    /// The longest source of this connection in a line of the backend, in bytes.
     var knownSourceLength = 0
     package var software = ""
 
-    // What applies to it.
+    // Policy and capabilities.
     package var policies: PolicySnapshot
     private var policyVersion: UInt64
     package var policy: Policy
@@ -48,7 +52,7 @@ package final class IRCSession {
     // Lines.
     var downstreamLines = LineSplitter(limit: IRCLimits.clientTagsLength + IRCLimits.lineLength)
     var upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
-    /// After STARTTLS under `off` the stream is not ours to read any more.
+    /// Whether the client has begun TLS with the backend (STARTTLS under `off`), so that the bytes are unreadable.
     package var isOpaque = false
     package var outbound = Lane<OutboundEntry>()
     package var inbound = Lane<InboundEntry>()
@@ -56,12 +60,12 @@ package final class IRCSession {
     package var seals: [UInt64: PendingSeal] = [:]
     package var opens: [UInt64: PendingOpen] = [:]
     package var copies: [UInt64: PendingCopy] = [:]
-    /// Messages to rooms that came after those, in their order.
+    /// Messages to rooms that arrived after those, in order.
     var postponed: Deque<PostponedOpening> = []
-    /// Places for what an account finds waiting when it comes back: the outbound ticket, with the inbound one.
+    /// Positions reserved for an account's waiting messages: the outbound ticket and its inbound ticket.
     var recoveries: [UInt64: UInt64] = [:]
     var outstanding = OutstandingRequests()
-    /// Requests of before a restart, and what must not overtake them, until their recipient is here.
+    /// Requests that wait for their recipient or an operator, and those that must not overtake them.
     package var held: [OutboundRequest] = []
     var heldDeadline: Int64?
     package var assembler: FragmentAssembler?
@@ -72,33 +76,33 @@ package final class IRCSession {
     var outage: Outage?
     /// When the last outage ended.
     var returnedAt: Int64?
-    /// Verbs that were said again after an outage and not answered yet.
+    /// Verbs that were repeated after an outage and are not answered yet.
     var resaid: Set<VerbKey> = []
-    /// Rooms that are being joined again after an outage, folded; the client has never left them.
+    /// Rooms being joined again after an outage, folded. The client has never left them.
     var rejoining: Set<ExactText> = []
     /// Rooms that the backend has let this connection into, folded.
     package var rooms: Set<ExactText> = []
-    /// Lines of before a restart for rooms that the client has not joined again.
+    /// Lines from before a restart, for rooms that the client has not joined again.
     var roomLines: [RecoveredLine] = []
     package var history = RoomHistory()
     var strippedVerbs: Set<VerbKey> = []
-    /// Rooms, folded, of which a protected person has been told that they are not protected.
+    /// Folded unprotected rooms for which a protected person has had the notice.
     var plainRooms: Set<ExactText> = []
-    /// Of a sidecar: how people are called, and whom keys are being exchanged with.
+    /// In a sidecar: the accounts of nicks, and the state of key exchanges.
     var nameBook = NameBook()
-    /// Folded nicks that known people have taken while this connection saw them.
+    /// Folded new nicks of known people, from the changes of nick that this connection saw.
     var newNicks: [ExactText: AccountID] = [:]
     package var exchange = KeyExchange()
     var roomMembers = RoomMembers()
     package var front = FrontGateway()
-    /// Of a front gateway: what the client has shown of its own device.
+    /// In a front gateway: the state of the client's own device.
     var clientDevice = ClientDevice()
     var isUpstreamClosed = false
-    /// The gateway is being stopped, and the backend has not answered the last question.
+    /// Whether the gateway is being stopped and the backend has not answered the last PING.
     var awaitsLastPong = false
 
     /// - Parameters:
-    ///   - id: a random number that is never used twice; the account of a connection without a login is made of it.
+    ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
     package init(id: ConnectionID, environment: IRCEnvironment) {
         self.id = id
         self.environment = environment
@@ -113,7 +117,7 @@ package final class IRCSession {
         capabilities.isCapable = environment.peers != nil
     }
 
-    /// Whether the gateway speaks with the backend by itself: where it seals, and in a sidecar always.
+    /// Whether the gateway protects this connection's messages, and negotiates with the backend. Always in a sidecar.
     package var isProtecting: Bool { policy.demandsProtection || environment.peers != nil }
 
     // MARK: Events
@@ -141,7 +145,7 @@ package final class IRCSession {
             case .line(let raw, let content): clientLine(raw, content, now, out)
             case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
             }
-            // Whoever stands between could have written what follows in the clear: the rest of the chunk is dropped.
+            // An attacker in the network could have added cleartext after STARTTLS: the rest of the chunk is dropped.
             guard !out.startsTLS else { break }
         }
         pump(now, out)
@@ -174,7 +178,7 @@ package final class IRCSession {
         flushInbound(now, out)
     }
 
-    /// Answers of the vault.
+    /// A reply of the vault.
     package func answered(_ reply: VaultReply, at now: Moment, _ out: SessionOutput) {
         switch reply {
         case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)
@@ -199,14 +203,14 @@ package final class IRCSession {
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
-        // For backends that keep what was said.
+        // Replies for other protocols.
         case .wrote, .writeFailed, .read: break
         }
         pump(now, out)
         flushInbound(now, out)
     }
 
-    /// The time that was asked for has come.
+    /// The time requested in ``SessionOutput/wakeAt`` has come.
     package func woken(at now: Moment, _ out: SessionOutput) {
         renewPolicy(now, out)
         if let deadline = negotiationDeadline, deadline <= now.monotonic { giveUpNegotiation(now, out) }
@@ -221,7 +225,7 @@ package final class IRCSession {
         scheduleWake(now, out)
     }
 
-    /// The client has ended its side; what was kept of an unfinished line goes on as it is below `hosted`.
+    /// The client has ended its side. Below `hosted` an incomplete line is forwarded.
     package func downstreamEnded(at now: Moment, _ out: SessionOutput) {
         guard let rest = downstreamLines.takePartial(), !isProtecting, policy.takesPart else { return }
         out.upstream.writeImmutableBuffer(rest)
@@ -233,14 +237,14 @@ package final class IRCSession {
         if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Remarks.loginNotRepeatable, out) }
         isUpstreamClosed = true
         if let rest = upstreamLines.takePartial(), policy.takesPart { deliver(rest, out) }
-        // The backend knows nobody by this nick any more, however long the client keeps its socket.
+        // The backend has released this nick, however long the client keeps its socket.
         environment.roster.remove(id, now: now.monotonic)
         leaveRooms()
         giveBack(out)
         flushInbound(now, out)
     }
 
-    /// Nothing goes to the backend any more; what was accepted is the vault's again.
+    /// Returns accepted requests to the vault. Nothing is sent to the backend any more.
     private func giveBack(_ out: SessionOutput) {
         if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.left(id)) }
     }
@@ -251,13 +255,13 @@ package final class IRCSession {
     /// Whether lines for the backend still wait.
     package var hasPendingLines: Bool { !outbound.isEmpty }
 
-    /// Whether so much waits that the client should not be read.
+    /// Whether so many lines wait that the client should not be read.
     package var isCongested: Bool { outbound.count + held.count >= settings.heldLines }
 
-    /// Whether so much waits that the backend should not be read.
+    /// Whether so many lines wait that the backend should not be read.
     package var isDeliveryCongested: Bool { inbound.count >= settings.heldLines }
 
-    /// Both sides are gone. Nothing is sent any more; what ends with the connection ends here.
+    /// Both sides have closed. Releases everything that belongs to the connection; nothing is sent any more.
     package func finish(at now: Moment, _ out: SessionOutput) {
         environment.roster.remove(id, now: now.monotonic)
         leaveRooms()
@@ -282,14 +286,14 @@ package final class IRCSession {
         applyPolicy(now, out)
     }
 
-    /// Takes the policy of the account that this connection now has.
+    /// Applies the policy of the connection's current account.
     func applyPolicy(_ now: Moment, _ out: SessionOutput) {
         let before = policy
         policy = policies.policy(of: account)
         capabilities.visibility.onlyTranslatable = isProtecting
         guard before != policy else { return }
         if !before.takesPart, isOpaque {
-            // Nobody can protect what cannot be read.
+            // An unreadable stream cannot be protected.
             out.closesDownstream = true
             out.closesUpstream = true
         }
@@ -297,35 +301,35 @@ package final class IRCSession {
         negotiateIfNeeded(now, out)
     }
 
-    /// Whether any message could be due protection, so that recipients have to be looked up.
+    /// Whether a message could require protection, so that recipients have to be looked up.
     var isGuarded: Bool {
         isProtecting || policies.strictest.demandsProtection || !environment.latches.isEmpty
     }
 
-    // MARK: Negotiation of the gateway's own
+    // MARK: The gateway's own negotiation
 
     private func negotiateIfNeeded(_ now: Moment, _ out: SessionOutput) {
         guard outage == nil, isProtecting, capabilities.stage == .notStarted else { return }
         guard let line = capabilities.begin() else { return }
         out.upstream.writeString(line + "\r\n")
         guard !isRegistered else { return }
-        // Registration waits until the gateway has what it needs, or the backend is known not to have it.
+        // Registration waits until the gateway has its capabilities, or knows that the backend does not have them.
         negotiationTicket = outbound.reserve()
         capabilities.holdsClient = true
         expectCapabilities(now, out)
     }
 
-    /// Ours: how long a backend may take to answer CAP before its silence is an answer. In nanoseconds.
+    /// Ours: how long the session waits for an answer to CAP, in nanoseconds.
     private static let capabilityPatience: Int64 = 5_000_000_000
 
-    /// Has the session woken when no answer to CAP comes.
+    /// Sets the deadline for an answer to CAP.
     func expectCapabilities(_ now: Moment, _ out: SessionOutput) {
         guard negotiationDeadline == nil else { return }
         negotiationDeadline = now.monotonic + Self.capabilityPatience
         scheduleWake(now, out)
     }
 
-    /// The backend has not answered, or goes on without having answered.
+    /// The backend has not answered CAP in time, or continues without an answer.
     func giveUpNegotiation(_ now: Moment, _ out: SessionOutput) {
         negotiationDeadline = nil
         var answers: [String] = []
@@ -352,7 +356,7 @@ package final class IRCSession {
         return try? IRCLine(slice)
     }
 
-    /// A line for the client, behind what already waits for it.
+    /// Sends a line to the client, behind what already waits for it.
     package func deliver(_ line: ByteBuffer, _ out: SessionOutput) {
         if inbound.isEmpty {
             out.downstream.writeImmutableBuffer(line)
@@ -369,7 +373,7 @@ package final class IRCSession {
         while let entry = inbound.popFirst() { write(entry, now, out) }
     }
 
-    /// Hands a line to the client's socket.
+    /// Writes a line to the client.
     package func write(_ entry: InboundEntry, _ now: Moment, _ out: SessionOutput) {
         out.downstream.writeImmutableBuffer(entry.line)
         if let sequence = entry.sequence { out.delivered.append(sequence) }
@@ -377,9 +381,9 @@ package final class IRCSession {
         environment.requests.traces.note(.shown, of: entry.message, at: now.wall)
     }
 
-    /// A remark of the gateway to its client.
+    /// Sends a notice of the gateway to its client.
     ///
-    /// - Parameter room: the room whose window it is shown in; nil for the client as a whole.
+    /// - Parameter room: the room in whose window it is shown; nil if it concerns no room.
     package func notify(_ text: String, inRoom room: String? = nil, _ out: SessionOutput) {
         deliver(":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)", out)
     }

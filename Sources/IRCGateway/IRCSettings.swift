@@ -1,4 +1,4 @@
-// What the operator configures for IRC, and what all connections share.
+// The operator's settings for IRC, and the state that all connections share.
 
 package import DeviceDirectory
 package import Devices
@@ -12,11 +12,12 @@ import RequestQueue
 import Synchronization
 package import Vault
 
-/// A service or a bot that messages may go to in the clear. It is recognised by its server or host, never by its nick
-/// alone: anybody can take a nick.
+/// A service or bot that exchanges plaintext with people under every policy.
+///
+/// It is recognised by its server or host, never by its nick alone: anybody can take a nick.
 package struct Exemption: Sendable, Equatable {
     package enum Proof: Sendable, Equatable {
-        /// The server that WHOIS names.
+        /// The server in the reply to WHOIS.
         case server(String)
         /// The host in its source.
         case host(String)
@@ -36,23 +37,23 @@ package struct IRCSettings: Sendable {
     package var exemptions: [Exemption] = []
     package var texts = RemarkTexts()
     package var visibility = CapabilityNegotiation.Visibility()
-    /// Whether this listener ends TLS by STARTTLS.
+    /// Whether this listener terminates TLS after STARTTLS.
     package var terminatesStartTLS = false
     package var flood = Pacer.Limit.unlimited
     package var fragments = FragmentAssembler.Limits()
     /// Ours: lines of one client that may wait for a commit or for the backend before it is no longer read.
     package var heldLines = 512
-    /// How long a client is kept whose backend has gone, in milliseconds.
+    /// How long a client stays connected during an outage of the backend, in milliseconds.
     package var outagePatience: Int64 = 15 * 60 * 1000
-    /// Whether clients are asked for CTCP VERSION when they register.
+    /// Whether the gateway sends clients a CTCP VERSION request when they register.
     package var asksForVersion = false
-    /// How a sidecar shows its client that a message came end to end.
+    /// How a sidecar marks messages that were end-to-end encrypted.
     package var marks = ProtectionMarks.text
 
     package init(network: String) { self.network = network }
 }
 
-/// What all connections of a gateway share. Everything in it may be used from any thread.
+/// The state that all connections of a gateway share. Thread-safe.
 package final class IRCEnvironment: Sendable {
     package let policies: PolicyTable
     package let roster = Roster()
@@ -61,9 +62,9 @@ package final class IRCEnvironment: Sendable {
     package let latches: LatchTable
     package let requests: RequestDesk
     package let tally: Tally
-    /// Whose devices are known; nothing but in a sidecar.
+    /// The peers of a sidecar and their devices; nil in a gateway.
     package let peers: PeerTable?
-    /// The public keys of people's own devices; nothing in a sidecar.
+    /// The public keys of people's own devices; nil in a sidecar.
     package let directory: DirectoryTable?
     private let current: Mutex<IRCSettings>
 
@@ -83,7 +84,7 @@ package final class IRCEnvironment: Sendable {
         self.tally = tally
     }
 
-    /// The settings now; connections look when the version of the policies rises.
+    /// The current settings. Connections read them again when the version of the policies changes.
     package var settings: IRCSettings { current.withLock { $0 } }
 
     package func replace(_ settings: IRCSettings) {
@@ -92,20 +93,20 @@ package final class IRCEnvironment: Sendable {
     }
 }
 
-/// What one event makes a session do. One object per event loop, emptied by the runner after each event.
+/// The output of a session for one event. One object per event loop; the runner resets it after each event.
 package final class SessionOutput {
     /// Bytes for the backend.
     package var upstream = ByteBuffer()
     /// Bytes for the client.
     package var downstream = ByteBuffer()
     package var jobs: [VaultJob] = []
-    /// Deliveries whose lines are among the bytes for the client.
+    /// The delivery numbers of lines among the bytes for the client.
     package var delivered: [UInt64] = []
-    /// When the session wants to be woken, on the monotonic clock.
+    /// The time at which to wake the session, in nanoseconds of the monotonic clock.
     package var wakeAt: Int64?
     package var closesDownstream = false
     package var closesUpstream = false
-    /// The client is to be spoken to in TLS once the bytes are written.
+    /// Whether TLS with the client begins after the bytes are written.
     package var startsTLS = false
 
     package init() {}
@@ -121,6 +122,6 @@ package final class SessionOutput {
         startsTLS = false
     }
 
-    /// Asks to be woken no later than this.
+    /// Requests a wake-up no later than this time.
     package func wake(at time: Int64) { wakeAt = min(wakeAt ?? time, time) }
 }

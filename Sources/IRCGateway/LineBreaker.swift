@@ -1,11 +1,11 @@
-// Text that was sealed whole may be longer than one line when it is opened under another name. It is broken where a
-// reader would break it, and never loses a byte that a line can hold.
+// Breaks long texts into lines. A text that was sealed whole may be longer than a line when it is shown under another
+// name. It is broken at spaces, and loses no byte that a line can contain, except the space at the break.
 
 /// Breaks texts into lines.
 enum LineBreaker {
     private static let action = Array("\u{1}ACTION ".utf8)
 
-    /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which no line can hold, become spaces.
+    /// Pieces of a text, each at most `room` bytes long. CR, LF and NUL, which a line cannot contain, become spaces.
     package static func pieces(_ text: [UInt8], room: Int) -> [[UInt8]] {
         let clean = text.map { $0 == 0x0D || $0 == 0x0A || $0 == 0 ? 0x20 : $0 }
         guard clean.count > room else { return [clean] }

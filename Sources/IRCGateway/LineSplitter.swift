@@ -1,14 +1,14 @@
-// Bytes into lines, bounded. A line that is too long is not a line: it is given out in pieces and marked.
+// Splits bytes into lines of bounded length. A line that is too long is returned in marked pieces.
 
 package import NIOCore
 
-/// Splits a stream at LF; keeps the beginning of a line until its end has come.
+/// Splits a stream at LF; keeps the beginning of an incomplete line.
 package struct LineSplitter: Sendable {
-    /// What comes out.
+    /// A result of the splitter.
     package enum Piece: Equatable, Sendable {
-        /// A line with its end as it came; `content` is its length without CR and LF.
+        /// A line with its end as received; `content` is its length without CR and LF.
         case line(ByteBuffer, content: Int)
-        /// Part of a line that is longer than the limit; `ended` when the end is in it.
+        /// Part of a line that is longer than the limit; `ended` if it contains the end of the line.
         case overlong(ByteBuffer, ended: Bool)
     }
 
@@ -16,16 +16,16 @@ package struct LineSplitter: Sendable {
     private var partial: ByteBuffer?
     private var isOverlong = false
 
-    /// - Parameter limit: the longest line with its end, in bytes.
+    /// - Parameter limit: the maximum length of a line with its end, in bytes.
     package init(limit: Int) { self.limit = limit }
 
-    /// Takes what has been kept, for a connection that ends or stops being looked at.
+    /// Removes and returns the incomplete line when the stream ends.
     package mutating func takePartial() -> ByteBuffer? {
         defer { partial = nil }
         return partial
     }
 
-    /// The next piece of a chunk, or nothing when it is used up. Call until it gives nothing.
+    /// The next piece of a chunk; nil if none is complete. Call until it returns nil.
     package mutating func next(_ chunk: inout ByteBuffer) -> Piece? {
         guard chunk.readableBytes > 0 else { return nil }
         let end = chunk.withUnsafeReadableBytes(Self.lineFeed)
@@ -45,7 +45,7 @@ package struct LineSplitter: Sendable {
         return .line(line, content: Self.contentLength(line))
     }
 
-    /// The first LF, eight bytes at a time: a byte that equals LF becomes zero, and a zero byte shows in its high bit.
+    /// The offset of the first LF. Reads eight bytes at a time: XOR makes an LF zero; the high bits mark zero bytes.
     private static func lineFeed(_ raw: UnsafeRawBufferPointer) -> Int? {
         var position = 0
         while position + 8 <= raw.count {

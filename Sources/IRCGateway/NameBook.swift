@@ -1,23 +1,23 @@
-// Which nick is logged in as which account, as far as the backend says so on this connection.
+// The accounts of nicks, as far as the backend sends them on this connection.
 
 import IRCCodec
 import Protection
 import RequestQueue
 
-/// Accounts by folded nick.
+/// The accounts by folded nick.
 struct NameBook {
-    /// Ours: nicks remembered; when there are more, all are learnt anew.
+    /// Ours: maximum number of nicks. A larger table is emptied and filled again.
     package static let limit = 20_000
 
     private var accounts: [ExactText: String] = [:]
 
-    /// The folded account of a folded nick, where it is known to be logged in.
+    /// The folded account of a folded nick; nil if it is not known to be logged in.
     package func account(of nick: String) -> String? { accounts[nick] }
 
-    /// Notes what a line of the backend says.
+    /// Updates the accounts from a line of the backend.
     ///
-    /// - Parameter tagsAccounts: whether lines of people who are logged in say so; those of others then say that they
-    ///   are not.
+    /// - Parameter tagsAccounts: whether lines of logged-in people have the account tag. A line without it is then from
+    ///   a person who is not logged in.
     mutating func learn(_ line: IRCLine, tagsAccounts: Bool, _ support: ServerSupport) {
         guard line.sourceIsPerson else { return }
         let fold: (String) -> String = { support.caseMapping.fold($0) }
@@ -34,7 +34,7 @@ struct NameBook {
         }
     }
 
-    /// Notes what a directory says of a folded nick.
+    /// Stores the account of a folded nick from a directory.
     package mutating func note(_ nick: String, account: AccountID) {
         if account.isVerified { note(nick, account.name) { $0 } }
     }

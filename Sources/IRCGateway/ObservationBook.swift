@@ -1,15 +1,15 @@
-// Who would be affected by a stricter policy: kept per connection, written down now and then.
+// Observations of what a stricter policy would affect: counted per connection, stored at intervals.
 
 import Envelope
 package import NIOCore
 package import Protection
 package import StorePort
 
-/// The observations of one connection since they were last written down.
+/// The observations of one connection since they were last stored.
 package struct ObservationBook: Sendable {
-    /// Ours: how long observations may wait. In nanoseconds.
+    /// Ours: how long observations may wait, in nanoseconds.
     package static let interval: Int64 = 2_000_000_000
-    /// Ours: distinct recipients kept; more are written down at once.
+    /// Ours: the number of distinct recipients at which observations are stored at once.
     package static let limit = 32
 
     private struct Key: Hashable {
@@ -18,7 +18,7 @@ package struct ObservationBook: Sendable {
     }
 
     private var counts: [Key: Int] = [:]
-    /// The last target as written, and what it was counted as: people write many lines to one target.
+    /// The last target as written, with its key: people write many lines to one target.
     private var last: (written: ByteBuffer, key: Key, repeats: Int, until: Int64)?
     private var latest: Key?
     package private(set) var deadline: Int64?
@@ -32,14 +32,16 @@ package struct ObservationBook: Sendable {
         if deadline == nil { deadline = now + Self.interval }
     }
 
-    /// Counts one more message to the target of before, if it is that; nothing is looked up again for a second.
+    /// Counts another message to the last target without a lookup; for one second.
+    ///
+    /// - Returns: whether it was counted; false if the target is another one.
     package mutating func repeats(_ written: ByteBuffer, now: Int64) -> Bool {
         guard let last, last.until > now, last.written == written, deadline != nil else { return false }
         self.last?.repeats += 1
         return true
     }
 
-    /// Remembers what was noted just now for one target.
+    /// Stores the last noted key for ``repeats(_:now:)``, if the line had one target.
     package mutating func remember(_ written: ByteBuffer, now: Int64) {
         flushRepeats()
         guard let latest, !written.readableBytesView.contains(UInt8(ascii: ",")) else { return }
@@ -52,7 +54,7 @@ package struct ObservationBook: Sendable {
         if done.repeats > 0 { counts[done.key, default: 0] += done.repeats }
     }
 
-    /// What was noted, as rows, and begins anew.
+    /// Removes and returns the observations, as rows.
     package mutating func take(sender: String, wall: Int64) -> [StoreChange] {
         flushRepeats()
         defer {

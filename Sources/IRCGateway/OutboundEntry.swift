@@ -1,4 +1,4 @@
-// What waits for the backend and for the client, in order.
+// Entries of the outbound and inbound lanes, and requests that wait for the backend.
 
 package import Envelope
 package import IRCCodec
@@ -10,7 +10,7 @@ import Vault
 
 /// One entry of the outbound lane.
 package enum OutboundEntry: Sendable {
-    /// A line as the client wrote it, with its end.
+    /// A line as the client wrote it, with CR LF.
     case line(ByteBuffer)
     /// A committed request; its lines go out one by one as the pacer allows.
     case request(OutboundRequest)
@@ -21,16 +21,16 @@ package enum OutboundEntry: Sendable {
     }
 }
 
-/// A request on its way out.
+/// A request that is being sent.
 package struct OutboundRequest: Sendable {
     package var request: Request
-    /// What the sender wrote, for the echo; not known for requests of before a restart.
+    /// The sender's text, for the echo; nil for requests from before a restart.
     package var body: Body?
-    /// The client's own label, to be put on the answer.
+    /// The client's own label, for the answer.
     package var clientLabel: String?
-    /// The next body to write.
+    /// The index of the next body to write.
     package var next = 0
-    /// Whether the announcement in words goes first.
+    /// Whether the announcement for readers without a gateway is sent first.
     package var announces = false
 
     package init(request: Request, body: Body?, clientLabel: String?, announces: Bool = false) {
@@ -44,16 +44,16 @@ package struct OutboundRequest: Sendable {
 /// A line that waits for the client.
 package struct InboundEntry: Sendable {
     package var line: ByteBuffer
-    /// The delivery that is done with this line.
+    /// The delivery number that is complete with this line.
     package var sequence: UInt64?
-    /// The message that is shown with this line, for its trace; 0 where it ends none.
+    /// The message that is shown with this line, for its trace; 0 if the line completes none.
     package var message: UInt64 = 0
 
     package init(line: ByteBuffer, sequence: UInt64? = nil, message: UInt64 = 0) {
         (self.line, self.sequence, self.message) = (line, sequence, message)
     }
 
-    /// A line of before a restart.
+    /// A line from before a restart.
     init(_ recovered: RecoveredLine) {
         self.init(line: ByteBuffer(bytes: recovered.line + [0x0D, 0x0A]), sequence: recovered.sequence)
     }
@@ -61,19 +61,20 @@ package struct InboundEntry: Sendable {
 
 /// An envelope that the vault is opening.
 package struct PendingOpen: Sendable {
-    /// The folded room that it was said in, if it was in one, and whether that was before.
+    /// The folded room of the line; nil if it is not for a room.
     package var room: String?
+    /// Whether the backend marks the line as a replay.
     package var isReplay = false
     package var tags: [IRCTag]
     package var source: String
     package var sourceNick: String
     package var verb: String
     package var target: String
-    /// The lines as they came, where a device of the client's own may have to open them.
+    /// The original lines, if the client's own device may have to open them; else empty.
     var raws: [ByteBuffer] = []
 }
 
-/// A text that the vault is sealing.
+/// A message that the vault is sealing.
 package struct PendingSeal: Sendable {
     package var target: String
     package var clientLabel: String?
@@ -82,23 +83,23 @@ package struct PendingSeal: Sendable {
     package var verb: String
 }
 
-/// Requests that are with the backend and not yet acknowledged.
+/// Requests that were sent to the backend and are not yet acknowledged.
 struct OutstandingRequests: Sendable {
     package struct Entry: Sendable {
         package var outbound: OutboundRequest
-        /// Folded, as the request's error numerics will name it.
+        /// The folded target, as it appears in error numerics.
         package var target: String
-        /// Fragments whose echo has not come.
+        /// The number of fragments whose echo has not arrived.
         var echoesMissing: Int
         var isLabelled: Bool
         package var failed = false
-        /// Replies that have been passed on once, so that further fragments do not repeat them.
+        /// Numerics that were forwarded once, so that further fragments do not repeat them.
         var repliesShown: Set<Int> = []
     }
 
     package private(set) var entries: [UInt64: Entry] = [:]
     private var unlabelledTargets: [ExactText: UInt64] = [:]
-    /// Batches of the backend that answer one of our labels.
+    /// Batches of the backend that answer a label of the gateway, with the request.
     package var batches: [String: UInt64] = [:]
 
     package func isBusy(_ target: String) -> Bool { unlabelledTargets[target] != nil }
@@ -122,7 +123,7 @@ struct OutstandingRequests: Sendable {
         return entry
     }
 
-    /// The request whose body stands in an unlabelled echo.
+    /// The request with a body from an unlabelled echo; nil if there is none.
     func matching(body: [UInt8]) -> UInt64? {
         entries.first { $0.value.outbound.request.bodies.contains(body) }?.key
     }

@@ -1,24 +1,24 @@
-// What a client has said to be let in, and of itself, kept in memory so that it can be said again to a backend that comes
-// back.
+// The client's registration, login, modes and AWAY, kept in memory to repeat them after an outage of the backend.
 
 package import IRCCodec
 package import NIOCore
 package import RequestQueue
 
-/// The registration of one connection. It holds passwords; it is never stored and never printed.
+/// The registration of one connection. It contains passwords: never stored, never logged.
 package struct Registration {
-    /// How the client has logged in by SASL.
+    /// The client's SASL login.
     enum Login {
         case none
         /// The lines after `AUTHENTICATE PLAIN`.
         case plain([ByteBuffer])
-        /// A mechanism whose proof cannot be given twice.
+        /// A mechanism whose proof cannot be repeated.
         case unrepeatable
     }
 
-    /// Ours: a PLAIN message has two short names and a password; 400 bytes go into one line.
+    /// Ours: a login with this many lines is not repeated. A PLAIN message has two short names and a password; one line
+    /// carries 400 bytes.
     private static let loginLines = 8
-    /// Ours: keys of rooms that are remembered.
+    /// Ours: maximum number of stored keys of rooms.
     private static let keyLimit = 256
 
     /// PASS as the client wrote it.
@@ -30,7 +30,7 @@ package struct Registration {
     package private(set) var keys: [ExactText: String] = [:]
     /// AWAY as the client wrote it, while it is away.
     package private(set) var away: ByteBuffer?
-    /// The modes of its own that the client has asked for, and whether they are to be set.
+    /// The user modes that the client has requested, and whether they are set or unset.
     private var modes: [Character: Bool] = [:]
     private(set) var isQuitting = false
     private var mechanism: String?
@@ -58,14 +58,14 @@ package struct Registration {
             switch letter {
             case "+": isSet = true
             case "-": isSet = false
-            // Given by OPER, AWAY and the server, and not by asking for them.
+            // These are set by OPER, AWAY and the server, not by a MODE of the client.
             case "a", "o", "O", "r": break
             default: if letter.isASCII, letter.isLetter { modes[letter] = isSet }
             }
         }
     }
 
-    /// The modes as MODE takes them; nothing where none was asked for.
+    /// The modes as the parameter of MODE; nil if none was requested.
     var wantedModes: String? {
         guard !modes.isEmpty else { return nil }
         func letters(_ isSet: Bool) -> String { String(modes.filter { $0.value == isSet }.keys.sorted()) }

@@ -1,10 +1,11 @@
-// Who is in the rooms of a connection, as its own lines say. A sidecar gives keys to these and to nobody else.
+// The members of a connection's rooms, from the lines that it received. A sidecar sends room keys to these only.
 
 import RequestQueue
 
-/// Folded nicks by folded room, without the connection's own.
+/// The folded nicks by folded room, without the connection's own nick.
 struct RoomMembers {
-    /// Ours: rooms, and people in all of them. Who is not noted gets no key, and what they seal is withheld.
+    /// Ours: maximum numbers of rooms, and of members in all rooms. A member above the limit gets no key, and sealed
+    /// messages of that member are withheld.
     static let roomLimit = 1000
     static let peopleLimit = 100_000
 
@@ -18,12 +19,12 @@ struct RoomMembers {
 
     func isAnywhere(_ nick: String) -> Bool { rooms.values.contains { $0.contains(ExactText(nick)) } }
 
-    /// Everybody in rooms of no more than so many others.
+    /// The members of all rooms with at most `limit` other members.
     func smallRooms(limit: Int) -> Set<ExactText> {
         rooms.values.filter { $0.count <= limit }.reduce(into: []) { $0.formUnion($1) }
     }
 
-    /// The connection itself has been let in; who else is there comes with the list of names.
+    /// Adds a room that the connection has joined. Its members follow in the list of names.
     package mutating func begin(_ room: String) {
         if rooms.count < Self.roomLimit || rooms[room] != nil { rooms[room] = [] }
     }

@@ -1,23 +1,23 @@
-// Who is behind this gateway right now, by nick. Shared by all connections.
+// The people behind this gateway now, by nick. Shared by all connections.
 
 package import Envelope
 package import Protection
 import RequestQueue
 import Synchronization
 
-/// Somebody behind this gateway.
+/// A connection of a person behind this gateway.
 package struct RosterEntry: Equatable, Sendable {
     package var connection: ConnectionID
     package var account: AccountID
     /// The nick as written.
     package var nick: String
-    /// Whether the backend knows this connection now; it does not while it is gone and the client stays.
+    /// Whether the backend knows this connection now; false during an outage.
     package var isPresent: Bool
-    /// Under `off` a person takes no part and counts as an outsider.
+    /// Whether the account takes part in encryption. Under `off` it does not, and counts as an outsider.
     package var participates: Bool
-    /// Whether the client has asked for the capability; recorded, not yet believed.
+    /// Whether the client has requested the capability; not proven.
     package var askedForCapability: Bool
-    /// The device that this connection has proven to have.
+    /// The device that this connection has proven; nil if none.
     package var device: DeviceID?
 
     package init(
@@ -34,11 +34,11 @@ package struct RosterEntry: Equatable, Sendable {
     }
 }
 
-/// The table from folded nick to person.
+/// The table from folded nick to ``RosterEntry``.
 package final class Roster: Sendable {
-    /// Ours: how long a nick still counts as its last owner's, because lines are under way. In nanoseconds.
+    /// Ours: how long a former owner of a nick is kept, in nanoseconds. Lines of that owner may still arrive.
     package static let memory: Int64 = 60_000_000_000
-    /// Ours: former owners remembered, so that nick changes cannot fill memory.
+    /// Ours: maximum number of nicks with former owners, so that nick changes cannot fill memory.
     package static let formerLimit = 20_000
 
     private struct State {
@@ -68,12 +68,12 @@ package final class Roster: Sendable {
 
     package init() {}
 
-    /// Who has a nick now.
+    /// The current owner of a nick; nil if there is none.
     package func owner(ofFoldedNick nick: String) -> RosterEntry? {
         state.withLock { $0.byNick[nick] }
     }
 
-    /// The accounts that a line from this nick may come from: its owner now, and its owners of the last minute.
+    /// The accounts from which a line under this nick may come: its owner, and its owners of the last minute.
     package func possibleOwners(ofFoldedNick nick: String, now: Int64) -> [AccountID] {
         state.withLock { state in
             var accounts: [AccountID] = []
@@ -85,7 +85,7 @@ package final class Roster: Sendable {
         }
     }
 
-    /// The nicks under which an account is here, as written.
+    /// The nicks of an account that the backend knows now, as written and sorted.
     package func nicks(of account: AccountID) -> [String] {
         state.withLock { state in
             state.entries(of: account).filter(\.isPresent).map(\.nick).sorted()
@@ -110,7 +110,7 @@ package final class Roster: Sendable {
         state.withLock { $0.entries(of: account).contains(where: \.isPresent) }
     }
 
-    /// Whether an account is here and the backend does not know it: it is gone, and the client stays.
+    /// Whether all connections of an account are in an outage of the backend; false if it has none.
     package func isSuspended(_ account: AccountID) -> Bool {
         state.withLock { state in
             let entries = state.entries(of: account)
@@ -118,7 +118,7 @@ package final class Roster: Sendable {
         }
     }
 
-    /// Puts a person in, or replaces what was known of the connection.
+    /// Adds the entry of a connection, or replaces it.
     package func put(_ entry: RosterEntry, foldedNick: String, now: Int64) {
         state.withLock { state in
             state.remove(connection: entry.connection, now: now)
@@ -133,7 +133,7 @@ package final class Roster: Sendable {
         state.withLock { $0.remove(connection: connection, now: now) }
     }
 
-    /// Everyone who is here, for reports.
+    /// All entries, for reports.
     package var entries: [RosterEntry] { state.withLock { Array($0.byNick.values) } }
 
     package var count: Int { state.withLock { $0.byNick.count } }

@@ -1,23 +1,23 @@
-// Which nicks are services: asked of the backend by WHOIS, believed for a short time.
+// The identities of services: requested from the backend by WHOIS, cached for a short time.
 
 package import IRCCodec
 package import NIOCore
 package import RequestQueue
 
-/// What the backend said about a nick.
+/// The host and server of a nick, from the backend's reply to WHOIS.
 package struct ServiceIdentity: Sendable, Equatable {
     package var host: String
     package var server: String
     package var until: Int64
 }
 
-/// Remembers and asks. The question is `WHOIS nick`; its answers are kept from the client.
+/// The cached identities and the open queries. A query is `WHOIS nick`; the client does not see the replies.
 package struct ServiceDirectory: Sendable {
-    /// Ours: how long an answer is believed. Longer would let somebody take a service's nick. In nanoseconds.
+    /// Ours: how long an answer is cached, in nanoseconds. Within that time a person could take a service's nick.
     package static let lifetime: Int64 = 30_000_000_000
-    /// Ours: how long an answer may take. In nanoseconds.
+    /// Ours: how long an answer may take, in nanoseconds.
     package static let patience: Int64 = 10_000_000_000
-    /// Ours: more questions at once than this are not asked; the recipient counts as an outsider.
+    /// Ours: maximum number of open queries. Above it the recipient counts as an outsider.
     static let probeLimit = 16
 
     package struct Probe: Sendable {
@@ -25,15 +25,15 @@ package struct ServiceDirectory: Sendable {
         package var deadline: Int64
         package var host = ""
         package var server = ""
-        /// Outbound places that wait for the answer, with what to do about them.
+        /// Outbound messages that wait for the answer.
         package var outbound: [(ticket: UInt64, message: OutboundMessage)] = []
-        /// Inbound places that wait for the answer.
+        /// Inbound lines that wait for the answer.
         package var inbound: [(ticket: UInt64, line: IRCLine, raw: ByteBuffer)] = []
     }
 
     private var known: [ExactText: ServiceIdentity] = [:]
     package var probes: [ExactText: Probe] = [:]
-    /// WHOIS commands of the client itself that the backend has not finished answering, by folded nick.
+    /// The number of the client's own unanswered WHOIS commands, by folded nick.
     var clientQuestions: [ExactText: Int] = [:]
 
     package var nextDeadline: Int64? { probes.values.map(\.deadline).min() }
@@ -52,7 +52,7 @@ package struct ServiceDirectory: Sendable {
 }
 
 extension Exemption {
-    /// Whether what the backend said about somebody proves this exemption.
+    /// Whether a host or server proves this exemption.
     func isProven(host: String, server: String) -> Bool {
         switch proof {
         case .server(let mask): !server.isEmpty && Mask.matches(mask, server)

@@ -1,5 +1,5 @@
-// What `pawl status` and its sisters say, computed from the store and from what is in memory. Names of people and rooms
-// appear here, for the operator, and nowhere else.
+// The reports of `pawl status` and `pawl policy simulate`, from the store and from memory. They contain names of people
+// and rooms, for the operator.
 
 import DeviceDirectory
 import Envelope
@@ -10,23 +10,24 @@ import RequestQueue
 package import StorePort
 import Vault
 
-/// The state of the migration at a glance.
+/// The status of the gateway and of the migration.
 package struct StatusReport: Codable, Sendable, Equatable {
     package struct Accounts: Codable, Sendable, Equatable {
-        /// Accounts (and nicks without one) seen, by what is known of their clients.
+        /// Accounts, and nicks without one, whose clients have not requested the capability.
         package var legacy: Int
+        /// Accounts, and nicks without one, whose clients have requested it.
         package var askedForCapability: Int
-        /// Hosted devices: this gateway holds the private key.
+        /// Hosted devices: this gateway has the private keys.
         package var custodyGateway: Int
         /// Devices on people's own machines whose public keys the directory has.
         package var custodyDevice: Int
         package var connectedNow: Int
-        /// Those that have shown this gateway a credential, in front of a backend that speaks HTTP.
+        /// Accounts that have sent a credential to this gateway; HTTP only.
         package var behind: Int?
     }
 
     package struct Conversations: Codable, Sendable, Equatable {
-        /// Protected end-to-gateway: whoever runs the gateway can read them.
+        /// Protected end-to-gateway: the operator of the gateway can read them.
         package var gateway: Int
         /// Protected end-to-end.
         package var device: Int
@@ -41,21 +42,21 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var refused: Int
     }
 
-    /// Requests since this process started, counted as ``RequestCounts`` are, and what waits now.
+    /// Requests since this process started, counted as ``RequestCounts`` are, and those that wait now.
     package struct Requests: Codable, Sendable, Equatable {
         package var accepted: Int
         package var done: Int
         package var dead: Int
         package var waiting: Int
-        /// Of those that wait: held by an operator.
+        /// Waiting requests that an operator holds.
         package var held: Int
-        /// Accounts all of whose requests are held, as text.
+        /// Accounts with a hold on all their requests, as text.
         package var heldAccounts: [String]
-        /// How long the oldest has waited; nothing where none waits.
+        /// The age of the oldest waiting request; nil if none waits.
         package var oldestSeconds: Int64?
-        /// Whose backend may have done them twice, those that have ended since the start among them; with HTTP only.
+        /// Requests that the backend may have performed twice, including ended ones since the start; HTTP only.
         package var doubtful: Int?
-        /// Of those that wait: for their sender's next login; with HTTP only.
+        /// Waiting requests that need their sender's next login; HTTP only.
         package var withoutLogin: Int?
     }
 
@@ -84,44 +85,44 @@ package struct StatusReport: Codable, Sendable, Equatable {
     package var warnings: [String]
 }
 
-/// What a policy for everyone would have done with what was observed, and what it would do from then on.
+/// The effect of a policy for everyone on the observed messages, and on later ones.
 package struct SimulationReport: Codable, Sendable, Equatable {
     package struct Refused: Codable, Sendable, Equatable {
         package var sender: String
-        /// Who it was for; of a request that could not be protected its route or command.
+        /// The recipient; the route or command of a request that could not be protected.
         package var target: String
         package var reason: String
         package var messages: Int
     }
 
-    /// Somebody past the gateway who could not read any more what is written in some conversations.
+    /// A person who is not behind the gateway, and could no longer read some conversations.
     package struct Blinded: Codable, Sendable, Equatable {
         package var name: String
         package var conversations: [String]
     }
 
     package var policy: String
-    /// Messages, and other requests that some policy refuses.
+    /// The number of observed messages, and of other requests that some policy refuses.
     package var messages: Int
     package var refusedMessages: Int
-    /// People who would have been refused at least one message or request.
+    /// Senders with at least one refused message or request.
     package var people: [String]
-    /// Whom they wrote to who is not behind the gateway.
+    /// Their recipients who are not behind the gateway.
     package var outsiders: [String]
     package var refused: [Refused]
     /// Refused messages and requests by sender.
     package var byPerson: [String: Int]
-    /// Refused requests by route or command; messages are not in it.
+    /// Refused requests by route or command, without messages.
     package var byRoute: [String: Int]
-    /// Conversations that would become protected for good with the next message in them.
+    /// Conversations that the next message in them would protect for good.
     package var latches: [LatchForecast.Rise]
     package var blinded: [Blinded]
-    /// Accounts that are known and of whom nothing was observed: the report says nothing about them.
+    /// Known accounts without observations: the report cannot predict anything for them.
     package var neverObserved: [String]
 
     /// Applies a policy to observations.
     ///
-    /// - Parameter known: names of all accounts that have been seen.
+    /// - Parameter known: the names of all known accounts.
     package init(
         _ policy: Policy, _ observations: [ObservationRow], _ forecast: LatchForecast = LatchForecast(),
         known: Set<String> = []
@@ -154,7 +155,7 @@ package struct SimulationReport: Codable, Sendable, Equatable {
 }
 
 extension Int {
-    /// The sum, or the greatest number if there is no such sum: rows of a store are outside input.
+    /// The sum, or `Int.max` on overflow: rows of a store are external input.
     fileprivate func addingClamped(_ other: Int) -> Int {
         let (sum, overflows) = addingReportingOverflow(other)
         return overflows ? .max : sum
@@ -172,9 +173,9 @@ package struct Reporter: Sendable {
         (self.environment, self.store) = (environment, store)
     }
 
-    /// The status now.
+    /// The current status.
     ///
-    /// - Throws: ``StoreError`` where the store cannot be read.
+    /// - Throws: ``StoreError`` if the store cannot be read.
     package func status(
         upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Moment
     ) throws(StoreError) -> StatusReport {
@@ -204,7 +205,7 @@ package struct Reporter: Sendable {
     private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
-        // What the store did not take yet is of this hour.
+        // Counts that are not stored yet are of this hour.
         let unwritten = environment.tally.unwritten.map { (kind: $0.kind.name, count: $0.count) }
         return [("this hour", 1), ("last 24 hours", 24), ("last 7 days", 7 * 24)].map { name, hours in
             var share = StatusReport.Share(period: name, plaintext: 0, gateway: 0, device: 0, exempt: 0, refused: 0)
@@ -215,7 +216,7 @@ package struct Reporter: Sendable {
                 case TallyKind.sentGateway.name: share.gateway += row.count
                 case TallyKind.sentDevice.name: share.device += row.count
                 case TallyKind.sentExempt.name: share.exempt += row.count
-                // Refused to its sender because it could not be stored, or sent.
+                // Failed, because the message could not be stored or sent.
                 case TallyKind.failed.name: share.refused += row.count
                 case let kind where kind.hasPrefix("refused_"): share.refused += row.count
                 default: break
@@ -231,9 +232,9 @@ package struct Reporter: Sendable {
             uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
     }
 
-    /// The requests at a glance. The counts come from one moment, and add up.
+    /// The counts of requests. They are from one moment, so they add up.
     ///
-    /// - Throws: ``StoreError`` where the store cannot be read.
+    /// - Throws: ``StoreError`` if the store cannot be read.
     package func requests(_ now: Moment) throws(StoreError) -> StatusReport.Requests {
         let gate = environment.requests.gate
         let held =
@@ -250,7 +251,7 @@ package struct Reporter: Sendable {
             oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
     }
 
-    /// What people do that `hosted` would refuse: whom they write to, and requests that could not be protected.
+    /// The recipients and requests that `hosted` would refuse, those with the most messages first.
     private func blockers(_ observations: [ObservationRow]) -> [StatusReport.Blocker] {
         var totals: [String: StatusReport.Blocker] = [:]
         for row in observations {
@@ -262,7 +263,7 @@ package struct Reporter: Sendable {
             .prefix(20).map { $0 }
     }
 
-    /// Who gets envelopes and no key: the room is as strong as its weakest member.
+    /// Room members who receive envelopes but no key.
     private func outsidersInRooms() -> [StatusReport.Blocker] {
         environment.rooms.outsiders { environment.roster.owner(ofFoldedNick: $0)?.participates == true }
             .prefix(20).map {

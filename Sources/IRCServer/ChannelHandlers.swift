@@ -1,9 +1,9 @@
-// The two ends of a connection in their pipelines: dispatchers only.
+// The channel handlers of both sides of a connection. They only dispatch to IRCConnection.
 
 import NIOCore
 import NIOTLS
 
-/// The client's end.
+/// The handler on the client's side.
 final class DownstreamHandler: ChannelInboundHandler {
     package typealias InboundIn = ByteBuffer
 
@@ -11,7 +11,7 @@ final class DownstreamHandler: ChannelInboundHandler {
 
     init(_ connection: IRCConnection) { self.connection = connection }
 
-    /// Not before: a read that is asked for earlier is never answered.
+    /// Starts the connection. A read requested before the channel is active would never be answered.
     package func channelActive(context: ChannelHandlerContext) { connection.accepted() }
 
     package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -33,7 +33,7 @@ final class DownstreamHandler: ChannelInboundHandler {
     package func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 }
 
-/// The backend's end.
+/// The handler on the backend's side.
 final class UpstreamHandler: ChannelInboundHandler {
     package typealias InboundIn = ByteBuffer
 

@@ -1,22 +1,23 @@
-// The backend dies and the client stays: when the backend is tried again.
+// Outages of the backend while the client stays: the pauses between attempts to reconnect.
 
 import IRCGateway
 import NIOCore
 import Protection
 
-/// How often a backend that has gone has been tried.
+/// The attempts to reconnect in one outage.
 struct Reconnection {
-    /// Ours: the first pause, and the longest one. In milliseconds.
+    /// Ours: the first pause, in milliseconds.
     static let firstPause = 500.0
+    /// Ours: the longest pause, in milliseconds.
     package static let longestPause = 30_000.0
-    /// Ours: the longest pause while the backend is back and its services, which come a little later, are not.
+    /// Ours: the longest pause while the backend is back without its services, in milliseconds. They start soon after.
     static let servicesPause = 3_000.0
 
     package var attempts = 0
     var begunAt: Int64?
     package var scheduled: Scheduled<Void>?
 
-    /// The pause before the next attempt: twice as long each time, and never the same for all clients at once.
+    /// The pause before the next attempt: doubled each time, and randomised so that clients do not reconnect together.
     mutating func nextPause(atMost longest: Double) -> TimeAmount {
         let whole = min(Self.firstPause * Double(1 << min(attempts, 10)), longest)
         attempts += 1
@@ -25,9 +26,9 @@ struct Reconnection {
 }
 
 extension IRCConnection {
-    /// Keeps a client whose backend has gone, and tries the backend again later.
+    /// Keeps a client connected during an outage, and schedules the next attempt to reconnect.
     ///
-    /// - Returns: whether the client stays.
+    /// - Returns: whether the client stays connected.
     func staysWithout() -> Bool {
         guard isDownstreamOpen, isDownstreamInputOpen, !isFinished else { return false }
         guard session.isSuspended || session.outlivesBackend else { return false }

@@ -1,5 +1,5 @@
-// One client's socket and its socket to the backend, tied to one session machine. This is the one place where the
-// machine's output becomes writes, reads and timers. Everything here runs on one event loop.
+// One client's socket, its socket to the backend, and their session machine. Only this file turns the machine's output
+// into writes, reads and timers. Everything here runs on one event loop.
 
 import IRCCodec
 import IRCGateway
@@ -11,8 +11,8 @@ import Protection
 import Reports
 import Vault
 
-/// The runner of one session machine. Confined to its event loop, which is why it may be called `Sendable`.
-final class IRCConnection: VaultClient, @unchecked Sendable {
+/// The runner of one session machine. `@unchecked Sendable`, because it is confined to its event loop.
+final class IRCConnection: CommitClient, @unchecked Sendable {
     package let id: ConnectionID
     package let eventLoop: any EventLoop
     package let services: ConnectionServices
@@ -22,7 +22,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     package var upstream: (any Channel)?
     private var handshake: Scheduled<Void>?
     private var timer: (at: Int64, scheduled: Scheduled<Void>)?
-    /// Who the client is, where a trusted peer has told us.
+    /// The client's address from a trusted peer; nil if none was sent.
     var proxied: ProxiedAddresses?
     var reconnection = Reconnection()
     private var prelude: Prelude
@@ -34,12 +34,12 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
     private var sentDownstreamEnd = false
     var isFinished = false
     var hasHeardUpstream = false
-    /// The gateway is being stopped: the client is not read any more.
+    /// Whether the gateway is being stopped, so that the client is no longer read.
     private var isStopping = false
     private var downstreamNeedsFlush = false
     private var upstreamNeedsFlush = false
 
-    /// - Parameter usesTLS: whether the listener is one for TLS.
+    /// - Parameter usesTLS: whether the listener uses TLS.
     init(
         id: ConnectionID, downstream: any Channel, output: SessionOutput, usesTLS: Bool, services: ConnectionServices
     ) {
@@ -52,7 +52,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
     }
 
-    /// Whether TLS begins behind a PROXY header, and so is added when that has been read.
+    /// Whether a PROXY header precedes TLS, so that the TLS handler is added after the header.
     package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
 
     // MARK: Start
@@ -102,7 +102,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
         if let password = services.upstream().webIRCPassword {
             let address = addresses?.source.ipAddress ?? "127.0.0.1"
-            // A colon at the front would end the parameters.
+            // A leading colon would begin the last parameter.
             let shown = address.hasPrefix(":") ? "0" + address : address
             channel.write(ByteBuffer(string: "WEBIRC \(password) pawl \(shown) \(shown)\r\n"), promise: nil)
         }
@@ -120,7 +120,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         readDownstream()
     }
 
-    /// A backend that accepts the connection and never speaks TLS does not keep the client waiting for ever.
+    /// Limits the TLS handshake, for a backend that accepts the connection and does not begin TLS.
     private func boundHandshake() {
         let limit = services.upstream().connectTimeout
         handshake = eventLoop.assumeIsolated().scheduleTask(in: limit) {
@@ -141,8 +141,9 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         return ProxiedAddresses(source: source, destination: destination)
     }
 
-    /// The connection to the backend has broken; before its first byte that means that it was never usable, as when
-    /// its certificate is not trusted.
+    /// The connection to the backend has failed.
+    ///
+    /// Before its first byte it was never usable, for example because its certificate is not trusted.
     func upstreamFaulted(_ error: any Error, _ channel: any Channel) {
         if !hasHeardUpstream, channel === upstream { upstreamFailed(error) }
     }
@@ -182,7 +183,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
                 proxied = prelude.addresses
                 connectUpstream()
             }
-            // TLS takes no bytes at all for the end of the stream.
+            // The TLS handler takes an empty read for the end of the stream.
             if rest.readableBytes > 0 {
                 downstream.pipeline.fireChannelRead(rest)
                 downstream.pipeline.fireChannelReadComplete()
@@ -274,7 +275,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
     }
 
-    /// The client is read when the backend can take more, and the other way round.
+    /// Reads the client if the backend can accept more.
     func readDownstream() {
         guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !session.isCongested else { return }
         guard upstream?.isWritable ?? session.isSuspended else { return }
@@ -314,21 +315,21 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
 
     // MARK: Stopping
 
-    /// A step in the order in which a server stops its connections.
+    /// The steps in which a server stops its connections, in order.
     package enum Stop {
-        /// Read nothing more from the client.
+        /// Stop reading from the client.
         case quiet
-        /// Notify the client that what it writes now is not sent.
+        /// Notify the client that new messages are not sent.
         case announce
-        /// Ask the backend whether something is on its way to the client.
+        /// Send the backend a PING, to find out whether it has delivered everything to the client.
         case probe
-        /// Only look.
+        /// Only return whether the connection is settled.
         case look
     }
 
-    /// Takes a step towards the end. May be called on any thread.
+    /// Performs one step of stopping. May be called on any thread.
     ///
-    /// - Returns: whether nothing of this connection is on its way any more.
+    /// - Returns: whether the connection is settled: nothing is in progress any more.
     func takeStep(_ step: Stop) -> EventLoopFuture<Bool> {
         eventLoop.submit {
             guard !self.isFinished, self.isDownstreamOpen else { return true }
@@ -344,7 +345,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         }
     }
 
-    /// Names to the client what was not sent, and closes. May be called on any thread.
+    /// Notifies the client of unsent messages, and closes the connection. May be called on any thread.
     package func end() {
         eventLoop.execute {
             guard !self.isFinished, self.isDownstreamOpen else { return }
@@ -353,7 +354,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
             self.flush()
             let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
             self.downstream.writeAndFlush(line).whenComplete { _ in self.downstream.close(promise: nil) }
-            // A client that does not read ends all the same.
+            // Closes a client that does not read.
             self.eventLoop.assumeIsolated().scheduleTask(in: .seconds(2)) { self.downstream.close(promise: nil) }
         }
     }
@@ -380,13 +381,13 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         run()
         flush()
         endIfDone()
-        // A client that never ends its side does not keep a dead connection; nor does the timer keep what has ended.
+        // Closes a client that never ends its side. The weak reference releases a connection that has ended before.
         eventLoop.assumeIsolated().scheduleTask(in: .seconds(30)) { [weak self] in
             self?.downstream.close(promise: nil)
         }
     }
 
-    /// Passes the ends on when nothing waits any more.
+    /// Closes each side after the other side has ended and nothing waits for it any more.
     private func endIfDone() {
         if !isDownstreamInputOpen, !sentUpstreamEnd, !session.hasPendingLines, let upstream {
             sentUpstreamEnd = true
@@ -421,7 +422,7 @@ final class IRCConnection: VaultClient, @unchecked Sendable {
         closeDownstreamWhenDone()
     }
 
-    /// What the vault is still opening is shown before the connection ends, within a bound.
+    /// Closes the client's side after the vault has opened the pending messages, or after about five seconds.
     private func closeDownstreamWhenDone(_ attempts: Int = 100) {
         guard session.hasPendingDeliveries, attempts > 0 else { return downstream.close(promise: nil) }
         eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(50)) { self.closeDownstreamWhenDone(attempts - 1) }

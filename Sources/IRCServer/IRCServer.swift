@@ -10,7 +10,7 @@ import Protection
 import Reports
 import Synchronization
 
-/// Accepts clients and gives each a connection. Listening and ending are the only things that others ask of it.
+/// Accepts clients and creates an ``IRCConnection`` for each.
 package final class IRCServer: ChatServer {
     private let services: ConnectionServices
     private let group: MultiThreadedEventLoopGroup
@@ -20,13 +20,13 @@ package final class IRCServer: ChatServer {
     private struct State {
         package var listeners: [any Channel] = []
         package var connections: [ObjectIdentifier: IRCConnection] = [:]
-        /// Channels whose connection has not been made yet, for the limit.
+        /// The number of channels without a connection yet, for the limit.
         var accepting = 0
         package var outputs: [ObjectIdentifier: LoopOutput] = [:]
         package var isDraining = false
     }
 
-    /// One output object per event loop; only that loop touches it.
+    /// The output object of one event loop. `@unchecked Sendable`, because only that loop uses it.
     private struct LoopOutput: @unchecked Sendable { let output = SessionOutput() }
 
     /// - Parameter connectionIDs: random numbers that are never used twice.
@@ -39,9 +39,10 @@ package final class IRCServer: ChatServer {
         self.connectionIDs = connectionIDs
     }
 
-    /// Begins to listen everywhere, or nowhere.
+    /// Listens on all addresses; on none if one fails.
     ///
-    /// - Returns: the addresses, ports filled in.
+    /// - Returns: the bound addresses with their ports.
+    /// - Throws: ``ListenFailure``.
     package func start() async throws -> [SocketAddress] {
         var channels: [any Channel] = []
         do {
@@ -114,12 +115,12 @@ package final class IRCServer: ChatServer {
         try channel.pipeline.syncOperations.addHandler(DownstreamHandler(connection))
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     package var connectionCount: Int { state.withLock { $0.connections.count } }
 
     package var isDraining: Bool { state.withLock { $0.isDraining } }
 
-    /// Takes no more clients; those that are here stay.
+    /// Stops accepting clients. Open connections stay.
     package func drain() async {
         let listeners = state.withLock { state in
             state.isDraining = true
@@ -129,13 +130,13 @@ package final class IRCServer: ChatServer {
         for listener in listeners { try? await listener.close() }
     }
 
-    /// Ours: how long messages that the pacer holds may go on going out when the gateway is stopped. The service file
-    /// allows 30 s for all.
+    /// Ours: how long paced messages are still sent when the gateway is stopped. The service file allows 30 s for
+    /// everything.
     private static let stopPatience: Duration = .seconds(20)
-    /// Ours: how long backends may then take to deliver what they have.
+    /// Ours: how long backends may then take to deliver their last messages.
     private static let lastPongPatience: Duration = .seconds(2)
 
-    /// Ends all connections with a word, once what they have accepted is sent or the time for that is over.
+    /// Ends all connections with a notice, after their accepted messages are sent or the time for that is over.
     package func stop() async {
         await drain()
         let connections = state.withLock { Array($0.connections.values) }
@@ -144,13 +145,13 @@ package final class IRCServer: ChatServer {
             _ = await step(.announce, unsettled)
             await settle(unsettled, within: Self.stopPatience)
         }
-        // Every message is with the backend now; its readers may be connected here as well.
+        // The backend has every message now; the readers may be connected here too.
         await settle(await step(.probe, connections), within: Self.lastPongPatience)
         for connection in connections { connection.end() }
         for connection in connections { try? await connection.downstream.closeFuture.get() }
     }
 
-    /// - Returns: the connections that have something on its way.
+    /// - Returns: the connections that are not settled.
     private func step(_ step: IRCConnection.Stop, _ connections: [IRCConnection]) async -> [IRCConnection] {
         let answers = connections.map { $0.takeStep(step) }
         var unsettled: [IRCConnection] = []

@@ -1,4 +1,4 @@
-// Why the backend's certificate is not accepted. Connecting again does not help, so this must not look like an outage.
+// Why the backend's certificate is rejected. A retry does not help, so it must not look like an outage.
 
 package import NIOCore
 import NIOSSL
@@ -10,7 +10,7 @@ package struct CertificateFault: Error, CustomStringConvertible {
         case otherName
         case expired
         case notYetValid
-        /// Nobody who is trusted here vouches for it.
+        /// No trusted authority has signed it.
         case unknownIssuer
     }
 
@@ -18,7 +18,7 @@ package struct CertificateFault: Error, CustomStringConvertible {
     package var host: String
 
     /// - Parameters:
-    ///   - error: what ended the TLS handshake.
+    ///   - error: the error that ended the TLS handshake.
     ///   - now: in milliseconds since 1970.
     /// - Returns: nil if the handshake failed for another reason.
     package init?(_ error: any Error, host: String, _ channel: any Channel, now: Int64) {
@@ -55,7 +55,7 @@ package struct CertificateFault: Error, CustomStringConvertible {
         }
     }
 
-    /// For the client whose connection it ends.
+    /// The text for the client whose connection ends.
     package func line(inSidecar: Bool) -> String {
         inSidecar
             ? "the certificate of \(host) is not accepted: \(words). Nothing was sent, and trying again does not help. If the "

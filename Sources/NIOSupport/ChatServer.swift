@@ -1,17 +1,18 @@
-// What the program asks of a server, whatever it speaks.
+// The interface of the servers of all protocols.
 
 package import NIOCore
 
-/// Takes clients and ends them.
+/// A server that accepts clients.
 package protocol ChatServer: Sendable {
-    /// Begins to listen everywhere, or nowhere.
+    /// Listens on all addresses; on none if one fails.
     ///
-    /// - Returns: the addresses, ports filled in.
+    /// - Returns: the bound addresses with their ports.
+    /// - Throws: ``ListenFailure``.
     func start() async throws -> [SocketAddress]
-    /// Connections that are open.
+    /// The number of open connections.
     var connectionCount: Int { get }
     var isDraining: Bool { get }
-    /// Takes no more clients; those that are here stay.
+    /// Stops accepting clients. Open connections stay.
     func drain() async
     /// Ends all connections.
     func stop() async

@@ -1,13 +1,13 @@
-// What an assembly tells the adapters: where to listen, where to connect, and how.
+// Options of the adapters: where to listen, where to connect, and how.
 
 package import NIOCore
 package import NIOSSL
 
-/// One place to listen at.
+/// One address to listen on.
 package struct ListenerOptions: Sendable {
     package var host: String
     package var port: Int
-    /// TLS from the first byte.
+    /// Whether connections use TLS from the first byte.
     package var usesTLS: Bool
 
     package init(host: String, port: Int, usesTLS: Bool = false) {
@@ -15,18 +15,18 @@ package struct ListenerOptions: Sendable {
     }
 }
 
-/// How downstream connections are taken.
+/// Options for connections from clients.
 package struct DownstreamOptions: Sendable {
     package var listeners: [ListenerOptions]
     /// The certificate for TLS listeners and STARTTLS.
     package var tls: NIOSSLContext?
     /// Whether a PROXY header is expected from trusted peers.
     package var acceptsProxyProtocol = false
-    /// The password of the WEBIRC command, where trusted peers may use it.
+    /// The password of the WEBIRC command from trusted peers; nil if they may not use it.
     package var webIRCPassword: String?
-    /// Whether a peer may say who the client is.
+    /// Whether a peer is trusted to send the client's address.
     package var trusts: @Sendable (SocketAddress) -> Bool = { _ in false }
-    /// Connections at one time; more are told to come back later.
+    /// Maximum number of connections. Further ones are refused with a notice.
     package var connectionLimit = 10_000
 
     package init(listeners: [ListenerOptions], tls: NIOSSLContext? = nil) {
@@ -34,14 +34,14 @@ package struct DownstreamOptions: Sendable {
     }
 }
 
-/// How the backend is reached.
+/// Options for connections to the backend.
 package struct UpstreamOptions: Sendable {
     package var host: String
     package var port: Int
     package var tls: NIOSSLContext?
-    /// The name that the backend's certificate has to bear; nothing where it is an address.
+    /// The name that the backend's certificate must have; nil if the backend is given by its address.
     package var serverName: String?
-    /// The `Host` of the gateway's own questions over HTTP, and of requests that have none; nothing for the address.
+    /// The `Host` of the gateway's own HTTP requests, and of requests without one; nil for the address.
     package var hostField: String?
     package var proxyProtocol: ProxyProtocol.Version?
     package var webIRCPassword: String?
@@ -54,7 +54,7 @@ package struct UpstreamOptions: Sendable {
         self.serverName = serverName
     }
 
-    /// The backend's name as a `Host` says it. RFC 9110 section 7.2.
+    /// The value of `Host` for the backend. RFC 9110 section 7.2.
     package var authority: String {
         if let hostField { return hostField }
         let name = serverName ?? (host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host)

@@ -1,12 +1,12 @@
-// What a trusted peer says of the client before the client speaks: a PROXY header or a WEBIRC command.
+// The client's address from a trusted peer, before the client's first line: a PROXY header or a WEBIRC command.
 
 package import NIOCore
 
-/// Reads what comes before the first line of a client.
+/// Reads a PROXY header and a WEBIRC command before the first line of a client.
 package struct Prelude {
     package enum Outcome {
         case waiting
-        /// The header has been taken, and what follows is TLS.
+        /// The header has been read; TLS follows.
         case secured
         case done(ProxiedAddresses?)
         case refused(String)
@@ -20,10 +20,10 @@ package struct Prelude {
     package private(set) var addresses: ProxiedAddresses?
 
     package var isDone: Bool { expectation == .nothing }
-    /// Whether a header in the clear has to be read before TLS begins.
+    /// Whether a cleartext header has to be read before TLS begins.
     package var isBeforeTLS: Bool { isTLSNext && expectation == .proxyHeader }
 
-    /// - Parameter usesTLS: whether the listener is one for TLS; the header comes before it, WEBIRC inside it.
+    /// - Parameter usesTLS: whether the listener uses TLS. The PROXY header comes before TLS, WEBIRC inside it.
     package init(options: DownstreamOptions, peer: SocketAddress?, usesTLS: Bool) {
         isTLSNext = usesTLS
         let isTrusted = peer.map(options.trusts) ?? false
@@ -37,7 +37,7 @@ package struct Prelude {
         }
     }
 
-    /// Takes what belongs to the prelude from the front of the bytes.
+    /// Removes the header and the command from the front of the bytes, as far as they are complete.
     package mutating func take(_ bytes: inout ByteBuffer) -> Outcome {
         if expectation == .proxyHeader {
             do throws(ProxyProtocolError) {
@@ -56,7 +56,7 @@ package struct Prelude {
         return takeWebIRC(&bytes)
     }
 
-    /// `WEBIRC password gateway hostname ip [:options]` (IRCv3 webirc); any other first line is the client's own.
+    /// Reads `WEBIRC password gateway hostname ip [:options]` (IRCv3 webirc). Any other first line is the client's own.
     private mutating func takeWebIRC(_ bytes: inout ByteBuffer) -> Outcome {
         let view = bytes.readableBytesView
         let verb = view.prefix(7)
@@ -77,7 +77,7 @@ package struct Prelude {
         }
         let ip = words[4].hasPrefix(":") ? String(words[4].dropFirst()) : String(words[4])
         guard let source = try? SocketAddress(ipAddress: ip, port: 0) else {
-            return .refused("The WEBIRC command names no address")
+            return .refused("The WEBIRC command has no valid address")
         }
         let destination = addresses?.destination ?? source
         addresses = ProxiedAddresses(source: source, destination: destination)
@@ -85,9 +85,9 @@ package struct Prelude {
     }
 }
 
-/// Comparing secrets.
+/// Comparison of secrets.
 package enum Secrets {
-    /// Whether two texts are equal, in time that depends on their lengths only.
+    /// Whether two texts are equal. The time depends on their lengths only.
     package static func equal(_ one: String, _ other: String) -> Bool {
         let (a, b) = (Array(one.utf8), Array(other.utf8))
         guard a.count == b.count else { return false }

@@ -1,9 +1,9 @@
-// The PROXY protocol, versions 1 and 2 (the specification that HAProxy publishes): who the client really is, told
-// before its first byte. Pure: bytes in, values out.
+// The PROXY protocol, versions 1 and 2 (HAProxy's specification): the client's address, sent before its first byte.
+// Pure: bytes in, values out.
 
 package import NIOCore
 
-/// The two ends of a connection as a PROXY header tells them.
+/// The two ends of a connection, from a PROXY header.
 package struct ProxiedAddresses: Equatable, Sendable {
     package var source: SocketAddress
     package var destination: SocketAddress
@@ -13,36 +13,36 @@ package struct ProxiedAddresses: Equatable, Sendable {
     }
 }
 
-/// Why bytes are not a PROXY header.
+/// Why bytes are not a valid PROXY header.
 package enum ProxyProtocolError: Error, Equatable, Sendable {
     case malformed
     case unsupportedVersion
-    /// Longer than the specification, or we, allow.
+    /// Longer than ``ProxyProtocol/v1Length`` or ``ProxyProtocol/v2Length``.
     case tooLong
 }
 
-/// Reading and writing PROXY headers.
+/// Reads and writes PROXY headers.
 package enum ProxyProtocol {
-    /// Which header to write.
+    /// The version of a header to write.
     package enum Version: String, Sendable, CaseIterable {
         case v1, v2
     }
 
-    /// Section 2.1: a v1 header is at most 107 bytes long, CR LF included.
+    /// Section 2.1: maximum length of a v1 header in bytes, CR LF included.
     package static let v1Length = 107
-    /// Ours: addresses and type-length-values of a v2 header; nobody sends more. In bytes.
+    /// Ours: maximum length of the addresses and type-length-values of a v2 header, in bytes. No proxy sends more.
     package static let v2Length = 2048
     private static let signature: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A]
 
-    /// What a buffer begins with.
+    /// The result of reading a header.
     package enum Outcome: Equatable, Sendable {
         /// More bytes are needed.
         case incomplete
-        /// A whole header; the addresses are absent where the sender does not tell them (LOCAL, UNKNOWN, AF_UNIX).
+        /// A complete header; nil if it has no addresses (LOCAL, UNKNOWN, AF_UNIX).
         case header(ProxiedAddresses?)
     }
 
-    /// Takes a header from the front of a buffer. The buffer moves only when the header is whole.
+    /// Removes a header from the front of a buffer. An incomplete header leaves the buffer unchanged.
     ///
     /// - Throws: ``ProxyProtocolError``.
     package static func read(_ buffer: inout ByteBuffer) throws(ProxyProtocolError) -> Outcome {
@@ -120,7 +120,7 @@ package enum ProxyProtocol {
         return ProxiedAddresses(source: source, destination: destination)
     }
 
-    /// The header for a connection; a header without addresses where they are not of one IP family.
+    /// The header for a connection. It has no addresses if they are nil or not of one IP family.
     package static func header(_ version: Version, _ addresses: ProxiedAddresses?) -> ByteBuffer {
         switch version {
         case .v1: v1Header(addresses)
@@ -158,7 +158,7 @@ package enum ProxyProtocol {
         return (addresses.source, addresses.destination)
     }
 
-    /// The address in network order: 4 or 16 bytes, behind family and port (and flow label) in the socket address.
+    /// The address in network byte order: 4 bytes after family and port, or 16 bytes after the IPv6 flow label.
     private static func packed(_ address: SocketAddress) -> [UInt8] {
         address.withSockAddr { pointer, size in
             let raw = UnsafeRawBufferPointer(start: pointer, count: size)

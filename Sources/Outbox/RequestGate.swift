@@ -1,5 +1,9 @@
 // What stands between a committed request and the backend: operators' holds and drops. One table for all connections and
 // the vault, so that there is one moment at which a request is either being sent or has been stopped.
+//
+// One lock decides between a connection and an operator: a request that the gate let go cannot be taken back, and one
+// that it stopped is never sent. Holds outlive the process. A request's hold is stored with the request in the queue,
+// an account's in a record (`RecordKind.hold`).
 
 package import Protection
 package import StorePort

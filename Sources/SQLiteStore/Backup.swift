@@ -1,4 +1,4 @@
-// Store and key together in one file, while the store goes on working.
+// Writes store and key into one file, while the store stays in use.
 
 import Crypto
 import Foundation
@@ -6,18 +6,20 @@ import GRDB
 import SQLiteKit
 package import StorePort
 
-/// Makes backup files. What is in one: see BackupFile.swift.
+/// Makes backup files. For their format see BackupFile.swift.
 package enum Backup {
-    /// Ours: pages that are copied before the progress is told. 4 MiB.
+    /// Ours: pages that are copied between two reports of progress. 4 MiB.
     private static let pagesPerStep: Int32 = 1024
 
-    /// Writes a backup of an open store, of one moment. The file appears whole, with mode 0600, or not at all. While it
-    /// is being copied the write-ahead log grows with what is written meanwhile.
+    /// Writes a backup of an open store, as of one moment. The file appears whole, with mode 0600, or not at all.
+    ///
+    /// During the copy, the write-ahead log grows with all that is written meanwhile.
     ///
     /// - Parameters:
-    ///   - queue: a closed copy of the queue of writes, made before, so that the keys of what waits in it are in the store.
-    ///   - progress: told every few megabytes, on the caller's thread.
-    /// - Throws: ``StoreError/unavailable(_:)`` where there is a file of that name or the disk fails.
+    ///   - queue: a closed copy of the queue of writes, made before, so that the store has the keys of the requests in
+    ///     it.
+    ///   - progress: called every few megabytes, on the caller's thread.
+    /// - Throws: ``StoreError/unavailable(_:)`` if the file exists, or the disk fails.
     package static func write(
         _ store: SQLiteStore, queue: String? = nil, to path: String, progress: (BackupProgress) -> Void = { _ in }
     ) throws(StoreError) {
@@ -49,7 +51,7 @@ package enum Backup {
             try withoutActuallyEscaping(progress) { progress in
                 try queue.writeWithoutTransaction { target in
                     try store.pool.read { source in
-                        // Reading once holds the moment; without it each write would begin the copy anew.
+                        // A first read fixes the snapshot; without it each write would restart the copy.
                         _ = try Int.fetchOne(source, sql: "SELECT generation FROM meta")
                         let pageSize = try Int.fetchOne(source, sql: "PRAGMA page_size") ?? 0
                         try source.backup(to: target, pagesPerStep: pagesPerStep) { step in

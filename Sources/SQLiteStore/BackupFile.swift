@@ -1,5 +1,5 @@
-// A backup is one file of ours. Whoever has it can read everything: it holds the storage key in the clear, because a store
-// without its key is worth nothing. Keep it as you keep a private key.
+// The format of a backup: one file. It holds the storage key in the clear, because a store without its key is
+// worthless, so anyone with the file can read everything. Keep it like a private key.
 //
 //      0          8         12        16             24        56                 56 + n
 //     +----------+---------+---------+--------------+---------+------------------+----------------+
@@ -7,27 +7,27 @@
 //     +----------+---------+---------+--------------+---------+------------------+----------------+
 //       8 B        4 B       4 B       8 B            32 B      n B, SQLite file   32 B, of all before
 //
-// That is version 1. Version 2 has the queue of writes, a SQLite file as well, between the store and the checksum, in whatever
-// length is left; in front of a backend that speaks HTTP.
+// That is version 1. Version 2, for a backend that speaks HTTP, has the queue of writes between the store and the
+// checksum: a SQLite file as well, of the remaining length.
 //
-// Numbers are big-endian. The checksum tells damage from a good file; it is no signature.
+// Numbers are big-endian. The checksum detects damage; it is no signature.
 
 import Crypto
 import Foundation
 import SQLiteKit
 import StorePort
 
-/// How far a backup or a restore has come.
+/// The progress of a backup or a restore.
 package struct BackupProgress: Equatable, Sendable {
-    /// What is being done.
+    /// The current step.
     package enum Phase: String, Sendable {
-        /// The store's pages are copied while it goes on working.
+        /// The store's pages are copied while it stays in use.
         case copying
         /// The backup file is written.
         case writing
         /// The backup file is checked.
         case checking
-        /// The store is taken out of the backup file.
+        /// The store is extracted from the backup file.
         case unpacking
     }
 
@@ -54,7 +54,7 @@ struct BackupHeader {
     let key: StorageKey
     /// In bytes.
     let storeLength: Int
-    /// In bytes; nothing where there is no queue.
+    /// In bytes; nil if there is no queue.
     let queueLength: Int?
 
     init(schema: Int, key: StorageKey, storeLength: Int, queueLength: Int?) {
@@ -65,7 +65,7 @@ struct BackupHeader {
     /// Store and queue, in bytes.
     var bodyLength: Int { storeLength + (queueLength ?? 0) }
 
-    /// The header as bytes; they hold the key.
+    /// The encoded header. It holds the key.
     var bytes: [UInt8] {
         var output = Self.magic
         Self.append(UInt64(queueLength == nil ? Self.version : Self.versionWithQueue), width: 4, to: &output)
@@ -75,7 +75,7 @@ struct BackupHeader {
         return output
     }
 
-    /// Takes a header apart and holds it against the size of the file.
+    /// Decodes a header and checks it against the size of the file.
     ///
     /// - Throws: ``StoreError/corrupt(_:)``, ``StoreError/tooNew(found:known:)`` or `unavailable`.
     init(_ bytes: [UInt8], fileSize: Int, path: String) throws(StoreError) {
@@ -97,7 +97,7 @@ struct BackupHeader {
         else { throw Self.cutShort(path) }
         let left = fileSize - Self.length - Self.checksumLength - rest
         guard left == 0 || version == Self.versionWithQueue else {
-            throw Self.damaged(path, "it is longer than it says")
+            throw Self.damaged(path, "it is longer than its header says")
         }
         queueLength = version == Self.versionWithQueue ? left : nil
         schema = Int(Self.number(bytes[12..<16]))
@@ -121,7 +121,7 @@ struct BackupHeader {
     private static func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
 }
 
-/// A backup file that has been read once from end to end and found whole.
+/// A backup file that was read from end to end and found whole.
 struct CheckedBackup {
     let path: String
     let header: BackupHeader
@@ -151,14 +151,14 @@ struct CheckedBackup {
         guard header.schema <= Schema.known else { throw .tooNew(found: header.schema, known: Schema.known) }
     }
 
-    /// Writes the store to a file that was not there.
+    /// Writes the store to a new file.
     func unpack(to target: String, progress: (BackupProgress) -> Void) throws(StoreError) {
         try copy(BackupHeader.length, header.storeLength, to: target, progress)
     }
 
-    /// Writes the queue to a file that was not there.
+    /// Writes the queue to a new file.
     ///
-    /// - Returns: whether there is one.
+    /// - Returns: whether the backup has a queue.
     func unpackQueue(to target: String, progress: (BackupProgress) -> Void) throws(StoreError) -> Bool {
         guard let length = header.queueLength else { return false }
         try copy(BackupHeader.length + header.storeLength, length, to: target, progress)

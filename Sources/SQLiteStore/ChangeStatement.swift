@@ -1,4 +1,4 @@
-// The statements of the changes. Their numbers are places in a batch's table of prepared statements.
+// The statements of the changes. Their raw values are indexes into a batch's table of prepared statements.
 
 /// A statement that changes rows.
 enum ChangeStatement: Int, CaseIterable {

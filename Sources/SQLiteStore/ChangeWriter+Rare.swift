@@ -1,4 +1,4 @@
-// The changes that do not come with every message.
+// Changes that are rare, not part of every message.
 
 import Envelope
 import GRDB
@@ -22,10 +22,10 @@ extension ChangeWriter {
         try run(.forgetDeliveries, account)
     }
 
-    /// Removes keys, and their bytes with them: what has expired is not to be found in the pages that they leave.
+    /// Removes expired and early keys, and overwrites their bytes, so that freed pages do not hold them.
     mutating func prune(_ time: Int64, _ message: MessageID, _ limit: Int) throws {
         try database.execute(sql: "PRAGMA secure_delete = ON")
-        // Everything else that goes is sealed under keys that go as well, or is replaced in its place.
+        // Other removed rows are sealed under keys that are removed as well, or are overwritten in place.
         defer { try? database.execute(sql: "PRAGMA secure_delete = OFF") }
         let bounds = [(ChangeStatement.pruneExpiredKeys, time), (.pruneEarlyKeys, Int64(bitPattern: message.value))]
         for (name, bound) in bounds {

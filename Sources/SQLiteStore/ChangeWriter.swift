@@ -1,4 +1,4 @@
-// One transaction's changes, as statements. It knows rows and their order, neither files nor transactions.
+// Writes one transaction's changes as statements. It uses neither files nor transactions.
 
 import Envelope
 import GRDB
@@ -15,7 +15,7 @@ struct ChangeWriter {
     private var statements: [SQLStatement?]
     private var coalescer: SessionCoalescer
     private var queue: QueueWriter
-    /// What the transaction may have added to, for ``settle(_:_:)``.
+    /// Ids and counts that the transaction has raised, for ``raiseHighest()`` and `BoundedTables.settle`.
     private(set) var highestMessage: UInt64 = 0
     private(set) var highestDelivery: UInt64 = 0
     var addedEvidence = 0
@@ -37,13 +37,13 @@ struct ChangeWriter {
 
     private var changed: Bool { sqlite3_changes(database.sqliteConnection) > 0 }
 
-    /// Takes the sessions of a group that has succeeded into account, or forgets those of one that has failed.
+    /// Keeps the staged sessions of a group that succeeded, or drops those of one that failed.
     mutating func endGroup(succeeded: Bool) { coalescer.endGroup(succeeded: succeeded) }
 
     /// Writes one change.
     ///
-    /// - Returns: why its group fails; then this change has written nothing.
-    /// - Throws: what fails the whole transaction.
+    /// - Returns: why its group fails, and the change has written nothing; nil if it succeeded.
+    /// - Throws: an error that fails the whole transaction.
     mutating func apply(_ change: StoreChange) throws -> StoreError? {
         switch change {
         case .putSession(let row):
@@ -87,7 +87,7 @@ struct ChangeWriter {
         return nil
     }
 
-    /// Writes the sessions that were held back. Called once, before the commit.
+    /// Writes the sessions that were held back. Call it once, before the commit.
     mutating func flush() throws {
         for row in coalescer.takePending() where try !write(row) {
             throw StoreError.corrupt("A session's fence moved inside a transaction.")
@@ -102,7 +102,7 @@ struct ChangeWriter {
         try statement.run()
     }
 
-    /// Rows of a bounded table, after the oldest were evicted where there are more than its limit.
+    /// Evicts the oldest rows of a bounded table if it exceeds its limit, and returns the number of rows.
     mutating func evict(
         _ count: ChangeStatement, _ evict: ChangeStatement, limit: Int
     ) throws -> Int {

@@ -1,5 +1,5 @@
-// Making a store where there was none. A crash at any point leaves either nothing that counts or the whole of it:
-// `pawl.sqlite.new` stands from before the key is made until it becomes `pawl.sqlite`.
+// Makes a new store. A crash at any point leaves either a whole store or nothing that counts: `pawl.sqlite.new` exists
+// from before the key is made until it becomes `pawl.sqlite`.
 
 import Foundation
 import GRDB
@@ -7,9 +7,9 @@ import SQLiteKit
 import StorePort
 
 enum FirstStart {
-    /// Refuses where something is missing; says whether the store has to be made.
+    /// Returns whether the store has to be made.
     ///
-    /// - Throws: ``StoreError/missing(_:)``.
+    /// - Throws: ``StoreError/missing(_:)`` if only a part of a store is there.
     static func isDue(_ files: StoreFiles, _ source: StorageKey.Source) throws(StoreError) -> Bool {
         let hasKey = source.isPresent
         if FileSystem.exists(files.store) {
@@ -36,15 +36,15 @@ enum FirstStart {
         if let trace = [files.generation, files.deliveryJournal].first(where: FileSystem.exists) {
             throw .missing(
                 """
-                The store \(files.store) is not there, but it was once: \(trace) is. Bring it back from a backup: \
-                \(files.restoreCommand) --force. To begin with an empty store: rm \(files.generation) \
+                The store \(files.store) is missing, but \(trace) shows that there was one. Bring it back from a \
+                backup: \(files.restoreCommand) --force. To begin with an empty store: rm \(files.generation) \
                 \(files.deliveryJournal)
                 """)
         }
         return true
     }
 
-    /// Makes key and store.
+    /// Makes the key and the store.
     static func make(_ files: StoreFiles, _ source: StorageKey.Source) throws(StoreError) -> StorageKey {
         let store = try NewDatabase<StoreError>(files.unfinishedStore)
         if case .file(let path) = source, !source.isPresent { try StorageKey.random().create(path) }

@@ -1,14 +1,14 @@
-// How often a store was opened is written in it and beside it. A store that knows of fewer openings than the file beside
-// it is an older copy: its ratchets would go back and use keys twice, so it is not opened without an operator's act.
+// The number of openings of a store is kept in it and in a file beside it. A store with a lower number than the file is
+// an older copy. Its ratchets would go back and use keys twice, so it is opened only if an operator accepts that.
 
 import Foundation
 import SQLiteKit
 import StorePort
 
 enum Generation {
-    /// The number beside the store; nothing where there is no file.
+    /// The number beside the store; nil if there is no file.
     ///
-    /// - Throws: ``StoreError/corrupt(_:)`` where it is no number.
+    /// - Throws: ``StoreError/corrupt(_:)`` if the file holds no number.
     static func read(_ files: StoreFiles) throws(StoreError) -> UInt64? {
         guard FileSystem.exists(files.generation) else { return nil }
         var file = try OpenFile(files.generation, O_RDONLY)
@@ -19,7 +19,7 @@ enum Generation {
         else {
             throw .corrupt(
                 """
-                \(files.generation) holds no number, so nobody can tell whether the store is the newest. If it is: \
+                \(files.generation) holds no number, so it is not known whether the store is the newest. If it is: \
                 rm \(files.generation). If it may be an older copy: \(files.acceptRollbackCommand)
                 """)
         }

@@ -1,21 +1,21 @@
-// What is looked at before a store is opened for writing. Until all of it is right, nothing is changed.
+// Checks before a store is opened for writing. Nothing is changed until all of them pass.
 
 import Foundation
 import GRDB
 import SQLiteKit
 import StorePort
 
-/// A store that has been examined: locked, with its key, readable.
+/// A store that has passed the checks: locked, readable, with its key.
 struct Opening {
     let files: StoreFiles
     let limits: StoreLimits
     let key: StorageKey
     let contents: StoreExamination
-    /// What the file beside the store says; nothing where there is none.
+    /// The generation in the file beside the store; nil if there is none.
     let fileGeneration: UInt64?
     let lock: FileLock
 
-    /// - Parameter ignoresBadGeneration: for the act that repairs it.
+    /// - Parameter ignoresBadGeneration: for the command that repairs it.
     init(
         _ files: StoreFiles, _ source: StorageKey.Source, _ limits: StoreLimits, ignoresBadGeneration: Bool = false
     ) throws(StoreError) {
@@ -36,20 +36,20 @@ struct Opening {
         (self.files, self.limits) = (files, limits)
     }
 
-    /// - Throws: ``StoreError/rolledBack(_:)`` where the store is older than the file beside it.
+    /// - Throws: ``StoreError/rolledBack(_:)`` if the store is older than the file beside it.
     func refuseRollback() throws(StoreError) {
         guard let fileGeneration, contents.generation < fileGeneration else { return }
         throw .rolledBack(
             """
             The store in \(files.directory) is older than it should be: it was opened \(contents.generation) times, and \
-            \(files.generation) counts \(fileGeneration). Somebody has copied an older state back. Put the newest one \
+            \(files.generation) counts \(fileGeneration). An older state has been copied back. Put the newest one \
             back, or accept the older one; sessions are then set up anew and waiting messages given up: \
             \(files.acceptRollbackCommand)
             """)
     }
 
-    /// Opens the store for writing and brings it to the schema of this program. Whoever
-    /// connects closes the pool before it lets go of the lock.
+    /// Opens the store for writing and migrates it to the schema of this program. The caller closes the pool before it
+    /// releases the lock.
     func connect() throws(StoreError) -> DatabasePool {
         try translating(files.store) {
             try Connections.open(
@@ -64,7 +64,7 @@ struct Opening {
     }
 }
 
-/// What a look at a database says, without changing it.
+/// The results of checking a database, which does not change it.
 struct StoreExamination {
     let schema: Int
     let keyCheck: [UInt8]
@@ -91,7 +91,7 @@ struct StoreExamination {
         (self.schema, keyCheck, generation) = (schema, meta.check, meta.generation)
     }
 
-    /// - Throws: ``StoreError/wrongKey(_:)`` where the store was made under another key.
+    /// - Throws: ``StoreError/wrongKey(_:)`` if the store was made under another key.
     func demand(_ key: StorageKey, _ path: String) throws(StoreError) {
         guard key.matches(check: keyCheck) else {
             throw .wrongKey(

@@ -1,5 +1,5 @@
-// Bringing a backup back. The ratchets in it are older than what has been sent since, so it counts as a rollback that the
-// operator has asked for: sessions are set up anew, waiting requests are given up with a reason.
+// Restores a backup. Its ratchets are older than what was sent since, so a restore is a rollback that the operator
+// asked for: sessions are set up anew, and waiting requests are given up with a reason.
 
 import Foundation
 import GRDB
@@ -8,25 +8,26 @@ package import StorePort
 
 /// Restores backup files.
 package enum Restore {
-    /// Why requests that waited in a backup are dead.
+    /// The cause of requests that waited in a backup and are dead.
     static let reason = "restored from a backup"
 
-    /// What a restore has done.
+    /// The result of a restore.
     package struct Result: Equatable, Sendable {
-        /// Where the old files are now, where there were any.
+        /// The paths of the old files, which were moved aside.
         package var aside: [String]
     }
 
-    /// Puts store and key of a backup into a directory.
+    /// Restores store and key of a backup into a directory.
     ///
     /// - Parameters:
-    ///   - source: where the key shall be. A variable of the environment has to hold the backup's key.
-    ///   - force: whether what is there is moved aside; without it the directory has to be empty.
+    ///   - source: where the key is to be. An environment variable must hold the backup's key already.
+    ///   - force: whether existing files are moved aside; if false, the directory must be empty.
     ///   - actor: for the audit log.
     ///   - now: in milliseconds since 1970.
-    ///   - settleQueue: told where the backup's queue of writes has been unpacked, where it has one: nothing in it may be sent.
-    ///   - progress: told every megabyte, on the caller's thread.
-    /// - Throws: ``StoreError``; until the backup is known to be whole, nothing has been touched.
+    ///   - settleQueue: called with the path of the backup's queue of writes, if it has one. It must ensure that
+    ///     nothing in the queue is sent.
+    ///   - progress: called every megabyte, on the caller's thread.
+    /// - Throws: ``StoreError``. Nothing is changed before the backup is known to be whole.
     @discardableResult
     package static func run(
         file: String, directory: String, key source: StorageKey.Source, force: Bool, actor: String, now: Int64,
@@ -58,7 +59,7 @@ package enum Restore {
             }
             throw error
         }
-        // From here on a crash leaves `restore.partial` or no key, which are refused when the store is opened.
+        // From here on a crash leaves `restore.partial` or no key, and the store is not opened with either.
         var aside = try moveAside(files, now)
         if case .file(let path) = source, !keyStays {
             if FileSystem.exists(path) {
@@ -75,7 +76,7 @@ package enum Restore {
         return Result(aside: aside)
     }
 
-    /// Whether the key is where it shall be already.
+    /// Whether the key is in its place already.
     private static func holdsKey(
         _ source: StorageKey.Source, _ key: StorageKey, force: Bool
     ) throws(StoreError) -> Bool {
@@ -113,7 +114,7 @@ package enum Restore {
             """)
     }
 
-    /// Makes the unpacked store one that may be gone on with. Returns its new generation.
+    /// Prepares the unpacked store for use, and returns its new generation.
     private static func prepare(
         _ files: StoreFiles, _ backup: CheckedBackup, actor: String, now: Int64
     ) throws(StoreError) -> UInt64 {

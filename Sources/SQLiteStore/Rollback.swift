@@ -1,5 +1,6 @@
-// What becomes of a store whose older state has come back, by a restore or behind our back. Its ratchets have been
-// further than it knows: going on from here would use keys twice. So sessions go and are set up anew inside the vault.
+// Handles a store in an older state, after a restore or because an older copy was put in its place. The ratchets have
+// advanced further than it knows, and continuing would use keys twice. So sessions are removed and set up anew inside
+// the vault.
 
 import DeviceDirectory
 import Foundation
@@ -7,12 +8,12 @@ import GRDB
 import SQLiteKit
 package import StorePort
 
-/// The operator's act of going on with an older state.
+/// The operator's command to accept an older state.
 package enum Rollback {
-    /// Accepts the state that a directory holds, and levels the two counters.
+    /// Accepts the state in a directory, and makes the two generations equal.
     ///
     /// - Parameter now: for the audit log, in milliseconds since 1970.
-    /// - Throws: ``StoreError``, as for opening; `unavailable` where nothing was rolled back.
+    /// - Throws: ``StoreError``, as for opening; `unavailable` if nothing was rolled back.
     package static func accept(
         directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits(), actor: String, now: Int64
     ) throws(StoreError) {
@@ -39,8 +40,8 @@ package enum Rollback {
         try Generation.write(next, files)
     }
 
-    /// One-time prekeys of people's own devices that the directory may have handed out since. Their devices are asked for new
-    /// ones; until then the last-resort prekey is used.
+    /// Removes the one-time prekeys of users' devices, which the directory may have handed out since. The devices are
+    /// asked for new ones; until then their last-resort prekey is used.
     private static func removeOneTimeKeys(_ database: Database) throws {
         let kind = RecordKind.directoryDevice
         let rows = try Row.fetchAll(
@@ -59,15 +60,17 @@ package enum Rollback {
         }
     }
 
-    /// One transaction: no sessions, no waiting requests, a line in the audit log, ids that were never used, and a new
-    /// generation.
+    /// Settles an older state in one transaction.
+    ///
+    /// Removes sessions, prekeys and sender keys, ends waiting requests, adds an audit entry, skips ids that may be in
+    /// use, and sets the generation.
     static func settle(
         _ database: Database, reason: String, action: String, detail: String, actor: String, generation: UInt64,
         now: Int64
     ) throws {
         try database.inTransaction(.immediate) {
             try database.execute(sql: "DELETE FROM session")
-            // Prekeys may have been used since, and keys of rooms are further than here.
+            // Prekeys may have been used since, and sender keys have advanced further than here.
             try database.execute(
                 sql: "DELETE FROM record WHERE kind IN (?, ?)",
                 arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])

@@ -6,7 +6,7 @@ import SQLiteQueue
 package import StorePort
 
 extension SQLiteStore {
-    /// A group failed after it had written something, and no savepoint was there to go back to.
+    /// A group failed after it had written something, and there is no savepoint to return to.
     private struct NeedsSavepoints: Error {}
 
     package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
@@ -23,8 +23,9 @@ extension SQLiteStore {
         }
     }
 
-    /// Savepoints cost a copy of each page that a group touches, and groups hardly ever fail. So a batch is tried
-    /// without; where a group fails after it has written something, the transaction is undone and done again with.
+    /// Runs a batch as one transaction. Savepoints cost a copy of each page that a group changes, and groups rarely
+    /// fail, so a batch is tried without. If a group fails after it has written something, the transaction is rolled
+    /// back and repeated with savepoints.
     private func transact(
         _ groups: [[StoreChange]], _ database: Database, _ bounds: inout BoundedTables, savepoints: Bool
     ) throws -> [StoreError?] {
@@ -63,7 +64,7 @@ extension SQLiteStore {
         for (index, change) in group.enumerated() {
             failure = try writer.apply(change)
             guard failure != nil else { continue }
-            // The change that fails has written nothing; those before it have.
+            // The failing change has written nothing; those before it have.
             if index > 0, !savepoint { throw NeedsSavepoints() }
             break
         }
@@ -74,12 +75,12 @@ extension SQLiteStore {
     }
 }
 
-/// How many rows the bounded tables have at most, so that they are counted only when they might be full.
+/// Upper bounds of the sizes of the bounded tables, so that rows are counted only if a table may be full.
 struct BoundedTables: Sendable {
     private var evidence = Int.max / 2
     private var observations = Int.max / 2
 
-    /// Evicts what is too much after a batch.
+    /// Evicts excess rows after a batch.
     mutating func settle(_ writer: inout ChangeWriter, _ limits: StoreLimits) throws {
         evidence += writer.addedEvidence
         if writer.addedEvidence > 0, evidence > limits.evidence {

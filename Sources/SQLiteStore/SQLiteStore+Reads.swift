@@ -1,5 +1,5 @@
-// What a process needs to start and the vault needs on its way. Read through the writer's connection: the vault is the
-// only one that writes all the time, and its cache holds the sessions.
+// Reads for the start, and reads of the vault. They use the writer's connection: only the vault writes all the time,
+// and this connection's cache holds the sessions.
 
 package import Envelope
 import GRDB
@@ -102,7 +102,7 @@ extension SQLiteStore {
     package func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow] {
         try translating {
             try pool.writeWithoutTransaction { database in
-                // A list as one text, so that pages of all lengths share a statement.
+                // The list is one text, so that pages of all lengths share a statement.
                 let statement = try SQLStatement(
                     database,
                     """
@@ -132,7 +132,7 @@ extension SQLiteStore {
         }
     }
 
-    /// A row that holds what this program never writes.
+    /// The error for a row with contents that this program never writes.
     func unreadable(_ table: String) -> StoreError {
         .corrupt(StoreError.damaged(files.store, "a row of \(table) cannot be understood"))
     }

@@ -1,4 +1,4 @@
-// What people ask. Read through connections of their own, from one snapshot: a report never stalls the writer.
+// Reads for reports. They use connections of their own and one snapshot, so that a report never delays the writer.
 
 import Envelope
 import GRDB
@@ -78,7 +78,7 @@ extension SQLiteStore {
         try translating { try pool.read { try conversations($0, limit: limit) } }
     }
 
-    /// - Parameter limit: below zero for all.
+    /// - Parameter limit: negative for all.
     func conversations(_ database: Database, limit: Int) throws -> [ConversationRow] {
         let statement = try SQLStatement(
             database,

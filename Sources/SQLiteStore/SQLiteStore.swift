@@ -1,5 +1,5 @@
-// The embedded store: SQLite in WAL mode, each commit synced, one writer and a few readers. It knows rows and files; what
-// is secret in the rows is sealed before it gets here.
+// The embedded store: SQLite in WAL mode, each commit synced, one writer and a few readers. Secrets in the rows are
+// sealed before they get here.
 //
 //     DIR/pawl.sqlite (-wal, -shm)   the tables
 //     DIR/storage.key                the storage key, unless it is kept elsewhere
@@ -13,14 +13,14 @@ import SQLiteQueue
 package import StorePort
 import Synchronization
 
-/// A store in a directory. It is closed when the last reference goes.
+/// A store in a directory. It is closed when the last reference is released.
 package final class SQLiteStore: Store {
-    /// What the rows of this store are sealed under.
+    /// The key that seals the rows of this store.
     package let key: StorageKey
-    /// How often the store has been opened, this time included.
+    /// Number of times that the store was opened, including this one.
     package let generation: UInt64
 
-    /// How commits end, and whether the file is still there.
+    /// Whether commits succeed, and whether the file is still there.
     package let health: StoreHealth
     let pool: DatabasePool
     let files: StoreFiles
@@ -28,14 +28,14 @@ package final class SQLiteStore: Store {
     private let bounds = Mutex(BoundedTables())
     private let lock: FileLock
 
-    /// The directory that the store is in.
+    /// The directory of the store.
     package var directory: String { files.directory }
 
-    /// Opens the store of a directory; makes directory, key and store at the first start. Never makes one over what is
-    /// there, never repairs by wiping.
+    /// Opens the store of a directory; the first start makes directory, key and store. Never overwrites a file, and
+    /// never repairs by wiping.
     ///
-    /// - Throws: ``StoreError``: `locked`, `missing`, `corrupt`, `tooNew`, `wrongKey`, `unusableKey`, `rolledBack`, or
-    ///   `unavailable` where the file system fails. Each says what to do.
+    /// - Throws: ``StoreError``, with the remedy: `locked`, `missing`, `corrupt`, `tooNew`, `wrongKey`, `unusableKey`,
+    ///   `rolledBack`, or `unavailable` if the file system fails.
     package static func open(
         directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits()
     ) throws(StoreError) -> SQLiteStore {
@@ -44,7 +44,7 @@ package final class SQLiteStore: Store {
         return try SQLiteStore(opening)
     }
 
-    /// Opens what has been examined, and counts a generation.
+    /// Opens a store that has passed the checks, and increments its generation.
     init(_ opening: Opening) throws(StoreError) {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
         let pool = try opening.connect()
@@ -60,20 +60,21 @@ package final class SQLiteStore: Store {
                 }
             }
         }
-        // The store first: a crash in between leaves it ahead of the file, and only behind is a rollback.
+        // The store first: a crash in between leaves it ahead of the file, and only a store that is behind is a
+        // rollback.
         try Generation.write(next, files)
     }
 
     deinit { Connections.close(pool) }
 
-    /// Commits something small, to find out whether the disk takes it.
+    /// Commits a change without effect, to find out whether the disk accepts it.
     package func probe() {
         try? health.committing { () throws(StoreError) in
             try translating(files.store) { try pool.writeWithoutTransaction { try QueueWriter.touch($0) } }
         }
     }
 
-    /// Runs something on the writer's connection.
+    /// Runs a closure on the writer's connection.
     func writing<Result: Sendable>(_ body: (Database, inout BoundedTables) throws -> Result) throws -> Result {
         try pool.writeWithoutTransaction { database in
             try bounds.withLock { bounds in try body(database, &bounds) }

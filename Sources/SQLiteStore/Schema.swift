@@ -1,4 +1,4 @@
-// The tables, and how older ones become them. The number of applied migrations is SQLite's user_version.
+// The tables, and the migrations from older ones. The number of applied migrations is SQLite's user_version.
 
 import Foundation
 import GRDB
@@ -11,20 +11,20 @@ enum Schema {
     /// SQLite's application_id of our stores: `PAWL`.
     static let applicationID = 0x5041_574C
 
-    /// Each brings a store from the version of its index to the next. One that has been released never changes.
+    /// Each migrates a store from the version of its index to the next. A released one never changes.
     private static let migrations = [version1, version2, version3, version4, version5]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
 
-    /// Brings an older store, or an empty one, to the known version. One transaction a step.
+    /// Migrates an older store, or an empty one, to the known version. One transaction a step.
     static func migrate(_ database: Database) throws {
         database.add(function: requestForm)
         defer { database.remove(function: requestForm) }
         try Connections.migrate(database, migrations)
     }
 
-    /// `request_form(target, verb, bodies)`: a request of before version 5, as the queue keeps it.
+    /// `request_form(target, verb, bodies)`: the form in the queue of a request from before version 5.
     private static let requestForm = DatabaseFunction("request_form", argumentCount: 3, pure: true) { values in
         let bodies = Data.fromDatabaseValue(values[2]) ?? Data()
         let config = Request.config(
@@ -36,8 +36,8 @@ enum Schema {
         return Data(RequestForm.encode(request))
     }
 
-    // No foreign keys: a batch may hold a session before the device that owns it, and the vault is the judge of what
-    // belongs together.
+    // No foreign keys: a batch may contain a session before the device that owns it, and the vault decides what belongs
+    // together.
     private static let version1 = """
         PRAGMA application_id = \(applicationID);
 
@@ -165,7 +165,7 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    // The ratchet's state of version 1 cannot be gone on with by one side, so sessions are set up anew. Devices, pins and
+    // One side alone cannot continue the ratchet state of version 1, so sessions are set up anew. Devices, pins and
     // latches stay.
     private static let version3 = """
         INSERT INTO audit (at, actor, action, detail)
@@ -192,7 +192,7 @@ enum Schema {
         CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
 
-    // The queue's tables as they were when they came here; what they become is a version of this schema as well.
+    // The queue's tables as of this version. Each later change of them needs a version of this schema as well.
     private static let version5 =
         QueueTables.migrations[0] + QueueTables.migrations[1] + """
             INSERT INTO queue_request (id, token_high, token_low, tenant, lane, idempotency_key, size, form)

@@ -1,9 +1,11 @@
-// A batch may write one session many times; only its last state has to reach the disk.
+// A batch may write one session many times; only the last state has to reach the disk.
 
 import StorePort
 
-/// Holds back the sessions that a batch writes more than once, so that each is written once. What a group has staged
-/// counts only when the group has succeeded, and fences are judged as if each row had been written at once.
+/// Holds back the sessions that a batch writes more than once, so that each is written once.
+///
+/// Rows that a group has staged count only if the group succeeds. Fences are checked as if each row was written at
+/// once.
 struct SessionCoalescer {
     private var repeated: Set<SessionID> = []
     private var staged: [SessionID: SessionRow] = [:]
@@ -17,7 +19,7 @@ struct SessionCoalescer {
                 case .putSession(let row):
                     if !seen.insert(row.id).inserted { repeated.insert(row.id) }
                 case .removeSessions, .forgetAccount:
-                    // They look at rows that would not be there yet.
+                    // They read rows, which would not be written yet.
                     repeated = []
                     return
                 default: break
@@ -29,7 +31,7 @@ struct SessionCoalescer {
     /// Whether the rows of a session are held back.
     func holds(_ id: SessionID) -> Bool { !repeated.isEmpty && repeated.contains(id) }
 
-    /// The fence of the row that is held back, where there is one.
+    /// The fence of the row that is held back; nil if there is none.
     func fence(_ id: SessionID) -> UInt64? { (staged[id] ?? pending[id])?.fence }
 
     mutating func stage(_ row: SessionRow) { staged[row.id] = row }

@@ -1,20 +1,20 @@
-// The storage key: what private keys, ratchets and lines at rest are sealed under.
+// The storage key, which seals private keys, ratchets and lines at rest.
 
 import Crypto
 import Foundation
 
-/// Thirty-two secret bytes on the heap, wiped when the last reference goes. Its description says nothing.
+/// Thirty-two secret bytes on the heap, wiped when the last reference is released. The description hides them.
 package final class StorageKey: Sendable, CustomStringConvertible, CustomReflectable {
     /// In bytes.
     package static let length = 32
-    /// What the store keeps of the key: a code of this text under it tells a wrong key from a damaged store.
+    /// The store keeps a MAC of this text under the key. It distinguishes a wrong key from a damaged store.
     private static let checkText = Array("pawl storage key check 1".utf8)
 
     private let secret: SecretBytes
 
-    /// Takes a copy of the bytes; the caller wipes its own.
+    /// Copies the bytes; the caller wipes its own.
     ///
-    /// - Parameter bytes: ``length`` of them; anything else is the caller's bug.
+    /// - Parameter bytes: ``length`` of them; another number is a bug of the caller.
     package init(_ bytes: some Collection<UInt8>) {
         precondition(bytes.count == Self.length, "a storage key has 32 bytes")
         secret = SecretBytes(bytes)
@@ -28,8 +28,8 @@ package final class StorageKey: Sendable, CustomStringConvertible, CustomReflect
         return StorageKey(bytes)
     }
 
-    /// Lends the bytes; the copy that is lent is wiped afterwards. Make of it what is needed inside the closure: an array
-    /// that escapes is a copy that nobody wipes.
+    /// Passes a copy of the bytes, which is wiped afterwards. Do not let it escape: an array that leaves the closure is
+    /// never wiped.
     package func withBytes<Result>(_ body: ([UInt8]) throws -> Result) rethrows -> Result {
         var bytes = secret.copy()
         defer { SecretBytes.wipe(&bytes) }
@@ -56,7 +56,7 @@ package final class StorageKey: Sendable, CustomStringConvertible, CustomReflect
     package var customMirror: Mirror { Mirror(self, children: []) }
 }
 
-/// Bytes of a key on the heap, at one address from the first to the last moment.
+/// Bytes of a key on the heap, which never move.
 final class SecretBytes: @unchecked Sendable {
     private let buffer: UnsafeMutableRawBufferPointer
 

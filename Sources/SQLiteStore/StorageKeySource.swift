@@ -1,11 +1,11 @@
-// Where the storage key comes from, and why one is not taken.
+// Reads the storage key from its source, and explains why one is refused.
 
 import Foundation
 import SQLiteKit
 package import StorePort
 
 extension StorageKey {
-    /// Where the key is.
+    /// The place of the key.
     package enum Source: Equatable, Sendable {
         /// The path of a file of 32 bytes and mode 0600. It is made at the first start.
         case file(String)
@@ -17,7 +17,7 @@ extension StorageKey {
             .file(StoreFiles(directory).directory + "/storage.key")
         }
 
-        /// Whether a key is there, good or bad.
+        /// Whether there is a key, valid or not.
         var isPresent: Bool {
             switch self {
             case .file(let path): FileSystem.exists(path)
@@ -28,7 +28,7 @@ extension StorageKey {
 
     /// Reads a key.
     ///
-    /// - Throws: ``StoreError/missing(_:)`` or ``StoreError/unusableKey(_:)``, with the repair.
+    /// - Throws: ``StoreError/missing(_:)`` or ``StoreError/unusableKey(_:)``, with the remedy.
     package static func read(_ source: Source) throws(StoreError) -> StorageKey {
         switch source {
         case .file(let path): try read(file: path)
@@ -36,7 +36,7 @@ extension StorageKey {
         }
     }
 
-    /// Writes a key to a file that was not there, with mode 0600.
+    /// Writes a key to a new file, with mode 0600.
     func create(_ path: String) throws(StoreError) {
         try FileSystem.makeDirectory(FileSystem.parent(of: path))
         let result = withBytes { bytes in

@@ -1,9 +1,9 @@
-// Which files a store has, and the lock that keeps a second process out.
+// The files of a store, and the lock against a second process.
 
 import SQLiteKit
 import StorePort
 
-/// The files of one store, by its directory.
+/// The paths of the files of one store.
 struct StoreFiles: Sendable {
     let directory: String
 
@@ -14,9 +14,9 @@ struct StoreFiles: Sendable {
     }
 
     var store: String { directory + "/pawl.sqlite" }
-    /// A store that is being made. Nothing has ever been kept in it.
+    /// A store that is being made. It has never been used.
     var unfinishedStore: String { directory + "/pawl.sqlite.new" }
-    /// A store that is being brought back from a backup.
+    /// A store that is being restored from a backup.
     var unfinishedRestore: String { directory + "/restore.partial" }
     var lock: String { directory + "/pawl.lock" }
     var generation: String { directory + "/generation" }
@@ -25,7 +25,7 @@ struct StoreFiles: Sendable {
     /// A database with the two files that SQLite keeps beside it.
     static func database(_ path: String) -> [String] { NewDatabase<StoreError>.files(path) }
 
-    /// The restore command for people to copy.
+    /// The restore command, for people to copy.
     var restoreCommand: String { "pawl restore FILE --data \(directory)" }
     var acceptRollbackCommand: String { "pawl restore --accept-rollback --data \(directory)" }
 }
@@ -33,7 +33,7 @@ struct StoreFiles: Sendable {
 extension FileLock {
     /// The lock on a store's directory.
     ///
-    /// - Throws: ``StoreError/locked(_:)`` where another store, in this process or another, holds it.
+    /// - Throws: ``StoreError/locked(_:)`` if another store, in this process or another, has the lock.
     convenience init(_ files: StoreFiles) throws(StoreError) {
         try self.init(files.lock) { (holder: Int32?) -> StoreError in
             .locked(

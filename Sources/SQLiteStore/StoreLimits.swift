@@ -1,31 +1,31 @@
 // Every limit of the driver has a name and a reason.
 
-/// What a store may use.
+/// The limits of a store.
 package struct StoreLimits: Equatable, Sendable {
-    /// Ours: rows on what clients people use. One account has a few; nicks without a login are what grows.
+    /// Ours: rows about the clients that people use. One account has a few; nicks without a login make the table grow.
     package var evidence: Int
-    /// Ours: rows on who said something that a stricter policy would treat differently.
+    /// Ours: rows about senders of messages that a stricter policy would treat differently.
     package var observations: Int
-    /// Ours: SQLite's page cache for writing, in bytes. The sessions of a few thousand busy people fit.
+    /// Ours: SQLite's page cache for writing, in bytes. The sessions of a few thousand active users fit.
     package var writerCache: Int
     /// Ours: the same for each of ``readers``, in bytes.
     package var readerCache: Int
-    /// Ours: a store up to this size is checked whole when it is opened, a larger one in its smallest tables. In
-    /// bytes; 64 MiB take 0.1 s from memory and 0.4 s from a cold disk, and a start has a second.
+    /// Ours: a store up to this size, in bytes, is checked whole when it is opened; of a larger one, only its smallest
+    /// tables. 64 MiB take 0.1 s from memory and 0.4 s from a cold disk, and a start has a second.
     package var checkedWhole: Int
 
-    /// Ours: readers beside the writer: a report, a backup, and one more report.
+    /// Ours: readers beside the writer, for two reports and a backup.
     static let readers = 3
-    /// Ours: pages that the write-ahead log gathers before they move into the store. Sessions are written over and over;
-    /// the more gather, the fewer pages move. 16 MiB.
+    /// Ours: pages that the write-ahead log collects before they move into the store, 16 MiB. Sessions are overwritten
+    /// often, so the more it collects, the fewer pages move.
     static let checkpointPages = 4096
-    /// Ours: what is evicted at a time, as a share of the limit, so that not each new row evicts one.
+    /// Ours: the divisor of a limit that gives the rows evicted at a time, so that not each new row evicts one.
     static let evictedShare = 16
-    /// Ours: ids that are skipped when an older state of the store comes back, because the ids after it may be in use
-    /// out there.
+    /// Ours: ids that are skipped when an older state of the store is accepted, because the ids after it may be in use
+    /// elsewhere.
     static let idGap: UInt64 = 1 << 32
-    /// Ours: what ids and the count of openings stay below, so that adding to them cannot overflow. A larger one in a file is
-    /// damage.
+    /// Ours: upper bound of ids and of the count of openings, so that adding to them cannot overflow. A larger value in
+    /// a file is damage.
     static let highestNumber = UInt64(Int64.max) / 2
 
     package init(

@@ -1,4 +1,4 @@
-// The port's errors in the words of this store.
+// Translates errors into those of the port.
 
 import SQLiteKit
 import StorePort
@@ -6,13 +6,13 @@ import StorePort
 typealias FileSystem = Disk<StoreError>
 typealias OpenFile = DiskFile<StoreError>
 
-/// Runs something of SQLite's and turns what it throws into ``StoreError``.
+/// Runs SQLite code and translates its errors into ``StoreError``.
 func translating<Result>(_ path: String = "the store", _ body: () throws -> Result) throws(StoreError) -> Result {
     try StoreError.translating(path, body)
 }
 
 extension StoreError: DiskFailure {
-    /// The words for a store that cannot be read.
+    /// The text for a damaged store, with the repair.
     package static func damaged(_ path: String, _ detail: String) -> String {
         """
         \(path) is damaged (\(detail)). Nothing was changed. Bring back a backup; the damaged files are kept aside: \

@@ -1,4 +1,4 @@
-// The port to the database: batches of changes as values on the hot path, a synchronous closure for everything else.
+// The port to the database: batches of changes as values, and synchronous reads.
 
 package import Envelope
 package import Protection

@@ -1,4 +1,7 @@
 // The rows of the store, as values. Whatever is secret in them is sealed before it gets here.
+//
+// Request rows hold ciphertext. A delivery row holds the opened line, sealed, until the line has been written to the
+// client's socket.
 
 package import Envelope
 package import Protection

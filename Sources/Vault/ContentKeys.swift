@@ -1,4 +1,7 @@
 // Keys of single messages: what names them, what holds them, and those that memory has at hand.
+//
+// The store keeps the key of each message and no past states of ratchets. Rows are ordered by message id, which rises
+// with time: a write changes the last page only, and a page of history is one range of the file.
 
 import Crypto
 import DoubleRatchet

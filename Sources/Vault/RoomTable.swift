@@ -1,5 +1,9 @@
 // Who behind this gateway is in which room. Each connection says so of itself, in the order of its own lines: what the
 // backend tells about others may be older or newer than what it has told them.
+//
+// A message that crosses a JOIN or a KICK is therefore read by exactly those to whom the backend relayed it as members.
+// What connections report about others counts only for the list of outsiders, and for when a member came, because two
+// members' connections are read at different speeds.
 
 package import Protection
 package import RequestQueue

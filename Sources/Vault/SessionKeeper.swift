@@ -1,5 +1,8 @@
 // The sessions that the vault has in hand: loaded when needed, sealed when changed, set up inside the vault. It is the
 // only place that knows what a ratchet session is.
+//
+// Both ends of a hosted conversation are in one vault. PQXDH runs inside the vault, with prekeys that are generated,
+// used and wiped at once, and no part of the key agreement crosses the backend.
 
 package import Devices
 package import DoubleRatchet

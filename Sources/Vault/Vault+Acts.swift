@@ -1,13 +1,19 @@
 // Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
+//
+// A dead request is sent again only if a copy of the recipient's session can open it. The copy is discarded.
+//
+// If the commit of an act fails, the vault undoes it by the opposite act, because the queue's machine has applied it
+// already. The queue stores both as soon as the store accepts changes again.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
-package import Outbox
-package import Protection
+import Outbox
+import Protection
 import Reports
 import RequestQueue
-package import StorePort
+import StorePort
 
 extension Vault {
     /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
@@ -42,64 +48,64 @@ extension Vault {
         }
     }
 
-    package mutating func act(
-        _ act: RequestAct, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func act(
+        _ act: RequestAct, _ now: Moment, _ unit: inout Unit
     ) {
-        step.act = act
-        step.refusal = prepare(act.kind, now, &changes, &step)
-        if step.refusal == nil { changes.append(.audit(act.audit)) }
+        var subject: QueuedRequest?
+        let wasHeld = if case .hold(let scope) = act.kind { desk.gate.holds.contains(scope) } else { false }
+        if let refusal = prepare(act.kind, now, &unit, &subject) {
+            unit.onCommit { _, _, _ in act.answer(.refused(refusal)) }
+            return unit.onRollback { _, _, _, _ in act.answer(.refused(refusal)) }
+        }
+        unit.changes.append(.audit(act.audit))
+        unit.onCommit { [subject] vault, replies, _ in vault.finish(act, subject, &replies) }
+        unit.onRollback { [subject] vault, _, _, now in vault.takeBack(act, subject, wasHeld: wasHeld, now) }
     }
 
-    /// Tells everybody concerned how an act has ended, and undoes what was done for one that was not committed.
-    package mutating func finish(
-        _ act: RequestAct, _ step: VaultBatch.Step, _ now: Moment, isCommitted: Bool
-    ) -> [AddressedReply] {
-        if let refusal = step.refusal {
-            act.answer(.refused(refusal))
-            return []
-        }
-        guard isCommitted else {
-            // The queue has done it, and writes it down as soon as it can: then that it was undone as well.
-            switch act.kind {
-            case .drop(let id):
-                desk.gate.undrop(id)
-                guard let subject = step.subject else { break }
-                try? queue.revive(subject, now: now.queueTime)
-                if subject.isHeld { try? queue.hold(subject.token, true, now: now.queueTime) }
-            case .hold(let scope):
-                guard !step.wasHeld else { break }
-                desk.gate.release(scope)
-                queueHold(scope, false, now)
-            case .release(let scope): queueHold(scope, true, now)
-            case .retry(let id): giveUp(id, step.subject?.cause ?? Remarks.gone, now)
-            case .purge:
-                act.answer(
-                    .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
-                return []
-            }
-            act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
-            return []
-        }
+    /// Answers a committed act and notifies the sender's connection.
+    private mutating func finish(_ act: RequestAct, _ subject: QueuedRequest?, _ replies: inout Replies) {
+        var isNotified = false
         switch act.kind {
         case .hold, .purge: break
         case .release(let scope): desk.gate.release(scope)
         case .drop(let id):
             let entry = inFlight[id]
-            if let request = step.subject.flatMap({ Request($0) }) { unheard.note(request) }
+            if let request = subject.flatMap({ Request($0) }) { unheard.note(request) }
             untrack(id)
             desk.gate.release(.request(id))
             guard let connection = entry?.connection, let target = entry?.request.target else { break }
-            act.answer(.done(told: true))
-            return [AddressedReply(connection: connection, reply: .dropped(id: id, target: target))]
+            replies.append(AddressedReply(connection: connection, reply: .dropped(id: id, target: target)))
+            isNotified = true
         case .retry(let id): desk.gate.undrop(id)
         }
-        act.answer(.done(told: false))
-        return []
+        act.answer(.done(told: isNotified))
+    }
+
+    /// Takes back an act that was not committed. The queue has done it, and writes it as soon as it can: then that it was
+    /// taken back as well.
+    private mutating func takeBack(_ act: RequestAct, _ subject: QueuedRequest?, wasHeld: Bool, _ now: Moment) {
+        switch act.kind {
+        case .drop(let id):
+            desk.gate.undrop(id)
+            guard let subject else { break }
+            try? queue.revive(subject, now: now.queueTime)
+            if subject.isHeld { try? queue.hold(subject.token, true, now: now.queueTime) }
+        case .hold(let scope):
+            guard !wasHeld else { break }
+            desk.gate.release(scope)
+            queueHold(scope, false, now)
+        case .release(let scope): queueHold(scope, true, now)
+        case .retry(let id): giveUp(id, subject?.cause ?? Remarks.gone, now)
+        case .purge:
+            return act.answer(
+                .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+        }
+        act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
     }
 
     /// - Returns: why it is not done.
     private mutating func prepare(
-        _ kind: RequestAct.Kind, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ kind: RequestAct.Kind, _ now: Moment, _ unit: inout Unit, _ subject: inout QueuedRequest?
     ) -> String? {
         switch kind {
         case .drop(let id):
@@ -107,16 +113,15 @@ extension Vault {
             guard desk.gate.drop(id) else {
                 return desk.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
             }
-            step.subject = giveUp(id, Remarks.droppedReason, now)
+            subject = giveUp(id, Remarks.droppedReason, now)
         case .hold(let scope):
             if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
-            step.wasHeld = desk.gate.holds.contains(scope)
             guard hold(scope, now) else {
                 if case .request(let id) = scope { return Self.begun(id) }
                 return nil
             }
             if case .account = scope {
-                changes.append(
+                unit.changes.append(
                     .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
             }
         case .release(let scope):
@@ -127,8 +132,8 @@ extension Vault {
                 }
             }
             queueHold(scope, false, now)
-            if case .account = scope { changes.append(.removeRecord(.hold, name: scope.name)) }
-        case .retry(let id): return retry(id, now, &step)
+            if case .account = scope { unit.changes.append(.removeRecord(.hold, name: scope.name)) }
+        case .retry(let id): return retry(id, now, &subject)
         case .purge(let id):
             do {
                 try queue.purge(id)
@@ -171,7 +176,7 @@ extension Vault {
 
     // MARK: Retry
 
-    private mutating func retry(_ id: UInt64, _ now: Moment, _ step: inout VaultBatch.Step) -> String? {
+    private mutating func retry(_ id: UInt64, _ now: Moment, _ subject: inout QueuedRequest?) -> String? {
         let row: QueuedRequest?
         do { row = try store.queuedRequest(id) } catch { return error.message }
         guard let row, let request = Request(row) else { return Remarks.noRequest(id) }
@@ -186,7 +191,7 @@ extension Vault {
         } catch {
             return "Request \(id) cannot be sent again: \(error)"
         }
-        step.subject = row
+        subject = row
         return nil
     }
 

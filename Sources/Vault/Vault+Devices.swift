@@ -1,10 +1,11 @@
 // A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
 
-package import Devices
+import CommitLoop
+import Devices
 import DoubleRatchet
-package import Envelope
-package import Protection
-package import StorePort
+import Envelope
+import Protection
+import StorePort
 
 extension Vault {
     /// Bytes that a message is longer while its session has not been answered: the prekey part.
@@ -30,13 +31,13 @@ extension Vault {
         peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
     }
 
-    package func session(with peer: DeviceID) -> SessionID? {
+    func session(with peer: DeviceID) -> SessionID? {
         devices.map { SessionID(owner: $0.device.id, peer: peer) }
     }
 
     /// What both ends of a message between devices know. Names of people are not in it: the session knows both
     /// identities, and each side calls the other by a name of its own.
-    package func associatedData(
+    func associatedData(
         from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
     ) -> [UInt8] {
         AssociatedData(
@@ -55,7 +56,7 @@ extension Vault {
             return try keeper.session(id)
         } catch {
             guard case .corrupt = error else { throw error }
-            if unreadable.insert(id).inserted { unreadableFound.append(id) }
+            if unreadable.insert(id).inserted { onUnreadable(id) }
             return nil
         }
     }
@@ -66,13 +67,13 @@ extension Vault {
     ///
     /// - Throws: ``SealRefusal``, or what the ratchet throws.
     mutating func deviceEnvelope(
-        _ job: SealJob, _ id: MessageID, _ step: inout VaultBatch.Step
+        _ job: SealJob, _ id: MessageID, _ unit: inout Unit
     ) throws -> Envelope {
         guard let devices else { throw SealRefusal.keysMissing }
         let boxes = try recipients(job, devices)
         guard let first = boxes.first else { throw SealRefusal.keysMissing }
         let sessions = boxes.compactMap { session(with: $0.device) }
-        step.sessions += sessions
+        unit.shared += sessions
         for id in sessions { keeper.markDirty(id) }
         let own = devices.device.id
         if boxes.count == 1 {
@@ -129,7 +130,7 @@ extension Vault {
         return found
     }
 
-    package func overhead(_ box: SessionBox) -> Int {
+    func overhead(_ box: SessionBox) -> Int {
         Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Self.preKeyPart)
     }
 
@@ -146,17 +147,15 @@ extension Vault {
     // MARK: Introducing
 
     /// Makes the lines that tell somebody our keys.
-    package mutating func introduce(
-        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+    mutating func introduce(
+        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (connection, .introduction(ticket: ticket, bodies: []))
-        step.reply = step.failure
+        unit.failure = (connection, .introduction(ticket: ticket, bodies: []))
+        unit.reply = unit.failure
         guard let own = devices?.device, let chain = devices?.chain else { return }
-        step.touchesDevices = true
         guard
             let bundle = try? devices?.shelf.bundle(
-                forOne: true, identity: own.identity, now: now, random: &keeper.random, &changes)
+                forOne: true, identity: own.identity, now: now, random: &keeper.random, &unit.changes)
         else { return }
         let id = MessageID(nextRequest(now))
         let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)
@@ -164,40 +163,57 @@ extension Vault {
             kind: .introduction, sender: own.id, messageID: id,
             ratchetMessage: introduction.bytes(signedBy: own.identity))
         let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id.value), capacity: capacity)
-        step.reply = (connection, .introduction(ticket: ticket, bodies: bodies ?? []))
+        unit.reply = (connection, .introduction(ticket: ticket, bodies: bodies ?? []))
     }
 
     // MARK: What a person decides
 
-    package mutating func decide(
-        _ name: AccountID, _ decision: PeerDecision, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func decide(
+        _ name: AccountID, _ decision: PeerDecision, _ unit: inout Unit
     ) {
         guard var peer = devices?.peers[name] else { return }
-        step.peers.insert(name)
-        step.touchesDevices = true
+        showPeer(name, &unit)
         switch decision {
         case .verify:
             peer.isVerified = true
-            devices?.put(peer, &changes)
+            devices?.put(peer, &unit.changes)
         case .accept:
             guard let offered = peer.offered, devices?.contradicts(offered) == false else { return }
-            endSessions(peer.chain, &changes)
+            endSessions(peer.chain, &unit.changes)
             peer.chain = offered
             peer.offered = nil
             peer.isVerified = false
             peer.introduced = [:]
-            devices?.put(peer, &changes)
+            devices?.put(peer, &unit.changes)
         case .forget:
-            endSessions(peer.chain, &changes)
-            devices?.forget(name, &changes)
-        case .adopt: adopt(&peer, &changes)
+            endSessions(peer.chain, &unit.changes)
+            devices?.forget(name, &unit.changes)
+        case .adopt: adopt(&peer, &unit)
         case .join: devices?.joining = name
         }
     }
 
+    /// Shows connections, after the commit, what is known of a peer.
+    func showPeer(_ name: AccountID, _ unit: inout Unit) {
+        unit.onCommit { vault, _, _ in vault.peerTable[name] = vault.devices?.peers[name] }
+    }
+
+    /// Stores the device list of the person's own account and shows it to connections after the commit.
+    mutating func put(ownList chain: DeviceChain, _ unit: inout Unit) {
+        devices?.put(chain: chain, &unit.changes)
+        unit.onCommit { vault, _, _ in
+            vault.peerTable.own = vault.devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+        }
+    }
+
+    /// Remembers, after the commit, under which folded nick a peer was seen.
+    func remember(alias nick: String, of peer: AccountID, _ unit: inout Unit) {
+        unit.onCommit { vault, _, _ in vault.latches.remember(name: nick, of: peer, for: .own) }
+    }
+
     // MARK: Several devices of one person
 
-    private mutating func adopt(_ peer: inout Peer, _ changes: inout [StoreChange]) {
+    private mutating func adopt(_ peer: inout Peer, _ unit: inout Unit) {
         guard let own = devices?.device, let chain = devices?.chain, let theirs = peer.chain.current.first,
             peer.offered == nil
         else { return }
@@ -206,54 +222,51 @@ extension Vault {
             guard peer.chain.current.count == 1, let longer = chain.adding(theirs, by: own.id, own.identity) else {
                 return
             }
-            devices?.put(chain: longer, &changes)
+            put(ownList: longer, &unit)
         }
         peer.chain = devices?.chain ?? chain
         peer.note(theirs.id)
         peer.isVerified = true
-        devices?.put(peer, &changes)
+        devices?.put(peer, &unit.changes)
     }
 
-    package mutating func revoke(_ device: DeviceID, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+    mutating func revoke(_ device: DeviceID, _ unit: inout Unit) {
         guard let own = devices?.device, let chain = devices?.chain,
             let shorter = chain.removing(device, by: own.id, own.identity)
         else { return }
-        step.touchesDevices = true
-        take(shorter, &changes, &step)
+        take(shorter, &unit)
         keeper.drop([session(with: device)].compactMap { $0 })
-        changes.append(.removeSessions(device: device))
+        unit.changes.append(.removeSessions(device: device))
     }
 
     /// Takes another version of the own list, and gives it to those that stand for the person's other devices.
-    package mutating func take(_ chain: DeviceChain, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
-        step.touchesDevices = true
+    mutating func take(_ chain: DeviceChain, _ unit: inout Unit) {
         let names = (devices?.peers ?? [:]).values.filter { chain.continues($0.chain) }.map(\.name)
-        devices?.put(chain: chain, &changes)
+        put(ownList: chain, &unit)
         for name in names {
             guard var peer = devices?.peers[name] else { continue }
             peer.chain = chain
-            devices?.put(peer, &changes)
-            step.peers.insert(name)
+            devices?.put(peer, &unit.changes)
+            showPeer(name, &unit)
         }
     }
 
     /// Our list, for those who have an older version of it; sent before the next message to them.
-    package mutating func news(
-        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func news(
+        _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> [Request] {
         guard job.body.kind != .control, let chain = devices?.chain, var peer = devices?.peers[job.recipient],
             peer.told != chain.lists.count, !peer.chain.continues(chain)
         else { return [] }
         let isFirst = peer.told == 0 && chain.lists.count == 1
         peer.told = chain.lists.count
-        devices?.put(peer, &changes)
-        step.touchesDevices = true
+        devices?.put(peer, &unit.changes)
         guard !isFirst else { return [] }
         var letter = job
         letter.verb = "NOTICE"
         letter.body = ControlMessage.acknowledge(chain).body
-        let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
-        return [try insert(envelope, letter, now, &step)]
+        let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &unit)
+        return [try insert(envelope, letter, now, &unit)]
     }
 
     private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {

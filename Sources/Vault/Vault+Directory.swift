@@ -1,10 +1,14 @@
 // The directory's side of the vault: what capable clients prove, publish and ask.
+//
+// The directory runs on the commit thread: what a device publishes is a row of the store like others, and is
+// acknowledged only after the commit.
 
+import CommitLoop
 import DeviceDirectory
 import DoubleRatchet
 import Envelope
-package import Protection
-package import StorePort
+import Protection
+import StorePort
 
 extension Vault {
     /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them goes, and
@@ -26,34 +30,37 @@ extension Vault {
         for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
     }
 
+    /// Shows connections, after the commit, the published devices of an account.
+    func show(published account: AccountID, _ unit: inout Unit) {
+        unit.onCommit { vault, _, _ in vault.directoryTable.put(account, vault.directory?.accounts[account]) }
+    }
+
     /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
     func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
 
     /// Something that nobody can have signed before.
-    package mutating func challenge(_ connection: ConnectionID, _ step: inout VaultBatch.Step) {
+    mutating func challenge(_ connection: ConnectionID, _ unit: inout Unit) {
         var nonce = [UInt8](repeating: 0, count: 32)
         nonce.withUnsafeMutableBytes { keeper.random.fill($0) }
-        step.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
+        unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
     }
 
-    package mutating func directory(
-        _ job: DirectoryJob, _ now: Moment, _ changes: inout [StoreChange], _ batch: inout VaultBatch,
-        _ step: inout VaultBatch.Step
+    mutating func directory(
+        _ job: DirectoryJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (
+        unit.failure = (
             job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
         )
         do throws(Directory.Refusal) {
-            step.reply = (job.connection, try answer(job, now, &changes, &batch, &step))
+            unit.reply = (job.connection, try answer(job, now, &unit))
         } catch {
-            changes.removeAll()
-            step.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
+            unit.cancel(in: &self, now: now)
+            unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
         }
     }
 
     private mutating func answer(
-        _ job: DirectoryJob, _ now: Moment, _ changes: inout [StoreChange], _ batch: inout VaultBatch,
-        _ step: inout VaultBatch.Step
+        _ job: DirectoryJob, _ now: Moment, _ unit: inout Unit
     ) throws(Directory.Refusal) -> VaultReply {
         switch job.request {
         case .publish(let chain, let device, let signature, let nonce):
@@ -64,12 +71,12 @@ extension Vault {
             guard !keeper.holds(device.id) else {
                 throw .init("a device of this gateway has this id already; make a device with a new id")
             }
-            step.published.insert(job.account)
-            if let owner = directory?.owner(of: device.id) { step.published.insert(owner) }
+            show(published: job.account, &unit)
+            if let owner = directory?.owner(of: device.id) { show(published: owner, &unit) }
             let startsAgain =
-                try directory?.publish(chain, device, of: job.account, now: now, &changes) ?? false
+                try directory?.publish(chain, device, of: job.account, now: now, &unit.changes) ?? false
             if startsAgain {
-                changes.append(
+                unit.changes.append(
                     .audit(
                         AuditRow(
                             at: now.wall, actor: job.account.name, action: "devices",
@@ -77,11 +84,15 @@ extension Vault {
             }
             return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
         case .find(let account, let connections):
-            step.published.insert(account)
-            guard let (entry, low) = directory?.bundles(of: account, &changes) else {
+            show(published: account, &unit)
+            guard let (entry, low) = directory?.bundles(of: account, &unit.changes) else {
                 return .directory(id: job.id, .found(.legacy))
             }
-            if !low.isEmpty { batch.also += connections.map { ($0, .directory(id: 0, .low)) } }
+            if !low.isEmpty {
+                unit.onCommit { _, replies, _ in
+                    replies += connections.map { AddressedReply(connection: $0, reply: .directory(id: 0, .low)) }
+                }
+            }
             return .directory(id: job.id, .found(entry))
         case .show(let account):
             guard let entry = directory?.accounts[account], !entry.isBlocked else {
@@ -89,33 +100,33 @@ extension Vault {
             }
             return .directory(id: job.id, .found(.capable(account: account.name, entry.chain, [])))
         case .replenish(let keys, let device):
-            step.published.insert(job.account)
-            let count = try directory?.replenish(keys, of: device, job.account, &changes) ?? 0
+            show(published: job.account, &unit)
+            let count = try directory?.replenish(keys, of: device, job.account, &unit.changes) ?? 0
             return .directory(id: job.id, .done(oneTime: count))
         case .list(let chain):
-            step.published.insert(job.account)
-            try directory?.update(chain, of: job.account, &changes)
+            show(published: job.account, &unit)
+            try directory?.update(chain, of: job.account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         case .block(let account, let isBlocked):
-            step.published.insert(account)
-            directory?.setBlocked(isBlocked, account, &changes)
+            show(published: account, &unit)
+            directory?.setBlocked(isBlocked, account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         case .remove(let account, let device):
-            step.published.insert(account)
-            directory?.remove(device, of: account, &changes)
+            show(published: account, &unit)
+            directory?.remove(device, of: account, &unit.changes)
             return .directory(id: job.id, .done(oneTime: 0))
         }
     }
 
-    package mutating func protect(
+    mutating func protect(
         _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) {
         guard latches.latch(of: conversation) < .device else { return }
         conversations.insert(conversation)
         latch(
             .init(
                 conversation: conversation, account: conversation.first, peer: conversation.second,
-                peerName: names.second, accountName: names.first, protection: .device), now, &changes, &step)
+                peerName: names.second, accountName: names.first, protection: .device), now, &unit)
     }
 }

@@ -1,11 +1,14 @@
 // What a backend plays back of a room: readable for those who were there when it was said, and for nobody else. Before
 // and after are counted by `RoomTable`, in the order in which connections came to rooms.
+//
+// A message counts as said when its sender's acknowledgement or its first reader's line arrives, whichever is first.
 
+import CommitLoop
 import Devices
-package import Envelope
-package import Protection
+import Envelope
+import Protection
 import RequestQueue
-package import StorePort
+import StorePort
 
 /// By when messages to rooms had been said that are not in flight any more.
 package struct SaidTimes: Sendable {
@@ -17,7 +20,7 @@ package struct SaidTimes: Sendable {
 
     subscript(request: UInt64) -> UInt64? { times[request] }
 
-    package mutating func note(_ request: UInt64, _ time: UInt64) {
+    mutating func note(_ request: UInt64, _ time: UInt64) {
         guard times.updateValue(time, forKey: request) == nil else { return }
         order.append(request)
         guard order.count >= Self.limit * 2 else { return }
@@ -33,9 +36,8 @@ extension Request {
 extension Vault {
     /// Answers for an envelope to a room without a look at its session, where it was opened before or its reader came
     /// after it had been said; nothing where it is to be opened.
-    package mutating func known(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+    mutating func known(
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) -> Result<Opened, OpenError>? {
         guard let room = job.recipients.first, room.roomName != nil else { return nil }
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
@@ -44,7 +46,7 @@ extension Vault {
             // Who has spoken may have gone since, or have another nick.
             let isSame = job.isReplay && copy.audience?.source == Self.source(of: job)
             guard isSame || job.senders.contains(sender) else { return nil }
-            return self.copy(job, envelope, sender, room, now, &changes, &step)
+            return self.copy(job, envelope, sender, room, now, &unit)
         }
         guard let said = bound(on: envelope, by: job) else { return nil }
         switch said {
@@ -78,7 +80,7 @@ extension Vault {
     }
 
     /// Whom a message to a room is for, besides those whose line is stored.
-    package func audience(
+    func audience(
         _ job: OpenJob, of recipient: AccountID, _ room: String, _ sender: AccountID,
         _ sequences: [AccountID: UInt64], _ saidAt: UInt64
     ) -> OpenedMessage.Audience {

@@ -1,25 +1,25 @@
 // Letters and blobs of people's own devices, committed before they are acknowledged.
 
-package import DeviceDirectory
+import CommitLoop
+import DeviceDirectory
 import DoubleRatchet
 import Envelope
-package import Protection
-package import StorePort
+import Protection
+import StorePort
 
 extension Vault {
-    package mutating func mail(
-        _ job: MailJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func mail(
+        _ job: MailJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (job.connection, .mail(id: job.id, .refused(.store)))
-        step.touchesMail = true
+        unit.failure = (job.connection, .mail(id: job.id, .refused(.store)))
         let answer: MailAnswer
         do {
-            answer = try self.answer(job, now, &changes)
+            answer = try self.answer(job, now, &unit.changes)
         } catch {
-            changes.removeAll()
+            unit.cancel(in: &self, now: now)
             answer = .refused(error as? MailRefusal ?? .store)
         }
-        step.reply = (job.connection, .mail(id: job.id, answer))
+        unit.reply = (job.connection, .mail(id: job.id, answer))
     }
 
     /// - Throws: ``MailRefusal``, or what the store throws.
@@ -83,12 +83,11 @@ extension Vault {
         mailroom?.note(id, by: own, &changes)
     }
 
-    mutating func pruneMail(_ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
+    mutating func pruneMail(_ now: Moment, _ unit: inout Unit) {
         guard mailroom != nil, now.monotonic >= prunesMailAt else { return }
         prunesMailAt = now.monotonic + Self.pruneInterval
-        step.touchesMail = true
         let directory = directory
-        mailroom?.prune(now: now.wall, &changes) { directory?.owner(of: $0) != nil }
+        mailroom?.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {

@@ -1,14 +1,15 @@
 // Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
 
+import CommitLoop
 import DeviceDirectory
-package import Devices
+import Devices
 import DoubleRatchet
-package import Envelope
+import Envelope
 import Outbox
-package import Protection
+import Protection
 import Reports
 import RequestQueue
-package import StorePort
+import StorePort
 
 /// Why a message is not sealed although nothing has failed.
 enum SealRefusal: Error { case tooLong, keysMissing }
@@ -19,65 +20,52 @@ package struct OpenError: Error { var reason: OpenFailure }
 extension Vault {
     // MARK: Seal
 
-    package mutating func seal(
-        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func seal(
+        _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) {
         let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
-        step.failure = (job.connection, failure)
+        unit.failure = (job.connection, failure)
         guard queue.depth(of: job.sender.text) < pendingLimit else {
-            step.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
-            step.reply = step.failure
+            unit.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
+            unit.reply = unit.failure
             return
         }
         let before = devices
         do {
-            let keys = devices == nil ? [] : try distributions(job, now, &changes, &step)
+            let keys = devices == nil ? [] : try distributions(job, now, &unit)
             let id = MessageID(nextRequest(now))
             let envelope: Envelope
             if devices == nil {
-                envelope = try hostedEnvelope(job, id, now, &changes, &step)
+                envelope = try hostedEnvelope(job, id, now, &unit)
             } else if let room = job.recipient.roomName {
-                envelope = try roomEnvelope(job, room, id, &changes, &step)
+                envelope = try roomEnvelope(job, room, id, &unit)
             } else {
-                envelope = try deviceEnvelope(job, id, &step)
+                envelope = try deviceEnvelope(job, id, &unit)
             }
-            let request = try insert(envelope, job, now, &step)
-            let isFirst = latch(job, now, &changes, &step)
-            step.reply = (
+            let request = try insert(envelope, job, now, &unit)
+            let isFirst = latch(job, now, &unit)
+            unit.reply = (
                 job.connection, .sealed(ticket: job.ticket, request, firstOfConversation: isFirst, keys: keys)
             )
         } catch {
-            changes.removeAll()
+            unit.cancel(in: &self, now: now)
+            unit.shared = []
             devices = before
             switch error as? SealRefusal {
             case .tooLong:
-                step.failure = (
+                unit.failure = (
                     job.connection, .sealFailed(ticket: job.ticket, reason: "Not sent: the message is too long.")
                 )
-            case .keysMissing: step.failure = (job.connection, .keysMissing(ticket: job.ticket))
+            case .keysMissing: unit.failure = (job.connection, .keysMissing(ticket: job.ticket))
             case nil: break
             }
-            step.reply = step.failure
-            for request in step.requests {
-                untrack(request)
-                queue.retract(Request.token(request))
-            }
-            step.requests = []
-            abandonDevices(&step)
+            unit.reply = unit.failure
         }
     }
 
-    /// Takes back the devices of a step that fails, with their sessions. Other sessions stay: an earlier step of the batch may
-    /// have gone on in them, and they must not go back.
-    mutating func abandonDevices(_ step: inout VaultBatch.Step) {
-        for account in step.madeDevices { keeper.forget(account) }
-        step.madeDevices = []
-        step.sessions = []
-    }
-
     /// Makes an envelope a request.
-    package mutating func insert(
-        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ step: inout VaultBatch.Step
+    mutating func insert(
+        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> Request {
         let id = envelope.messageID.value
         guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
@@ -86,18 +74,28 @@ extension Vault {
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
         _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
-        step.requests.append(id)
+        unit.onCommit { vault, _, now in vault.desk.traces.note(.committed, of: id, at: now.wall) }
+        unit.onRollback { vault, cause, _, now in
+            vault.untrack(id)
+            switch cause {
+            case .cancelled: vault.queue.retract(Request.token(id))
+            // The sessions are another gateway's, and so are the requests that they sealed.
+            case .unit: vault.giveUp(id, Remarks.gone, now)
+            // The queue has taken it back with its turn.
+            case .batch: break
+            }
+        }
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request
     }
 
     private mutating func hostedEnvelope(
-        _ job: SealJob, _ id: MessageID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ job: SealJob, _ id: MessageID, _ now: Moment, _ unit: inout Unit
     ) throws -> Envelope {
-        let sender = try device(job.sender, now, &changes, &step)
-        let recipient = try device(job.recipient, now, &changes, &step)
+        let sender = try device(job.sender, now, &unit)
+        let recipient = try device(job.recipient, now, &unit)
         let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
-        step.sessions = [ends.sending, ends.receiving]
+        unit.shared = [ends.sending, ends.receiving]
         let box = try session(ends.sending, or: sender, recipient)
         let plaintext = try padded(job.body, besides: Self.ratchetOverhead, capacity: job.capacity)
         let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, id)
@@ -112,7 +110,7 @@ extension Vault {
     ///
     /// - Parameter overhead: bytes that the envelope is longer than header and body.
     /// - Throws: ``SealRefusal/tooLong`` where no number of lines is enough.
-    package func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
+    func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
         let fixed = Envelope.headerLength + overhead
         guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity, limit: messageLines) else {
             throw SealRefusal.tooLong
@@ -121,55 +119,66 @@ extension Vault {
     }
 
     private mutating func latch(
-        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) -> Bool {
         if let name = job.recipient.roomName {
             guard devices == nil || job.latchesRoom else { return false }
-            return latch(.room(name), now, &changes, &step)
+            return latch(.room(name), now, &unit)
         }
         let conversation = ConversationID(job.sender, job.recipient)
         guard conversations.insert(conversation).inserted else { return false }
-        let latched = VaultBatch.Latched(
+        let latched = RaisedLatch(
             conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
             accountName: job.senderName, protection: devices == nil ? .gateway : .device)
-        latch(latched, now, &changes, &step)
+        latch(latched, now, &unit)
         return true
     }
 
     /// Writes a latch that has risen.
-    package func latch(
-        _ latched: VaultBatch.Latched, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    func latch(
+        _ latched: RaisedLatch, _ now: Moment, _ unit: inout Unit
     ) {
         let accountIsFirst = latched.conversation.first == latched.account
-        changes.append(
+        unit.changes.append(
             .putConversation(
                 ConversationRow(
                     id: latched.conversation, latch: latched.protection, since: now.wall,
                     peerNameForFirst: accountIsFirst ? latched.peerName : latched.accountName,
                     peerNameForSecond: accountIsFirst ? latched.accountName : latched.peerName)))
-        step.latched = latched
+        unit.onCommit { vault, _, _ in
+            vault.latches.raise(latched.conversation, to: latched.protection)
+            vault.latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
+            vault.latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
+        }
+        unit.onRollback { vault, _, _, _ in
+            vault.conversations.remove(latched.conversation)
+            vault.firstMessages[latched.conversation] = nil
+        }
     }
 
     /// A room has one latch, whoever speaks in it.
-    package mutating func latch(
-        _ room: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func latch(
+        _ room: AccountID, _ now: Moment, _ unit: inout Unit
     ) -> Bool {
         let conversation = ConversationID(room, room)
         guard conversations.insert(conversation).inserted else { return false }
-        let latched = VaultBatch.Latched(
+        let latched = RaisedLatch(
             conversation: conversation, account: room, peer: room, peerName: "", accountName: "",
             protection: devices == nil ? .gateway : .device)
-        latch(latched, now, &changes, &step)
+        latch(latched, now, &unit)
         return true
     }
 
-    package mutating func device(
-        _ account: AccountID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func device(
+        _ account: AccountID, _ now: Moment, _ unit: inout Unit
     ) throws -> HostedDevice {
         if let device = keeper.device(of: account) { return device }
-        step.madeDevices.append(account)
+        unit.onRollback { vault, cause, _, _ in
+            // A job that goes on after a cancelled one must not find sessions of a device that is not there.
+            if cause == .cancelled { vault.keeper.forget(account) } else { vault.keeper.drop(device: account) }
+        }
         let published = directory
-        return try keeper.device(for: account, now: now, avoiding: { published?.owner(of: $0) != nil }, &changes)
+        return try keeper.device(for: account, now: now, avoiding: { published?.owner(of: $0) != nil }, &unit.changes)
     }
 
     private mutating func session(
@@ -185,7 +194,7 @@ extension Vault {
     var networks: [String] { [network] + earlierNetworks }
 
     /// - Parameter network: nil for the present name.
-    package func associatedData(
+    func associatedData(
         _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
         _ message: MessageID, network: String? = nil
     ) -> [UInt8] {
@@ -197,7 +206,7 @@ extension Vault {
     }
 
     /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
-    package mutating func nextRequest(_ now: Moment) -> UInt64 {
+    mutating func nextRequest(_ now: Moment) -> UInt64 {
         queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
     }
 
@@ -208,19 +217,37 @@ extension Vault {
 
     // MARK: Open
 
-    package mutating func open(
-        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func open(
+        _ job: OpenJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
-        step.line = job.line
+        unit.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
+        openedMessage = nil
         let outcome =
-            devices == nil ? outcome(of: job, now, &changes, &step) : openOnDevice(job, now, &changes, &step)
+            devices == nil ? outcome(of: job, now, &unit) : openOnDevice(job, now, &unit)
         switch outcome {
-        case .success(let opened): step.reply = (job.connection, .opened(ticket: job.ticket, opened))
+        case .success(let opened): unit.reply = (job.connection, .opened(ticket: job.ticket, opened))
         case .failure(let error):
-            step.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
+            unit.reply = (job.connection, .openFailed(ticket: job.ticket, error.reason))
             trace(error.reason, job.envelope, now)
         }
+        guard let line = job.line else { return }
+        let message = openedMessage
+        unit.onCommit { vault, replies, now in vault.answer(line, message, &replies, now) }
+        unit.onRollback { vault, _, replies, now in vault.answer(line, nil, &replies, now) }
+    }
+
+    /// Answers the connections that wait for the same line.
+    private func answer(
+        _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ replies: inout Replies, _ now: Moment
+    ) {
+        for waiter in openedMessages.finish(line, message, now: now.monotonic) {
+            replies.append(
+                AddressedReply(connection: waiter.connection, reply: .copied(ticket: waiter.ticket, message)))
+        }
+    }
+
+    private func noteOpened(_ id: UInt64, _ unit: inout Unit) {
+        unit.onCommit { vault, _, now in vault.desk.traces.note(.opened, of: id, at: now.wall) }
     }
 
     /// Notes why a message was not opened. What is no failure of the message is left out.
@@ -235,10 +262,10 @@ extension Vault {
     }
 
     private mutating func outcome(
-        of job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        of job: OpenJob, _ now: Moment, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
-        if let outcome = known(job, envelope, now, &changes, &step) { return outcome }
+        if let outcome = known(job, envelope, now, &unit) { return outcome }
         guard let sender = keeper.owner(of: envelope.sender) else {
             return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
         }
@@ -247,7 +274,7 @@ extension Vault {
         recipients: for recipient in job.recipients {
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
             if copies[key]?.ratchetMessage == envelope.ratchetMessage {
-                return copy(job, envelope, sender, recipient, now, &changes, &step)
+                return copy(job, envelope, sender, recipient, now, &unit)
             }
             guard let device = keeper.device(of: recipient) else { continue }
             let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
@@ -265,16 +292,16 @@ extension Vault {
                 do throws(RatchetError) {
                     let received = try box.sessions.decrypt(
                         envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
-                    step.sessions.append(ends.receiving)
+                    unit.shared.append(ends.receiving)
                     keeper.markDirty(ends.receiving)
                     guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-                    return accept(job, envelope, sender, recipient, body, received.skipped, now, &changes, &step)
+                    return accept(job, envelope, sender, recipient, body, received.skipped, now, &unit)
                 } catch {
                     switch error {
                     case .duplicate:
                         // A copy of the same bytes would have been found above.
                         guard copies[key] == nil else { continue recipients }
-                        return copy(job, envelope, sender, recipient, now, &changes, &step)
+                        return copy(job, envelope, sender, recipient, now, &unit)
                     case .tooFarAhead: reason = .tooFarAhead
                     case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
                     default: continue
@@ -287,9 +314,9 @@ extension Vault {
     }
 
     /// Takes a message that has been opened, and stores its line.
-    package mutating func accept(
+    mutating func accept(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
-        _ skipped: Int, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step,
+        _ skipped: Int, _ now: Moment, _ unit: inout Unit,
         protection: Protection = .gateway, isVerified: Bool = false
     ) -> Result<Opened, OpenError> {
         guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
@@ -305,7 +332,7 @@ extension Vault {
         if body.kind == .text, recipient.roomName != nil {
             guard
                 let made = deliver(
-                    job.lineHead + body.text, from: sender, to: recipient, job, by: saidAt, now, &changes)
+                    job.lineHead + body.text, from: sender, to: recipient, job, by: saidAt, now, &unit.changes)
             else {
                 return .failure(.init(reason: .store))
             }
@@ -316,12 +343,12 @@ extension Vault {
             guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
-            changes.append(
+            unit.changes.append(
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        step.message = remember(job, envelope, recipient, opened, sequences, saidAt)
-        markOpened(envelope.messageID, from: sender, now, &step)
+        openedMessage = remember(job, envelope, recipient, opened, sequences, saidAt)
+        markOpened(envelope.messageID, from: sender, now, &unit)
         return .success(opened)
     }
 
@@ -338,18 +365,18 @@ extension Vault {
     /// The caller has proof: the body was opened just now, or the very same bytes were before. An id in an envelope is a
     /// claim: with the header of an older message behind it the backend could drop a message and have it called read.
     private mutating func markOpened(
-        _ message: MessageID, from sender: AccountID, _ now: Moment, _ step: inout VaultBatch.Step
+        _ message: MessageID, from sender: AccountID, _ now: Moment, _ unit: inout Unit
     ) {
         // Messages to devices elsewhere are opened there, and ids of others may equal ours.
         guard devices == nil else { return }
         let id = message.value
         if let entry = inFlight[id] {
             guard entry.account == sender else { return }
-            step.opened = id
+            noteOpened(id, &unit)
             inFlight[id]?.isOpened = true
             finishIfDone(id, now)
         } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
-            step.opened = id
+            noteOpened(id, &unit)
             // Its sender has gone without knowing that the backend had it: it need not go out again.
             complete(id, now)
         }
@@ -358,22 +385,22 @@ extension Vault {
     // MARK: Copies
 
     /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
-    package mutating func copy(
+    mutating func copy(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         // With other bytes than those that were opened it is no copy of them, whatever it calls itself.
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
-        if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &step) }
+        if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &unit) }
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
         switch message.copy(for: job.connection, of: job.account, job.standing) {
         case .shown: return .failure(.init(reason: .copy))
         case .notReader: return .failure(.init(reason: .notRecipient))
         case .message(let opened):
-            step.message = message
+            openedMessage = message
             return .success(opened)
         }
     }

@@ -1,15 +1,16 @@
 // A vault that holds a person's own device: opening what the devices of others have sealed, and meeting them.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
-package import Envelope
-package import Protection
-package import StorePort
+import Envelope
+import Protection
+import StorePort
 
 extension Vault {
     /// Opens an envelope for the own device.
     mutating func openOnDevice(
-        _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ job: OpenJob, _ now: Moment, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         guard let own = devices?.device.id else { return .failure(.init(reason: .malformed)) }
         let envelope: Envelope
@@ -20,36 +21,29 @@ extension Vault {
         }
         guard envelope.sender != own else { return .failure(.init(reason: .copy)) }
         let before = devices
-        replacedSessions = []
         openedRoomKey = nil
         do {
             switch envelope.kind {
-            case .introduction: return .success(try introduced(job, envelope, now, &changes, &step))
-            case .direct, .several: return .success(try opened(job, envelope, now, &changes, &step))
-            case .room: return .success(try openedInRoom(job, envelope, now, &changes, &step))
+            case .introduction: return .success(try introduced(job, envelope, now, &unit))
+            case .direct, .several: return .success(try opened(job, envelope, now, &unit))
+            case .room: return .success(try openedInRoom(job, envelope, now, &unit))
             }
         } catch {
             // What was authentic has moved its session on; everything else is as it was.
-            changes.removeAll()
+            unit.cancel(in: &self, now: now)
             devices = before
-            step.peers = []
-            step.touchesDevices = false
-            (step.alias, step.latched) = (nil, nil)
-            for (id, box) in replacedSessions { keeper.restore(box, as: id) }
             if let room = openedRoomKey {
                 // The key in memory has moved on: so does its row, or a copy would open again after a crash.
-                step.touchesDevices = true
                 if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
-                    changes.append(row)
+                    unit.changes.append(row)
                 }
             }
-            return failed(error, job, envelope, now, &changes, &step)
+            return failed(error, job, envelope, now, &unit)
         }
     }
 
     private mutating func failed(
-        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         switch error {
         case let crossing as Crossing:
@@ -63,7 +57,7 @@ extension Vault {
             guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
                 copy.place == Self.place(of: job)
             else { return .failure(.init(reason: .forgotten)) }
-            return self.copy(job, envelope, .own, .own, now, &changes, &step)
+            return self.copy(job, envelope, .own, .own, now, &unit)
         case let error as EnvelopeError: return .failure(.init(reason: OpenFailure(error)))
         case is StoreError: return .failure(.init(reason: .store))
         default: return .failure(.init(reason: .notAuthentic))
@@ -76,8 +70,7 @@ extension Vault {
     // MARK: Meeting
 
     private mutating func introduced(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) throws -> Opened {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
         guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
@@ -92,15 +85,15 @@ extension Vault {
         if event == nil, !isOwn { event = peer.map { .renewed($0.name) } }
         opened.event = event
         if let peer {
-            put(peer, &changes, &step)
-            if !isOwn, !job.senders.contains(peer.name) { step.alias = (job.sourceName, peer.name) }
+            put(peer, &unit)
+            if !isOwn, !job.senders.contains(peer.name) { remember(alias: job.sourceName, of: peer.name, &unit) }
         }
         if case .changed = event { return opened }
         guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
         let session = try Session.initiate(
             identity: own.identity, with: introduction.bundle,
             expecting: introduction.chain.identity(of: envelope.sender), random: &keeper.random)
-        step.sessions.append(id)
+        unit.shared.append(id)
         try keeper.adopt(session, as: id)
         opened.answer = .init(body: ControlMessage.ready(chain).body, device: envelope.sender)
         return opened
@@ -128,17 +121,15 @@ extension Vault {
         return (nil, shown.identity(of: devices.device.id) == nil ? .revoked : .adopted(.own))
     }
 
-    private mutating func put(_ peer: Peer, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step) {
-        step.peers.insert(peer.name)
-        step.touchesDevices = true
-        devices?.put(peer, &changes)
+    private mutating func put(_ peer: Peer, _ unit: inout Unit) {
+        showPeer(peer.name, &unit)
+        devices?.put(peer, &unit.changes)
     }
 
     // MARK: Opening
 
     private mutating func opened(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) throws -> Opened {
         guard let own = devices?.device.id, let id = session(with: envelope.sender) else {
             throw OpenError(reason: .malformed)
@@ -153,26 +144,25 @@ extension Vault {
             let several = try several(envelope)
             var key: [UInt8]
             (key, skipped) = try decrypt(
-                several.message(for: own.value) ?? [], several.authenticated(bound), envelope.sender, id, now, &step,
-                &changes)
+                several.message(for: own.value) ?? [], several.authenticated(bound), envelope.sender, id, now, &unit)
             defer { key.wipe() }
             plaintext = try body(of: several, key, envelope)
         } else {
             (plaintext, skipped) = try decrypt(
-                envelope.ratchetMessage, bound, envelope.sender, id, now, &step, &changes)
+                envelope.ratchetMessage, bound, envelope.sender, id, now, &unit)
         }
         var body = try Body(plaintext)
         var opened: Opened
         if body.kind == .control {
-            opened = try heard(try ControlMessage(body.text), envelope, job, now, &changes, &step)
+            opened = try heard(try ControlMessage(body.text), envelope, job, now, &unit)
             // What is missing before it may have been a text.
             opened.gap += skipped
         } else {
             let sender = try owner(envelope, job)
-            opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
+            opened = try shown(job, envelope, sender, &body, skipped, now, &unit)
         }
         opened.protection = .device
-        raise(opened.sender, job, now, &changes, &step)
+        raise(opened.sender, job, now, &unit)
         return opened
     }
 
@@ -200,23 +190,23 @@ extension Vault {
     }
 
     /// Takes a text, marked, and notes by whom and where it was said.
-    package mutating func shown(
+    mutating func shown(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) throws -> Opened {
         let isVerified = devices?.peers[sender]?.isVerified ?? false
         if let mark = job.mark { body.mark(isVerified ? mark.verified : mark.plain) }
         var opened = try accept(
-            job, envelope, sender, .own, body, skipped, now, &changes, &step, protection: .device,
+            job, envelope, sender, .own, body, skipped, now, &unit, protection: .device,
             isVerified: isVerified
         ).get()
         opened.event = otherName(sender, job)
-        if opened.event != nil { step.alias = (job.sourceName, sender) }
+        if opened.event != nil { remember(alias: job.sourceName, of: sender, &unit) }
         return opened
     }
 
     /// Where and under whose name a line came.
-    package static func place(of job: OpenJob) -> [UInt8] {
+    static func place(of job: OpenJob) -> [UInt8] {
         Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
     }
 
@@ -241,7 +231,7 @@ extension Vault {
     }
 
     /// Whose device has sealed something. Where several people name it, the one whose name the line has.
-    package func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
+    func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
         let named = job.senders.compactMap { devices?.peers[$0] } + [alias(job)].compactMap { $0 }
         if let peer = named.first(where: { $0.speaks(envelope.sender) }) { return peer.name }
         guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
@@ -251,14 +241,14 @@ extension Vault {
     }
 
     /// Whether somebody writes under a nick that was not theirs before, whatever the backend says of accounts.
-    package func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
+    func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
         let seen = latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
         return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
     }
 
     private mutating func decrypt(
         _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID, _ now: Moment,
-        _ step: inout VaultBatch.Step, _ changes: inout [StoreChange]
+        _ unit: inout Unit
     ) throws -> ([UInt8], Int) {
         var plaintext: [UInt8] = []
         let box = try peerSession(id)
@@ -266,7 +256,7 @@ extension Vault {
             do throws(RatchetError) {
                 let received = try box.sessions.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
-                step.sessions.append(id)
+                unit.shared.append(id)
                 keeper.markDirty(id)
                 return (plaintext, received.skipped)
             } catch {
@@ -288,19 +278,18 @@ extension Vault {
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
-        guard let session = try devices?.shelf.commit(beginning, now: now, random: &keeper.random, &changes) else {
+        guard let session = try devices?.shelf.commit(beginning, now: now, random: &keeper.random, &unit.changes) else {
             throw OpenError(reason: .unknownSender)
         }
-        step.touchesDevices = true
-        step.sessions.append(id)
-        replacedSessions.append((id, box))
+        unit.shared.append(id)
+        unit.onRollback { vault, cause, _, _ in if cause == .cancelled { vault.keeper.restore(box, as: id) } }
         try keeper.adopt(session, as: id)
         return (plaintext, 0)
     }
 
     private mutating func heard(
         _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) throws -> Opened {
         var opened = Opened(body: .noText, sender: .own, gap: 0)
         switch message {
@@ -314,10 +303,10 @@ extension Vault {
             opened.event = event
             if case .ready = message, event == nil { opened.event = peer.map { .renewed($0.name) } }
             if let peer {
-                put(peer, &changes, &step)
+                put(peer, &unit)
                 opened.sender = peer.name
             } else if event != nil {
-                take(chain, &changes, &step)
+                take(chain, &unit)
             }
             if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
@@ -325,7 +314,7 @@ extension Vault {
         case .senderKey(let room, let distribution, let ended):
             opened.sender = try owner(envelope, job)
             opened.gap = devices?.roomKeys.missing(ended, from: envelope.sender, in: room) ?? 0
-            take(distribution, of: envelope.sender, in: room, &changes, &step)
+            take(distribution, of: envelope.sender, in: room, &unit)
         case .senderKeyWanted(let room):
             opened.sender = try owner(envelope, job)
             devices?.roomKeys.forget(reader: envelope.sender, in: room)
@@ -336,7 +325,7 @@ extension Vault {
             else { throw OpenError(reason: .notAuthentic) }
             if var peer = devices?.peers[opened.sender] {
                 guard peer.takes(request: request.number, of: envelope.sender) else { throw OpenError(reason: .copy) }
-                put(peer, &changes, &step)
+                put(peer, &unit)
             }
             opened.event = .asked(request)
         case .adopted(let chain):
@@ -346,10 +335,10 @@ extension Vault {
                 chain.continues(peer.chain), chain.identity(of: own.id) == own.identity.publicKey
             else { throw OpenError(reason: .unknownSender) }
             devices?.joining = nil
-            devices?.put(chain: chain, &changes)
+            put(ownList: chain, &unit)
             peer.chain = chain
             peer.isVerified = true
-            put(peer, &changes, &step)
+            put(peer, &unit)
             opened.event = .adopted(peer.name)
         }
         return opened
@@ -357,19 +346,18 @@ extension Vault {
 
     /// A conversation in which a message came end to end stays so.
     private mutating func raise(
-        _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ unit: inout Unit
     ) {
         guard peer != .own, var known = devices?.peers[peer], known.offered == nil else { return }
         if !known.isEstablished {
             known.isEstablished = true
-            put(known, &changes, &step)
+            put(known, &unit)
         }
         guard conversations.insert(ConversationID(.own, peer)).inserted
         else { return }
         latch(
             .init(
                 conversation: ConversationID(.own, peer), account: .own, peer: peer, peerName: job.sourceName,
-                accountName: "", protection: .device), now, &changes, &step)
+                accountName: "", protection: .device), now, &unit)
     }
 }

@@ -1,64 +1,61 @@
 // The own device's side of a directory: what it publishes, and whom it finds there.
 
+import CommitLoop
 import DeviceDirectory
 import Devices
 import DoubleRatchet
 import Envelope
-package import Protection
-package import StorePort
+import Protection
+import StorePort
 
 extension Vault {
-    package mutating func publish(
+    mutating func publish(
         _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) {
         guard let own = devices?.device, let chain = devices?.chain else { return }
-        step.touchesDevices = true
         guard
-            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes),
+            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &unit.changes),
             let bundle = try? devices?.shelf.bundle(
-                forOne: false, identity: own.identity, now: now, random: &keeper.random, &changes)
-        else { return changes.removeAll() }
+                forOne: false, identity: own.identity, now: now, random: &keeper.random, &unit.changes)
+        else { return unit.changes.removeAll() }
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
-        step.reply = (
+        unit.reply = (
             connection,
             .ask(.proof(nonce: nonce, account: account, chain, device, signedBy: own.identity))
         )
     }
 
-    package mutating func replenish(
-        _ connection: ConnectionID, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func replenish(
+        _ connection: ConnectionID, _ now: Moment, _ unit: inout Unit
     ) {
-        step.touchesDevices = true
-        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &changes) else {
+        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &unit.changes) else {
             return
         }
-        step.reply = (connection, .ask(.replenish(keys)))
+        unit.reply = (connection, .ask(.replenish(keys)))
     }
 
     /// Begins sessions with the devices that a directory has named. The directory is not believed: the list has to be the
     /// one that is pinned, or a later version of it.
-    package mutating func found(
-        _ job: FoundJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func found(
+        _ job: FoundJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (job.connection, .met(ticket: job.ticket, nil, []))
-        step.reply = step.failure
+        unit.failure = (job.connection, .met(ticket: job.ticket, nil, []))
+        unit.reply = unit.failure
         guard let keeping = devices, let first = job.chain.current.first else { return }
         switch keeping.meeting(job.chain, with: first.id, as: job.names, now: now) {
-        case .new(let peer): begin(job, peer, .met(peer.name), &changes, &step)
-        case .known(let peer, _): begin(job, peer, .renewed(peer.name), &changes, &step)
+        case .new(let peer): begin(job, peer, .met(peer.name), &unit)
+        case .known(let peer, _): begin(job, peer, .renewed(peer.name), &unit)
         case .changed(let peer):
-            step.touchesDevices = true
-            step.peers.insert(peer.name)
-            devices?.put(peer, &changes)
-            step.reply = (job.connection, .met(ticket: job.ticket, .changed(peer.name), []))
+            showPeer(peer.name, &unit)
+            devices?.put(peer, &unit.changes)
+            unit.reply = (job.connection, .met(ticket: job.ticket, .changed(peer.name), []))
         case .own, .refused: break
         }
     }
 
     private mutating func begin(
-        _ job: FoundJob, _ peer: Peer, _ event: PeerEvent, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: FoundJob, _ peer: Peer, _ event: PeerEvent, _ unit: inout Unit
     ) {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         var answers: [Opened.Answer] = []
@@ -76,13 +73,12 @@ extension Vault {
                     identity: own.identity, with: bundle, expecting: identity, random: &keeper.random),
                 (try? keeper.adopt(session, as: id)) != nil
             else { continue }
-            step.sessions.append(id)
+            unit.shared.append(id)
             answers.append(.init(body: ControlMessage.ready(chain).body, device: device.id))
         }
-        step.touchesDevices = true
-        step.peers.insert(peer.name)
-        devices?.put(peer, &changes)
-        if !job.names.contains(peer.name) { step.alias = (job.nick, peer.name) }
-        step.reply = (job.connection, .met(ticket: job.ticket, event, answers))
+        showPeer(peer.name, &unit)
+        devices?.put(peer, &unit.changes)
+        if !job.names.contains(peer.name) { remember(alias: job.nick, of: peer.name, &unit) }
+        unit.reply = (job.connection, .met(ticket: job.ticket, event, answers))
     }
 }

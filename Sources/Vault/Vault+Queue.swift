@@ -1,12 +1,23 @@
 // The vault's requests: the queue's machine, whose changes are committed in the transaction that also has the ratchet states that
 // sealed them or opened them. What the queue begins it hands to a connection of its sender, which paces itself, keeps back what an
 // operator holds, and says what has become of it.
+//
+// One queue, driven in two places. A message to IRC is committed with the ratchet states that sealed it and completed
+// with those that opened it, so the vault drives a machine of its own whose tables are in the vault's store. Writes to
+// a JSON backend have a machine with a thread and a file (`WriteQueue` in `pawl`), which applications can use without a
+// gateway.
+//
+// A newly sealed message goes to the connection that it came over. What a connection gave back when it ended or logged
+// out, and what the process before left, goes to the connection that asks for it after its login and to no other, which
+// may be in other rooms and under another nick. A request that a connection has not begun has had no attempt. An echo,
+// a PONG or an opening in the same vault completes a message, so the machine accepts completions from elsewhere.
 
+import CommitLoop
 import Envelope
 import Outbox
-package import Protection
+import Protection
 import Reports
-package import RequestQueue
+import RequestQueue
 import StorePort
 
 extension Vault {
@@ -74,32 +85,25 @@ extension Vault {
         devices != nil && request.verb == "NOTICE" && !request.isForRoom
     }
 
-    /// Tells who has come back what was not sent for them.
-    mutating func tellLapsed(_ step: VaultBatch.Step, _ replies: inout [AddressedReply]) {
-        guard let account = step.recovers, let connection = step.reply?.connection,
-            let counts = lapsed.removeValue(forKey: account)
-        else { return }
+    /// Notifies a connection that has come back of the account's messages that have expired.
+    mutating func notifyExpired(_ account: AccountID, _ connection: ConnectionID, _ replies: inout Replies) {
+        guard let counts = lapsed.removeValue(forKey: account) else { return }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
             replies.append(AddressedReply(connection: connection, reply: .lapsed(target: target.text, count: count)))
         }
     }
 
-    // MARK: Handing out
+    // MARK: Dispatching
 
-    /// What the queue hands out beside what has just been sealed, which is known already, by account: it was asked for.
-    func handOut(_ batch: VaultBatch) -> [AccountID: [QueueBatch.Dispatch]] {
-        let dispatches = batch.queued.dispatches.filter { inFlight[$0.id] == nil }
-        return Dictionary(grouping: dispatches) { AccountID(text: $0.request.tenant) }
+    /// Groups what the queue dispatches by account, without what has just been sealed: its connection has that already.
+    func waiting(_ dispatches: [QueueBatch.Dispatch]) -> [AccountID: [QueueBatch.Dispatch]] {
+        Dictionary(grouping: dispatches.filter { inFlight[$0.id] == nil }) { AccountID(text: $0.request.tenant) }
     }
 
-    /// The answer to a step, with what waited for the account that has come.
-    package mutating func reply(
-        to step: VaultBatch.Step, _ handedOut: inout [AccountID: [QueueBatch.Dispatch]], _ now: Moment
-    ) -> (connection: ConnectionID, reply: VaultReply)? {
-        guard let account = step.recovers, case (let connection, .recovered(let ticket, _, let lines))? = step.reply
-        else { return step.reply }
+    /// The dispatched requests of an account, which the connection sends from now on.
+    mutating func takeDispatched(to connection: ConnectionID, _ account: AccountID, _ now: Moment) -> [Request] {
         var requests: [Request] = []
-        for dispatch in handedOut.removeValue(forKey: account) ?? [] {
+        for dispatch in dispatched.removeValue(forKey: account) ?? [] {
             guard let request = Request(dispatch.request) else {
                 giveUp(dispatch.id, "Its bytes are not those of a message.", now)
                 continue
@@ -107,28 +111,21 @@ extension Vault {
             track(request.id, InFlight(connection: connection, account: account, request: request))
             requests.append(request)
         }
-        return (connection, .recovered(ticket: ticket, requests: requests, lines: lines))
-    }
-
-    /// The store did not take it that a connection is handed what waits: it is to ask again.
-    mutating func notRecovered(_ step: VaultBatch.Step) {
-        guard let account = step.recovers, let connection = step.reply?.connection else { return }
-        queue.park(account.text)
-        unrecovered[account] = connection
+        return requests
     }
 
     // MARK: Ends
 
     /// A request that will not be done.
     @discardableResult
-    package mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Moment) -> QueuedRequest? {
+    mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Moment) -> QueuedRequest? {
         queue.conclude(Request.token(id), RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
     }
 
     /// A request that is done.
     ///
     /// - Parameter remark: what is to be said of it all the same.
-    package mutating func complete(_ id: UInt64, remoteID: String? = nil, remark: String? = nil, _ now: Moment) {
+    mutating func complete(_ id: UInt64, remoteID: String? = nil, remark: String? = nil, _ now: Moment) {
         let names = remoteID.map { EntityIdentifier.both(type: Request.message, local: "\(id)", remote: $0) }
         queue.conclude(
             Request.token(id), RequestOutcome(.success(status: 0), cause: remark),

@@ -1,16 +1,20 @@
 // Opening what a backend hands out, again and again and in any order, with the keys that were kept. No ratchet takes part,
 // and nothing is written.
+//
+// An envelope without a stored key is not tried on the ratchet. Both ends step in the transaction that stores the key,
+// so there is no message that the ratchet could still open and the store does not know.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
 import Outbox
-package import Protection
+import Protection
 import RequestQueue
 import StorePort
 
 extension Vault {
-    package mutating func read(_ job: ReadJob, _ now: Moment, _ step: inout VaultBatch.Step) {
+    mutating func read(_ job: ReadJob, _ now: Moment, _ unit: inout Unit) {
         var bytes = 0
         let claims = job.items.enumerated().map { index, item in
             bytes += item.envelope.count
@@ -30,9 +34,9 @@ extension Vault {
         for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
             desk.traces.note(.opened, of: message.value, at: now.wall)
         }
-        step.reply = (job.connection, .read(ticket: job.ticket, outcomes))
+        unit.reply = (job.connection, .read(ticket: job.ticket, outcomes))
         // What is read does not hang on what else is in the batch.
-        step.failure = step.reply
+        unit.failure = unit.reply
     }
 
     /// What an envelope says of itself and the backend says of it, before any of it is proven.

@@ -1,16 +1,26 @@
 // What becomes of accounts and of requests in flight: acknowledged, lost, overdue, recovered.
+//
+// In a sidecar a request is done when the backend has acknowledged it: whether the recipient's device has opened it is
+// not known here.
+//
+// What the server of a sidecar had acknowledged is not sent again if that server dies, although the server may have
+// relayed it to no client. The recipient is notified of the gap. A message that is sent again by guess would arrive
+// before its reader is back (401, although it may have been read), would reach members who joined later and do not have
+// the room's key, and would be a second copy for a client that has reconnected. A correct repair is requested by the
+// recipient, with the message numbers that its ratchet reports missing. It is not implemented.
 
+import CommitLoop
 import DeviceDirectory
 import DoubleRatchet
 import Envelope
 import Outbox
-package import Protection
+import Protection
 import RequestQueue
-package import StorePort
+import StorePort
 
 extension Vault {
-    package mutating func forget(
-        _ account: AccountID, _ reason: String, _ now: Moment, _ changes: inout [StoreChange]
+    mutating func forget(
+        _ account: AccountID, _ reason: String, _ now: Moment, _ unit: inout Unit
     ) {
         keeper.forget(account)
         unheard.forget(account)
@@ -24,14 +34,14 @@ extension Vault {
         queue.hold(tenant: account.text, false, now: now.queueTime)
         lapsed[account] = nil
         desk.gate.release(.account(account))
-        changes.append(.forgetAccount(account))
-        directory?.remove(nil, of: account, &changes)
-        directoryTable.put(account, directory?.accounts[account])
+        unit.changes.append(.forgetAccount(account))
+        directory?.remove(nil, of: account, &unit.changes)
+        show(published: account, &unit)
     }
 
     /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
     /// recipient's ratchet drops copies.
-    package mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment) {
+    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
@@ -51,7 +61,7 @@ extension Vault {
 
     /// A connection speaks for an account no longer. What it has not begun waits for the account's next login; what it has begun
     /// stays its own, for the backend may have it.
-    package mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Moment) {
+    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Moment) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
         for id in ids where !desk.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
             queue.giveBack(Request.token(id), isBegun: false, cause: "", now: now.queueTime)
@@ -59,7 +69,7 @@ extension Vault {
         }
     }
 
-    package mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Moment) {
+    mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Moment) {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
         desk.traces.note(.acknowledged, of: id, at: now.wall)
@@ -84,34 +94,33 @@ extension Vault {
     }
 
     /// What its recipient has not opened in time; what waits too long for its sender is the queue's to give up.
-    package mutating func expire(_ now: Moment, _ changes: inout [StoreChange]) -> [(ConnectionID, VaultReply)] {
-        var replies: [(ConnectionID, VaultReply)] = []
+    mutating func expire(_ now: Moment, _ unit: inout Unit) {
+        var new: Replies = []
         for (id, entry) in inFlight {
             guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
             untrack(id)
             complete(id, remoteID: entry.remoteID, remark: "the recipient has not opened it", now)
             if let connection = entry.connection {
-                replies.append((connection, .notSeen(requestID: id, target: entry.request.target)))
+                let reply = VaultReply.notSeen(requestID: id, target: entry.request.target)
+                new.append(AddressedReply(connection: connection, reply: reply))
             }
         }
-        for (_, connection) in unrecovered { replies.append((connection, .recall)) }
+        for connection in unrecovered.values { new.append(AddressedReply(connection: connection, reply: .recall)) }
         unrecovered = [:]
-        changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
-        return replies
+        unit.onCommit { [new] _, replies, _ in replies += new }
+        unit.changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
     }
 
-    package mutating func recover(
-        _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+    mutating func recover(
+        _ connection: ConnectionID, _ ticket: UInt64, _ account: AccountID, _ unit: inout Unit
     ) {
         unrecovered[account] = nil
         queue.unpark(account.text)
-        step.recovers = account
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
             for row in (try? store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
                 if wasDelivered(row.sequence) {
-                    changes.append(.removeDelivery(sequence: row.sequence))
+                    unit.changes.append(.removeDelivery(sequence: row.sequence))
                 } else if let line = keeper.open(line: row.sealedLine, sequence: row.sequence) {
                     lines.append(RecoveredLine(sequence: row.sequence, line: line))
                 }
@@ -119,8 +128,19 @@ extension Vault {
         }
         lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
         // The requests come with the commit that says who has them.
-        step.reply = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
+        unit.onCommit { [lines] vault, replies, now in
+            vault.notifyExpired(account, connection, &replies)
+            let requests = vault.takeDispatched(to: connection, account, now)
+            replies.append(
+                AddressedReply(
+                    connection: connection, reply: .recovered(ticket: ticket, requests: requests, lines: lines)))
+        }
         // That marks of deliveries stay is no reason to hold the lines back.
-        step.failure = step.reply
+        unit.failure = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
+        // The connection asks again at the next tick.
+        unit.onRollback { vault, _, _, _ in
+            vault.queue.park(account.text)
+            vault.unrecovered[account] = connection
+        }
     }
 }

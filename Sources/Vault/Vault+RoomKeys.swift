@@ -1,21 +1,25 @@
 // Rooms whose members hold keys of their own: one seal under the speaker's key, which each reader has got in a message of
 // its own.
+//
+// The key is sent, before the message, to each device that does not have it. When a reader leaves, a new key is due.
+// The message that carries it says how many messages there were under the keys before, so that losses at a server split
+// are reported although the key has changed.
 
+import CommitLoop
 import Devices
-package import DoubleRatchet
-package import Envelope
-package import Protection
-package import StorePort
+import DoubleRatchet
+import Envelope
+import Protection
+import StorePort
 
 extension Vault {
     // MARK: Speaking
 
     /// The requests that bring the key for a room to those who do not have it; none for a message to one person.
-    package mutating func distributions(
-        _ job: SealJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func distributions(
+        _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> [Request] {
-        guard let room = job.recipient.roomName else { return try news(job, now, &changes, &step) }
-        step.touchesDevices = true
+        guard let room = job.recipient.roomName else { return try news(job, now, &unit) }
         let readers = try readers(of: job.members)
         let all = Set(readers.flatMap(\.devices))
         guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
@@ -28,8 +32,8 @@ extension Vault {
                 connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
                 body: message.body, capacity: member.capacity)
-            let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &step)
-            requests.append(try insert(envelope, letter, now, &step))
+            let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &unit)
+            requests.append(try insert(envelope, letter, now, &unit))
         }
         devices?.roomKeys.give(to: all, in: room)
         return requests
@@ -56,65 +60,63 @@ extension Vault {
     }
 
     mutating func roomEnvelope(
-        _ job: SealJob, _ room: String, _ id: MessageID, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: SealJob, _ room: String, _ id: MessageID, _ unit: inout Unit
     ) throws -> Envelope {
         guard let own = devices?.device.id else { throw SealRefusal.keysMissing }
         let all = Set(try readers(of: job.members).flatMap(\.devices))
         guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else {
             throw SealRefusal.keysMissing
         }
-        step.touchesDevices = true
         let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
         let associated = associatedData(from: own, to: DeviceID(0), room: job.recipient, id)
         var message: [UInt8] = []
         try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
-        if let row = try devices?.roomKeys.row(own: key, room: room, random: &keeper.random) { changes.append(row) }
+        if let row = try devices?.roomKeys.row(own: key, room: room, random: &keeper.random) {
+            unit.changes.append(row)
+        }
         return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
     }
 
     // MARK: Asking the others of a room
 
     /// Signs a request to the others of a room; where it is the person's own decision, their latch changes with it.
-    package mutating func ask(
-        _ job: RoomRequestJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func ask(
+        _ job: RoomRequestJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (job.connection, .roomAsked(job, nil))
-        step.reply = step.failure
-        guard let own = devices?.device, let number = devices?.nextRequest(now, &changes) else { return }
-        step.touchesDevices = true
+        unit.failure = (job.connection, .roomAsked(job, nil))
+        unit.reply = unit.failure
+        guard let own = devices?.device, let number = devices?.nextRequest(now, &unit.changes) else { return }
         if job.nicks == nil {
             let room = AccountID.room(job.room)
             switch job.act {
-            case .protect: _ = latch(room, now, &changes, &step)
+            case .protect: _ = latch(room, now, &unit)
             case .plain:
-                if conversations.remove(ConversationID(room, room)) != nil {
-                    step.unlatched = ConversationID(room, room)
-                }
-                changes.append(.removeConversation(ConversationID(room, room)))
+                let conversation = ConversationID(room, room)
+                if conversations.remove(conversation) != nil { lowered(conversation, &unit) }
+                unit.changes.append(.removeConversation(ConversationID(room, room)))
             }
             let row = AuditRow(at: now.wall, actor: "operator", action: "sidecar", detail: "\(job.act) \(job.room)")
-            changes.append(.audit(row))
+            unit.changes.append(.audit(row))
         }
         let request = RoomRequest(
             act: job.act, number: number, room: job.room, network: job.network, device: own.id, identity: own.identity)
-        step.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
+        unit.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
     }
 
     // MARK: Hearing
 
-    package mutating func take(
+    mutating func take(
         _ distribution: SenderKeyDistribution, of sender: DeviceID, in room: String,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) {
         guard devices?.roomKeys.take(distribution, from: sender, in: room) == true else { return }
-        step.touchesDevices = true
-        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &keeper.random) { changes.append(row) }
+        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &keeper.random) {
+            unit.changes.append(row)
+        }
     }
 
     mutating func openedInRoom(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) throws -> Opened {
         guard let recipient = job.recipients.first, let room = recipient.roomName else {
             throw OpenError(reason: .notAuthentic)
@@ -125,14 +127,13 @@ extension Vault {
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try decrypt(envelope, associated, room)
         openedRoomKey = room
-        step.touchesDevices = true
         if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
-            changes.append(row)
+            unit.changes.append(row)
         }
         var body = try Body(plaintext)
         guard body.kind != .control else { throw OpenError(reason: .malformed) }
-        var opened = try shown(job, envelope, sender, &body, skipped, now, &changes, &step)
-        if job.latchesRoom, raise(room: room, now, &changes, &step), opened.event == nil {
+        var opened = try shown(job, envelope, sender, &body, skipped, now, &unit)
+        if job.latchesRoom, raise(room: room, now, &unit), opened.event == nil {
             opened.event = .roomProtected(room)
         }
         return opened
@@ -162,14 +163,14 @@ extension Vault {
 
     /// Behind a gateway in front, a room in which somebody speaks end to end stays so.
     private mutating func raise(
-        room: String, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        room: String, _ now: Moment, _ unit: inout Unit
     ) -> Bool {
         let account = AccountID.room(room)
         guard conversations.insert(ConversationID(account, account)).inserted else { return false }
         latch(
             .init(
                 conversation: ConversationID(account, account), account: account, peer: account, peerName: "",
-                accountName: "", protection: .device), now, &changes, &step)
+                accountName: "", protection: .device), now, &unit)
         return true
     }
 }

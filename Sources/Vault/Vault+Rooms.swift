@@ -1,8 +1,16 @@
 // Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
+//
+// All hosted members of a room are one recipient. The room has a device in the vault, and each speaker's device a
+// session with it: one seal, one envelope and one opening, however many members there are. Hosted rooms use no sender
+// keys, which would protect nothing more between members whose keys are in one vault. A message for members with a
+// status only (`@#room`) has a recipient of its own, so that a backend cannot deliver it to the whole room.
+//
+// A line that a member has not had when the process ends is delivered when the member joins the room again, within
+// `limits.request_age`.
 
 import Envelope
 package import Protection
-package import StorePort
+import StorePort
 
 /// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and
 /// the members; member n of m has the delivery number (row - m + 1 + n), so that the row's own is the highest.
@@ -29,7 +37,7 @@ package struct RoomDeliveries: Sendable {
     /// The numbers of the rows, rising.
     private var numbers: [UInt64] = []
 
-    package mutating func begin(_ number: UInt64, _ row: Row) {
+    mutating func begin(_ number: UInt64, _ row: Row) {
         rows[number] = row
         numbers.insert(number, at: Self.place(of: number, in: numbers))
     }
@@ -48,7 +56,7 @@ package struct RoomDeliveries: Sendable {
     /// Notes that a line has been written.
     ///
     /// - Returns: whether the number is one of these, and the row that is done with it, if one is.
-    package mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
+    mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
         let place = Self.place(of: number, in: numbers)
         guard place < numbers.count else { return (false, nil) }
         let row = numbers[place]
@@ -69,7 +77,7 @@ package struct RoomDeliveries: Sendable {
     /// What an account has not had, in the order of opening.
     ///
     /// - Parameter isAway: whether the account has no connection in a room, which is about to be shown the line.
-    package func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
+    func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
         numbers.compactMap { number in
             guard let row = rows[number] else { return nil }
             let member = Self.place(of: account, in: row.members)
@@ -81,7 +89,7 @@ package struct RoomDeliveries: Sendable {
     }
 
     /// Gives up rows whose members have not come back.
-    package mutating func expire(openedBefore time: Int64) -> [UInt64] {
+    mutating func expire(openedBefore time: Int64) -> [UInt64] {
         let old = rows.filter { $0.value.openedAt < time }.keys.sorted()
         guard !old.isEmpty else { return [] }
         for number in old { rows[number] = nil }
@@ -99,7 +107,7 @@ struct UnheardCounts: Sendable {
 
     private var counts: [Key: Int] = [:]
 
-    package mutating func note(_ request: Request) {
+    mutating func note(_ request: Request) {
         let key = Key(sender: AccountID(text: request.account), room: AccountID(text: request.peer))
         guard let count = counts[key] else { return }
         counts[key] = count + 1
@@ -107,12 +115,12 @@ struct UnheardCounts: Sendable {
 
     /// What is missing before a message that has just been opened. Before the first one since the start of the process
     /// nobody knows.
-    package mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
+    mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
         let unheard = counts.updateValue(0, forKey: Key(sender: sender, room: room))
         return unheard.map { max(0, skipped - $0) } ?? 0
     }
 
-    package mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
+    mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
 }
 
 extension Vault {
@@ -123,7 +131,7 @@ extension Vault {
     ///
     /// - Parameter time: who had come by then.
     /// - Returns: the delivery number of each; nothing where the line could not be sealed.
-    package mutating func deliver(
+    mutating func deliver(
         _ line: [UInt8], from sender: AccountID, to recipient: AccountID, _ job: OpenJob, by time: UInt64,
         _ now: Moment, _ changes: inout [StoreChange]
     ) -> [AccountID: UInt64]? {
@@ -147,7 +155,7 @@ extension Vault {
     }
 
     /// Takes a row of before this start: who has not had the line gets it on coming back.
-    package mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
+    mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
         let payload = keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
         let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
         let members = (parts.first ?? []).split(separator: 0x20)
@@ -163,7 +171,7 @@ extension Vault {
     }
 
     /// A line has been written to a client's socket.
-    package mutating func delivered(_ sequence: UInt64, _ changes: inout [StoreChange]) {
+    mutating func delivered(_ sequence: UInt64, _ changes: inout [StoreChange]) {
         let (isKnown, finished) = roomDeliveries.end(sequence)
         if !isKnown { changes.append(.removeDelivery(sequence: sequence)) }
         if let finished { changes.append(.removeDelivery(sequence: finished)) }

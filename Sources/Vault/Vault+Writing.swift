@@ -1,6 +1,7 @@
 // Sealing for a backend that keeps what was said. Both ends of the session are in this vault: the ratchet carries the
 // message's key from one to the other at once, steps at both, and the key is kept for those who read it later.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
 package import Envelope
@@ -9,28 +10,27 @@ package import StorePort
 
 extension Vault {
     /// Seals a text for a conversation; states, key and latch are one group of changes.
-    package mutating func write(
-        _ job: WriteJob, _ now: Moment, _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+    mutating func write(
+        _ job: WriteJob, _ now: Moment, _ unit: inout Unit
     ) {
-        step.failure = (job.connection, .writeFailed(ticket: job.ticket, .store))
+        unit.failure = (job.connection, .writeFailed(ticket: job.ticket, .store))
         do {
             let id = MessageID(nextRequest(now))
-            let envelope = try written(job, id, now, &changes, &step)
-            changes.append(.spendMessageID(id.value))
-            let isFirst = latch(job.conversation, now, &changes, &step)
+            let envelope = try written(job, id, now, &unit)
+            unit.changes.append(.spendMessageID(id.value))
+            let isFirst = latch(job.conversation, now, &unit)
             noteFirst(isFirst ? id : nil, in: ConversationID(job.conversation, job.conversation))
-            step.reply = (
+            unit.reply = (
                 job.connection,
                 .wrote(ticket: job.ticket, envelope: envelope, message: id, firstOfConversation: isFirst)
             )
         } catch {
-            changes.removeAll()
+            unit.cancel(in: &self, now: now)
+            unit.shared = []
             if let failure = error as? WriteFailure {
-                step.failure = (job.connection, .writeFailed(ticket: job.ticket, failure))
+                unit.failure = (job.connection, .writeFailed(ticket: job.ticket, failure))
             }
-            step.reply = step.failure
-            step.contentKey = nil
-            abandonDevices(&step)
+            unit.reply = unit.failure
         }
     }
 
@@ -45,15 +45,20 @@ extension Vault {
 
     /// Lowers the latch that a message has raised which the backend does not have, such as one to a conversation that does not
     /// exist. Anything else that was sealed there keeps it up.
-    package mutating func refused(
-        _ conversation: ConversationID, _ message: MessageID, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+    mutating func refused(
+        _ conversation: ConversationID, _ message: MessageID, _ unit: inout Unit
     ) {
         guard firstMessages[conversation] == message else { return }
         firstMessages[conversation] = nil
         guard latches.latch(of: conversation) == .gateway, conversations.remove(conversation) != nil else { return }
-        changes.append(.removeConversation(conversation))
-        step.unlatched = conversation
+        unit.changes.append(.removeConversation(conversation))
+        lowered(conversation, &unit)
+    }
+
+    /// Lowers the latch that connections see, after the commit; the caller has removed the conversation.
+    mutating func lowered(_ conversation: ConversationID, _ unit: inout Unit) {
+        unit.onCommit { vault, _, _ in vault.latches.reset(conversation) }
+        unit.onRollback { vault, _, _, _ in vault.conversations.insert(conversation) }
     }
 
     /// The envelope, after both ratchets have stepped.
@@ -61,24 +66,23 @@ extension Vault {
     /// - Throws: ``WriteFailure``, or what the ratchet or the store throws. Then a ratchet may have gone on by a message that
     ///   nobody gets, which its other end takes as lost; it never goes back.
     private mutating func written(
-        _ job: WriteJob, _ id: MessageID, _ now: Moment, _ changes: inout [StoreChange],
-        _ step: inout VaultBatch.Step
+        _ job: WriteJob, _ id: MessageID, _ now: Moment, _ unit: inout Unit
     ) throws -> [UInt8] {
         guard let body = try? Content.padded(job.plaintext),
             job.readers.count < MultiRecipientMessage.recipientLimit
         else { throw WriteFailure.tooLong }
-        let sender = try device(job.sender, now, &changes, &step)
-        let conversation = try device(job.conversation, now, &changes, &step)
+        let sender = try device(job.sender, now, &unit)
+        let conversation = try device(job.conversation, now, &unit)
         let ends = try ends(sender, conversation)
         let readers = try job.readers.map { try reader($0, of: sender) }
-        step.sessions = [ends.sending.id, ends.receiving.id] + readers.map(\.id)
+        unit.shared = [ends.sending.id, ends.receiving.id] + readers.map(\.id)
         // The longest that it may become, so that nothing has been sealed when it turns out to be too long.
         let longest = ([ends.sending] + readers).reduce(MultiRecipientMessage.overhead + Envelope.headerLength) {
             $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + overhead($1.box)
         }
         guard longest + body.count <= carrier.maximumLength else { throw WriteFailure.tooLong }
 
-        for id in step.sessions { keeper.markDirty(id) }
+        for id in unit.shared { keeper.markDirty(id) }
         func associated(to device: DeviceID) -> [UInt8] {
             associatedData(job.sender, sender.id, job.conversation, device, id)
         }
@@ -98,7 +102,7 @@ extension Vault {
         let wrapped = message.keys[0].message
         var key: [UInt8] = []
         _ = try ends.receiving.box.sessions.decrypt(wrapped.span, associatedData: bound.span, into: &key)
-        try keep(key, of: envelope, id, job, now, &changes, &step)
+        try keep(key, of: envelope, id, job, now, &unit)
         return envelope
     }
 
@@ -127,7 +131,7 @@ extension Vault {
     /// Keeps the key of an envelope: in the store where it outlives the process, in any case in memory, after the commit.
     private mutating func keep(
         _ key: consuming [UInt8], of envelope: [UInt8], _ id: MessageID, _ job: WriteJob, _ now: Moment,
-        _ changes: inout [StoreChange], _ step: inout VaultBatch.Step
+        _ unit: inout Unit
     ) throws {
         let digest = EnvelopeDigest(of: envelope)
         // An account without a login ends with its connection, and its device with it. Over JSON every account has one.
@@ -136,10 +140,11 @@ extension Vault {
         if outlives {
             let place = Self.place(ofKey: id, digest, job.conversation, expiry)
             let sealed = try sealer.seal(key, place: place, random: &keeper.random)
-            changes.append(
+            unit.changes.append(
                 .putContentKey(ContentKeyRow(message: id, digest: digest, expiresAt: expiry, sealedKey: sealed)))
         }
-        step.contentKey = ContentKey(message: id, digest: digest, expiresAt: expiry, bytes: key)
+        let kept = ContentKey(message: id, digest: digest, expiresAt: expiry, bytes: key)
+        unit.onCommit { vault, _, _ in vault.contentKeys.remember(kept) }
     }
 
     /// Where the key of a message lies.

@@ -11,69 +11,14 @@ import Reports
 package import RequestQueue
 package import StorePort
 
-/// The changes of some jobs, and what to answer when they are committed.
-package struct VaultBatch: Sendable {
-    package struct Step: Sendable {
-        package var sessions: [SessionID] = []
-        var madeDevices: [AccountID] = []
-        package var reply: (connection: ConnectionID, reply: VaultReply)?
-        package var failure: (connection: ConnectionID, reply: VaultReply)?
-        package var latched: Latched?
-        /// A conversation that is not protected any more once the step is committed.
-        var unlatched: ConversationID?
-        /// The requests that the step has inserted.
-        package var requests: [UInt64] = []
-        /// Peers that have changed, and prekeys that were used.
-        package var peers: Set<AccountID> = []
-        var touchesDevices = false
-        var touchesMail = false
-        /// Accounts whose published devices have changed.
-        package var published: Set<AccountID> = []
-        /// The folded nick that somebody known has been seen under.
-        package var alias: (nick: String, peer: AccountID)?
-        /// The line that others wait for, and what they get.
-        package var line: OpenedMessages.Line?
-        package var message: OpenedMessage?
-        /// The account whose waiting requests the reply is to bring.
-        var recovers: AccountID?
-        /// The key of the message that the step has written.
-        package var contentKey: ContentKey?
-        /// The request that the step has found opened.
-        package var opened: UInt64?
-        /// An operator's act, why it is not done, and what stood there before it.
-        package var act: RequestAct?
-        package var refusal: String?
-        var wasHeld = false
-        package var subject: QueuedRequest?
-    }
-
-    /// A conversation that is protected once the step is committed.
-    package struct Latched: Sendable {
-        package var conversation: ConversationID
-        package var account: AccountID
-        package var peer: AccountID
-        var peerName: String
-        var accountName: String
-        package var protection = Protection.gateway
-    }
-
-    /// Groups of changes for ``Store/commit(_:)``: the sessions first, then one group a step, then the queue's.
-    package fileprivate(set) var groups: [[StoreChange]] = []
-    fileprivate var sessionGroups: [SessionID] = []
-    fileprivate(set) var steps: [Step] = []
-    /// What the queue changes, and what it hands out when that is committed.
-    fileprivate(set) var queued = QueueBatch()
-    package var also: [(connection: ConnectionID, reply: VaultReply)] = []
-    /// Sessions whose record was found unreadable in this batch, each once in the life of a process.
-    package fileprivate(set) var unreadable: [SessionID] = []
-}
-
-/// An answer with its address.
-package struct AddressedReply: Sendable {
-    package var connection: ConnectionID
-    package var reply: VaultReply
-
-    package init(connection: ConnectionID, reply: VaultReply) { (self.connection, self.reply) = (connection, reply) }
+/// A latch that rises when the unit of work is committed.
+package struct RaisedLatch: Sendable {
+    package var conversation: ConversationID
+    package var account: AccountID
+    package var peer: AccountID
+    var peerName: String
+    var accountName: String
+    package var protection = Protection.gateway
 }
 
 /// The vault. One thread at a time uses it.
@@ -156,8 +101,10 @@ package struct Vault<Random: RandomSource> {
     var prunesMailAt: Int64 = 0
     /// What connections see of it.
     let directoryTable: DirectoryTable
-    /// Sessions that the present job has replaced, in case it fails.
-    var replacedSessions: [(SessionID, SessionBox?)] = []
+    /// What the queue has dispatched in the batch whose outcome is being handled, by account.
+    var dispatched: [AccountID: [QueueBatch.Dispatch]] = [:]
+    /// The message that the present job has opened, for connections that wait for the same line.
+    var openedMessage: OpenedMessage?
     /// The room whose key the present job has moved on, in case it fails.
     var openedRoomKey: String?
     /// What connections see of ``devices``.
@@ -167,7 +114,8 @@ package struct Vault<Random: RandomSource> {
     package var said = SaidTimes()
     /// Sessions with devices elsewhere whose record cannot be read, and those of them that nobody has been told about.
     package var unreadable: Set<SessionID> = []
-    var unreadableFound: [SessionID] = []
+    /// Called with each session whose record was found unreadable, once in the life of a process.
+    package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
     /// What an operator has to know of the store, found when it was opened.
     package internal(set) var warnings: [String] = []
 
@@ -231,175 +179,7 @@ package struct Vault<Random: RandomSource> {
         publishCounts()
     }
 
-    // MARK: Jobs
-
-    /// Does jobs in their order. Nothing of it counts before ``settle(_:committed:)``.
-    package mutating func perform(_ jobs: [VaultJob], now: Moment) -> VaultBatch {
-        var batch = VaultBatch()
-        var stepGroups: [[StoreChange]] = []
-        for job in jobs {
-            var changes: [StoreChange] = []
-            var step = VaultBatch.Step()
-            switch job {
-            case .seal(let job): seal(job, now, &changes, &step)
-            case .open(let job): open(job, now, &changes, &step)
-            case .write(let job): write(job, now, &changes, &step)
-            case .read(let job): read(job, now, &step)
-            case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now)
-            case .failed(let id, let reason):
-                if let entry = inFlight[id] { unheard.note(entry.request) }
-                untrack(id)
-                giveUp(id, reason, now)
-            case .delivered(let sequences): for sequence in sequences { delivered(sequence, &changes) }
-            case .recover(let connection, let ticket, let account):
-                recover(connection, ticket, account, &changes, &step)
-            case .left(let connection): left(connection, keepsAcknowledged: true, now)
-            case .loggedOut(let connection, let account): loggedOut(connection, account, now)
-            case .lost(let connection): left(connection, keepsAcknowledged: false, now)
-            case .forget(let account, let reason): forget(account, reason, now, &changes)
-            case .reset(let conversation):
-                conversations.remove(conversation)
-                changes.append(.removeConversation(conversation))
-            case .introduce(let connection, let ticket, let capacity):
-                introduce(connection, ticket, capacity, now, &changes, &step)
-            case .decide(let name, let decision): decide(name, decision, &changes, &step)
-            case .revoke(let device): revoke(device, &changes, &step)
-            case .askRoom(let job): ask(job, now, &changes, &step)
-            case .challenge(let connection): challenge(connection, &step)
-            case .directory(let job): directory(job, now, &changes, &batch, &step)
-            case .mail(let job): mail(job, now, &changes, &step)
-            case .refused(let conversation, let message): refused(conversation, message, &changes, &step)
-            case .protect(let conversation, let names): protect(conversation, names, now, &changes, &step)
-            case .publish(let connection, let nonce, let account):
-                publish(connection, nonce, account, now, &changes, &step)
-            case .replenish(let connection): replenish(connection, now, &changes, &step)
-            case .found(let job): found(job, now, &changes, &step)
-            case .act(let job): act(job, now, &changes, &step)
-            case .record(let records): changes = records
-            case .tick:
-                openedMessages.expire(now: now.monotonic)
-                pruneKeys(now, &changes)
-                pruneMail(now, &changes, &step)
-                for (connection, reply) in expire(now, &changes) {
-                    batch.steps.append(.init(reply: (connection, reply)))
-                    stepGroups.append([])
-                }
-            }
-            batch.steps.append(step)
-            stepGroups.append(changes)
-            // Answers to others go out with the step that caused them.
-            for also in batch.also {
-                batch.steps.append(.init(reply: also))
-                stepGroups.append([])
-            }
-            batch.also = []
-        }
-        batch.queued = turnQueue(now)
-        (batch.unreadable, unreadableFound) = (unreadableFound, [])
-        do {
-            for (id, change) in try keeper.takeChanges() {
-                batch.sessionGroups.append(id)
-                batch.groups.append([change])
-            }
-        } catch {
-            // Sealing under a key in memory does not fail; if it did, nothing of this batch may count.
-            for step in batch.steps.indices {
-                batch.steps[step].reply = batch.steps[step].failure
-                batch.steps[step].message = nil
-                batch.steps[step].contentKey = nil
-            }
-            stepGroups = stepGroups.map { _ in [] }
-            _ = queue.failed(batch.queued)
-            batch.queued = QueueBatch()
-        }
-        batch.groups += stepGroups
-        batch.groups.append(batch.queued.changes.map(StoreChange.queue))
-        return batch
-    }
-
-    /// Takes the outcome of the commit and gives the answers.
-    ///
-    /// - Parameter committed: what ``Store/commit(_:)`` returned, or nothing where it threw.
-    package mutating func settle(_ batch: VaultBatch, committed: [StoreError?]?, now: Moment) -> [AddressedReply] {
-        var replies: [AddressedReply] = []
-        guard let committed else {
-            _ = queue.failed(batch.queued)
-            for step in batch.steps {
-                undo(step)
-                notRecovered(step)
-                answer(step, step.failure, nil, now, &replies)
-                if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
-            }
-            return replies
-        }
-        publishCounts()
-        let lost = Set(zip(batch.sessionGroups, committed).filter { $0.1 != nil }.map(\.0))
-        keeper.drop(lost)
-        let outcomes = committed.dropFirst(batch.sessionGroups.count)
-        var handedOut = handOut(batch)
-        for (step, failure) in zip(batch.steps, outcomes) {
-            guard failure == nil, lost.isDisjoint(with: step.sessions) else {
-                undo(step)
-                // Its sessions are another gateway's, and so are the requests that they sealed.
-                for id in step.requests { giveUp(id, Remarks.gone, now) }
-                answer(step, step.failure, nil, now, &replies)
-                if let act = step.act { replies += finish(act, step, now, isCommitted: false) }
-                continue
-            }
-            if let conversation = step.unlatched { latches.reset(conversation) }
-            if let latched = step.latched {
-                latches.raise(latched.conversation, to: latched.protection)
-                latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
-                latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
-            }
-            note(step, now)
-            if let key = step.contentKey { contentKeys.remember(key) }
-            if let act = step.act { replies += finish(act, step, now, isCommitted: true) }
-            for account in step.published { directoryTable.put(account, directory?.accounts[account]) }
-            for name in step.peers { peerTable[name] = devices?.peers[name] }
-            if let alias = step.alias { latches.remember(name: alias.nick, of: alias.peer, for: .own) }
-            if step.touchesDevices { peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) } }
-            tellLapsed(step, &replies)
-            answer(step, reply(to: step, &handedOut, now), step.message, now, &replies)
-        }
-        return replies
-    }
-
-    /// The answer to a step, and what comes of it for those who wait for the same message.
-    private func answer(
-        _ step: VaultBatch.Step, _ reply: (connection: ConnectionID, reply: VaultReply)?, _ message: OpenedMessage?,
-        _ now: Moment, _ replies: inout [AddressedReply]
-    ) {
-        if let reply { replies.append(AddressedReply(connection: reply.connection, reply: reply.reply)) }
-        guard let line = step.line else { return }
-        for waiter in openedMessages.finish(line, message, now: now.monotonic) {
-            replies.append(
-                AddressedReply(connection: waiter.connection, reply: .copied(ticket: waiter.ticket, message)))
-        }
-    }
-
-    /// Writes down what is committed, for reports.
-    private func note(_ step: VaultBatch.Step, _ now: Moment) {
-        for id in step.requests { desk.traces.note(.committed, of: id, at: now.wall) }
-        if let id = step.opened { desk.traces.note(.opened, of: id, at: now.wall) }
-    }
-
-    private mutating func undo(_ step: VaultBatch.Step) {
-        keeper.drop(step.sessions)
-        for account in step.madeDevices { keeper.drop(device: account) }
-        if let latched = step.latched {
-            conversations.remove(latched.conversation)
-            firstMessages[latched.conversation] = nil
-        }
-        if let conversation = step.unlatched { conversations.insert(conversation) }
-        if !step.published.isEmpty { directory = (try? Directory(store: store)) ?? directory }
-        if step.touchesMail { mailroom = (try? Mailroom(store: store)) ?? mailroom }
-        if step.touchesDevices {
-            let store = store
-            devices?.reload(store)
-        }
-        for request in step.requests { untrack(request) }
-    }
+    // MARK: Requests in flight
 
     mutating func track(_ id: UInt64, _ entry: InFlight) {
         var entry = entry

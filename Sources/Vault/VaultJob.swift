@@ -228,6 +228,9 @@ package enum VaultJob: Sendable {
     /// Time has passed.
     case tick
 
+    /// The changes of a ``record(_:)``; none for other jobs.
+    package var records: [StoreChange] { if case .record(let changes) = self { changes } else { [] } }
+
     /// Whether whoever submits it hears back.
     package var isAnswered: Bool {
         switch self {

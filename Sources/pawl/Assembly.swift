@@ -1,4 +1,4 @@
-// The one file that names every concrete type and ties them together.
+// Assembles a gateway. Only this file names all concrete types.
 
 import DeviceDirectory
 import Devices
@@ -29,19 +29,21 @@ import Vault
 
 /// Makes a gateway from a configuration.
 enum Assembly {
-    /// What was made.
+    /// An assembled gateway.
     struct Assembled: Sendable {
         var gateway: Gateway
         var configuration: PawlConfiguration
         var group: MultiThreadedEventLoopGroup
-        /// What the operator should read at this start.
+        /// Notices for the operator at this start.
         var notices: [String] = []
     }
 
-    /// What the program is.
+    /// The role of the program.
     enum Role: Sendable { case front, sidecar }
 
-    /// - Throws: where the store, the key or the certificate refuse. Nothing listens yet.
+    /// Assembles a gateway that does not listen yet.
+    ///
+    /// - Throws: an error if the store, the key or the certificate cannot be used.
     static func assemble(
         _ configuration: PawlConfiguration, as role: Role, logger: Logger,
         reload: @escaping @Sendable () throws -> PawlConfiguration,
@@ -78,21 +80,21 @@ enum Assembly {
             settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
             rooms: rooms,
             opened: opened, peers: peers, directory: directory, requests: requests)
+        vault.onUnreadable = { session in
+            environment.tally.add(.unreadableSessions)
+            logger.error(
+                """
+                The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
+                device are not sealed until keys are exchanged again, which happens automatically.
+                """)
+        }
         let unwritten = Shared<(@Sendable ([StoreChange]) -> Void)?>(nil)
-        let runner = VaultRunner(
-            vault: vault, store: store, clock: SystemClock.now,
-            onFailure: { failure, changes in
-                // The store's health is told once; this is of one batch.
-                logger.debug("the store did not take a batch: \(failure.message)")
-                unwritten.withLock { $0 }?(changes)
-            },
-            onUnreadable: { session in
-                environment.tally.add(.unreadableSessions)
-                logger.error(
-                    """
-                    The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
-                    device are not sealed until keys are exchanged again, which happens by itself.
-                    """)
+        let runner = CommitThread(
+            participants: vault, store: store, clock: SystemClock.now,
+            onFailure: { failure, jobs in
+                // `StoreHealth` reports a failing store once; this message is about one batch.
+                logger.debug("the store did not commit a batch: \(failure.message)")
+                unwritten.withLock { $0 }?(jobs.flatMap(\.records))
             })
         let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
         let endpoints = Shared(try Endpoints(configuration))
@@ -100,7 +102,7 @@ enum Assembly {
             environment: environment, submit: { runner.submit($0) }, register: { runner.register($0, as: $1) },
             unregister: { runner.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
             downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } })
-        // One line in ten seconds says it; a backend that is down fails for every client.
+        // At most one line in ten seconds: a backend that is down fails for every client.
         let lastReport = Shared(Int64(0))
         services.upstreamFailed = { error in
             let now = SystemClock.now().monotonic
@@ -161,7 +163,7 @@ enum Assembly {
             gateway: gateway, configuration: configuration, group: group, notices: [network.notice].compactMap { $0 })
     }
 
-    /// Where and how to listen and to connect; a reload makes them anew.
+    /// The options for listening and connecting. A reload replaces them.
     private struct Endpoints: Sendable {
         var downstream: DownstreamOptions
         var upstream: UpstreamOptions
@@ -172,7 +174,9 @@ enum Assembly {
         }
     }
 
-    /// Store, key and queue in one file. The queue is copied first: what is sealed in it has its key in the store.
+    /// Writes store, key and queue into one file.
+    ///
+    /// The queue is copied first, so that the copy of the store has the keys of all messages in the queue.
     private static func backUp(_ store: SQLiteStore, _ queue: SQLiteQueueStore?, to path: String) throws {
         guard !FileManager.default.fileExists(atPath: path) else { return try Backup.write(store, to: path) }
         let copy = path + ".queue"
@@ -184,7 +188,7 @@ enum Assembly {
 
     // MARK: Store
 
-    /// Opens the store under its key, both made at the first start.
+    /// Opens the store with its key. The first start creates both.
     static func openStore(_ configuration: PawlConfiguration) throws -> SQLiteStore {
         try SQLiteStore.open(
             directory: configuration.data, key: keySource(configuration.storageKey),
@@ -198,7 +202,7 @@ enum Assembly {
         }
     }
 
-    /// The policies in force: what an operator has set wins over the configuration.
+    /// Returns the policies in force. A policy that an operator has set overrides the configuration.
     private static func policyTable(
         _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore, _ latches: LatchTable
     ) throws -> (PolicyTable, String) {
@@ -224,7 +228,7 @@ enum Assembly {
         return (PolicyTable(snapshot), source)
     }
 
-    /// The policy that a configuration asks for.
+    /// The policy of a configuration.
     static func policy(_ configuration: PawlConfiguration, as role: Role) -> Policy {
         switch role {
         case .front: configuration.policy
@@ -234,7 +238,7 @@ enum Assembly {
 
     // MARK: Settings
 
-    /// What a reload may change, from a configuration.
+    /// Returns the settings of a configuration that a reload may change.
     ///
     /// - Parameter network: the name that the store holds.
     static func ircSettings(_ configuration: PawlConfiguration, as role: Role, network: String) -> IRCSettings {
@@ -303,7 +307,7 @@ enum Assembly {
         }
     }
 
-    /// How the backend's certificate is checked.
+    /// Returns the TLS settings for connections to the backend.
     static func clientTLS(_ options: PawlConfiguration.Upstream.TLS) -> TLSConfiguration {
         var tls = TLSConfiguration.makeClientConfiguration()
         if let authorities = options.authorities { tls.trustRoots = .file(authorities) }
@@ -338,7 +342,7 @@ enum Assembly {
 
     // MARK: Errors
 
-    /// What happened and what to do, without a type name.
+    /// Describes an error for the operator: what happened and what to do, without type names.
     static func message(of error: any Error) -> String {
         switch error {
         case let error as StoreError: error.message
@@ -358,7 +362,7 @@ extension Duration {
     var milliseconds: Int64 { components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 }
 }
 
-// MARK: - Values of the configuration as the gateway has them
+// MARK: - Conversions of configuration values
 
 extension ProtectionMarks {
     fileprivate init(_ marks: PawlConfiguration.Sidecar.Marks) {

@@ -1,4 +1,4 @@
-// The program: `serve` runs the gateway, everything else talks to a running one.
+// The program: `serve` and `sidecar` run a gateway, and most other commands connect to a running one.
 
 import ArgumentParser
 
@@ -9,11 +9,11 @@ struct Pawl: AsyncParsableCommand {
         commandName: "pawl",
         abstract: "A gateway that moves a plaintext chat backend to encryption, step by step.",
         discussion: """
-            Start it in front of a backend and look first: pawl serve --listen irc://127.0.0.1:6667 \
+            Start it in front of a backend and observe first: pawl serve --listen irc://127.0.0.1:6667 \
             --upstream irc://127.0.0.1:6668 --policy observe --data DIR. Then: pawl status --data DIR.
 
-            Exit codes: 0 done, 1 it failed and the text says why, 64 the command line is wrong, 69 no gateway is \
-            running there, 75 a person has to confirm, 78 the configuration is wrong.
+            Exit codes: 0 success, 1 failure with a message, 64 wrong command line, 69 no running gateway, \
+            75 confirmation required, 78 wrong configuration.
             """,
         version: ProgramVersion.text,
         subcommands: [
@@ -23,7 +23,7 @@ struct Pawl: AsyncParsableCommand {
             + AdminGrammar.commands)
 }
 
-/// What this program calls itself.
+/// The name and version of the program.
 enum ProgramVersion {
     static let number = "0.1.0"
     static let text = "pawl \(number)"

@@ -1,4 +1,5 @@
 import ArgumentParser
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
@@ -136,10 +137,10 @@ private struct History {
     }
 
     private mutating func run(_ jobs: [VaultJob]) throws -> [VaultReply] {
-        let batch = self.vault.perform(jobs, now: Self.now)
+        let batch = self.vault.prepare(jobs, now: Self.now)
         let committed =
-            batch.groups.allSatisfy(\.isEmpty) ? batch.groups.map { _ in nil } : try self.store.commit(batch.groups)
-        return self.vault.settle(batch, committed: committed, now: Self.now).map(\.reply)
+            batch.isEmpty ? batch.allCommitted : try self.store.commit(batch.groups)
+        return self.vault.complete(batch, committed: committed, now: Self.now).map(\.reply)
     }
 
     /// Bytes of a sealed state of a session, in the mean.

@@ -3,7 +3,7 @@ import Testing
 @testable import DoubleRatchet
 
 /// Attacks and accidents that other ratchets did not survive, one a test. Which of all there are is tested where:
-/// Sources/DoubleRatchet/PROOFS.md.
+/// Sources/DoubleRatchet/Proofs.md.
 @Suite("Attacks that broke others")
 struct AttackTests {
     // MARK: Loss

@@ -26,34 +26,6 @@ extension SenderKeyDistribution {
     }
 }
 
-extension SenderKeyReceiver {
-    fileprivate mutating func open(_ message: [UInt8], data: [UInt8] = []) throws(RatchetError) -> [UInt8] {
-        var output: [UInt8] = []
-        _ = try decrypt(message.span, associatedData: data.span, into: &output)
-        return output
-    }
-
-    fileprivate var state: [UInt8] {
-        var output: [UInt8] = []
-        serialize(into: &output)
-        return output
-    }
-
-    /// The error of opening, nil if it opens. Fails the test where an error left a trace.
-    fileprivate mutating func refusal(of message: [UInt8], data: [UInt8] = []) -> RatchetError? {
-        let before = state
-        var output: [UInt8] = [1, 2, 3]
-        do {
-            _ = try decrypt(message.span, associatedData: data.span, into: &output)
-            return nil
-        } catch {
-            #expect(state == before, "a refused message changed the state")
-            #expect(output == [1, 2, 3], "a refused message changed the output")
-            return error
-        }
-    }
-}
-
 private func senderKey(_ state: [UInt8]) throws(RatchetError) -> SenderKey { try SenderKey(serialized: state.span) }
 
 private func receiver(_ state: [UInt8]) throws(RatchetError) -> SenderKeyReceiver {

@@ -64,7 +64,20 @@ extension Session {
         try encrypt(text.span, associatedData: data.span, random: &random, into: &output)
         return output
     }
+}
 
+/// Opens messages and has a serialized state: a session, or the receiver of a sender key.
+protocol MessageOpener: ~Copyable {
+    mutating func decrypt(
+        _ message: Span<UInt8>, associatedData: Span<UInt8>, into output: inout [UInt8]
+    ) throws(RatchetError) -> Session.Received
+    borrowing func serialize(into output: inout [UInt8])
+}
+
+extension Session: MessageOpener {}
+extension SenderKeyReceiver: MessageOpener {}
+
+extension MessageOpener where Self: ~Copyable {
     mutating func open(_ message: [UInt8], data: [UInt8] = []) throws(RatchetError) -> [UInt8] {
         var output: [UInt8] = []
         _ = try decrypt(message.span, associatedData: data.span, into: &output)

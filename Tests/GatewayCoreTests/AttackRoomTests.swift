@@ -90,7 +90,7 @@ import Testing
         }
         #expect((sealed(0).count, sealed(1).count) == count)
         for index in 0..<2 {
-            #expect(people[index].wasTold("carol is not in the room that it came in"))
+            #expect(people[index].wasTold("carol is not in the room that it was sent to"))
             #expect(worlds[index].environment.tally[.openNotInRoom] > 0)
         }
         say(0, "secret on")
@@ -113,7 +113,7 @@ import Testing
             for world in worlds { world.advance(seconds: 20) }
         }
         #expect(!people[2].read.contains { $0.contains("secret round") })
-        #expect(people[2].wasTold("the key for this room has not come"))
+        #expect(people[2].wasTold("the key for this room has not arrived"))
         #expect(worlds[2].environment.tally[.openKeyMissing] > 0)
         #expect(sealed(1).filter { $0.contains("round") }.count == 3)
     }
@@ -234,7 +234,7 @@ import Testing
         for message in [
             DirectoryMessage.found(.legacy), .done(oneTime: 3), .refused("you"), .low,
             .challenge(nonce: [UInt8](repeating: 0, count: 32), account: "alice"),
-        ] { #expect(isRefusal(hand.ask(message), "not for a client to say")) }
+        ] { #expect(isRefusal(hand.ask(message), "a client may not send this message")) }
         #expect(front.environment.directory?[.services("alice")] == before)
         #expect(front.environment.directory?[.services("mallory")] == nil)
     }
@@ -296,7 +296,7 @@ import Testing
         for line in lines { front.send(hand.client, line) }
         #expect(hand.client.isOpen)
         #expect(front.environment.tally[.badLines] > 0)
-        #expect(isRefusal(hand.heard(), "control plane"))
+        #expect(isRefusal(hand.heard(), "malformed"))
         #expect(!front.backend.seen.contains { $0.hasPrefix("PAWL") })
         // What hung is given up, and the client is served again.
         front.advance(seconds: 120)
@@ -368,7 +368,7 @@ import Testing
         #expect(world.environment.peers?[AccountID(text: "own device")] == nil)
         world.send(client, "PRIVMSG frida :again")
         world.advance(seconds: 30)
-        let isSaid = client.wasTold("sealed for the keys of emil") || client.read.contains { $0.contains(" 531 ") }
+        let isSaid = client.wasTold("encrypted for the keys of emil") || client.read.contains { $0.contains(" 531 ") }
         #expect(isSaid)
     }
 

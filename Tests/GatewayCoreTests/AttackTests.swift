@@ -53,7 +53,7 @@ import Vault
         alice.backend.relay = { [$0] }
         alice.forge(
             people.alice, Forger.lines(forger.introduction(time: alice.now.wall), "bob!b@host.test", "NOTICE", "alice"))
-        #expect(people.alice.wasTold("To be sure that nobody stands between, compare: pawl sidecar verify bob"))
+        #expect(people.alice.wasTold("that nobody intercepts them, compare your keys: pawl sidecar verify bob"))
         let own = try #require(alice.environment.peers?.own?.chain.root)
         let other = try #require(bob.environment.peers?.own?.chain.root)
         let seen = try #require(alice.root(.nick("bob")))
@@ -266,7 +266,7 @@ import Vault
         one.send(dora, "PRIVMSG emil :first")
         one.forge(dora, [":frida!f@host.test ACCOUNT emil"])
         one.send(dora, "PRIVMSG frida :for frida")
-        #expect(dora.wasTold("What you write to frida is sealed for the keys of emil"))
+        #expect(dora.wasTold("Your messages to frida are encrypted for the keys of emil"))
     }
 
     /// Names of accounts that mean something else inside: the person's own device, a nick, a room.

@@ -1,4 +1,5 @@
 import CapableApp
+import CommitLoop
 import DeviceDirectory
 import Devices
 import DoubleRatchet
@@ -175,7 +176,7 @@ private struct ChosenIDs: RandomSource, Sendable {
             connection: ConnectionID(1), ticket: 1, sender: .services("alice"), recipient: .services("bob"),
             target: "bob", senderName: "alice", recipientName: "bob", verb: "PRIVMSG", body: Body(text: [1]),
             capacity: 380)
-        let batch = vault.perform([.seal(job)], now: Moment(monotonic: 2, wall: 2))
+        let batch = vault.prepare([.seal(job)], now: Moment(monotonic: 2, wall: 2))
         _ = try store.commit(batch.groups)
         let drawn = Set(try store.load().devices.map(\.id))
         #expect(drawn.count == 2 && drawn.contains(DeviceID(0x42)))

@@ -119,7 +119,7 @@ import Vault
         let body = front.backend.seen.last { $0.contains("?PAWL:") && $0.contains("PRIVMSG bob") } ?? ""
         front.backend.say(phone.id, ":alice!a@host.test PRIVMSG bob :" + String(body.split(separator: " :").last ?? ""))
         front.settle()
-        #expect(phone.read.contains { $0.contains("writes to a device of yours") })
+        #expect(phone.read.contains { $0.contains("has sent an encrypted message to another device of yours") })
         #expect(!phone.read.contains { $0.contains("?PAWL") })
     }
 

@@ -135,7 +135,7 @@ import Testing
         let kept = Archive(world, .batch)
         kept.lines = archive.lines
         people = ["alice", "bob"].map { enter(world, $0, account: $0) }
-        #expect(texts(people[1]).isEmpty && remarks(people[1], "does not keep") == 1)
+        #expect(texts(people[1]).isEmpty && remarks(people[1], "does not have their keys") == 1)
         world.send(people[0], "PRIVMSG #room :after")
         #expect(texts(people[1]) == ["after"])
         #expect(people.allSatisfy { remarks($0, "could not be opened") == 0 })

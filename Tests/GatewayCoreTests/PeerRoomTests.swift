@@ -1,3 +1,4 @@
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
@@ -108,7 +109,7 @@ import Vault
         #expect(people.allSatisfy { $0.read.count { $0.hasPrefix(words) } == 1 })
         // Written before it could be read: it goes nowhere, and the room reads why the next one will.
         for text in ["secret two", "secret three"] { say(0, text) }
-        #expect(people[0].read.count { $0.contains(" 404 ") && $0.contains("have just ceased to be encrypted") } == 2)
+        #expect(people[0].read.count { $0.contains(" 404 ") && $0.contains("have just stopped being encrypted") } == 2)
         #expect(!alice.canary.contains("secret"))
         for reader in [people[1], people[2], dave] {
             #expect(reader.read.count { $0.contains("NOTICE #room :?PAWL? Not encrypted from now on") } == 1)
@@ -188,7 +189,7 @@ import Vault
         #expect(isProtected(alice) && !isProtected(bob) && !isProtected(carol))
         for reader in people.dropFirst() {
             #expect(reader.read.count { $0.hasPrefix(":srv NOTICE #room :*** alice asks you to protect #room") } == 1)
-            #expect(reader.wasTold("To follow: pawl sidecar protect '#room'"))
+            #expect(reader.wasTold("To agree: pawl sidecar protect '#room'"))
         }
         ask(.protect, bob, people[1])
         #expect(isProtected(bob) && !isProtected(carol))
@@ -198,11 +199,11 @@ import Vault
             say(0, text)
             say(1, text)
         }
-        #expect(people[0].wasTold("In #room these cannot read what you say: dave."))
+        #expect(people[0].wasTold("These members of #room cannot read your messages: dave."))
         #expect(people[0].wasTold("pawl sidecar plain '#room'"))
         // Words come before the first envelope, and once.
         let lines = dave.read.filter { $0.contains(" #room :?PAWL") }
-        #expect(lines.first?.contains("NOTICE #room :?PAWL? Encrypted end-to-end are messages in this room") == true)
+        #expect(lines.first?.contains("NOTICE #room :?PAWL? Encrypted end-to-end messages are sent") == true)
         #expect(lines.count { $0.contains("?PAWL?") } == 1 && lines.count == 5)
         #expect(!alice.canary.contains("secret"))
         // Carol has not followed: her words are plain, and those who protect the room are not shown them.
@@ -226,7 +227,7 @@ import Vault
         ask(.plain, alice, people[0])
         #expect(!isProtected(alice) && isProtected(bob) && isProtected(carol))
         #expect(people[1].wasTold("alice asks you to protect #room no longer"))
-        #expect(people[1].wasTold("To follow: pawl sidecar plain '#room'"))
+        #expect(people[1].wasTold("To agree: pawl sidecar plain '#room'"))
         ask(.plain, bob, people[1])
         #expect(people[0].wasTold("What you say in #room is not encrypted any more: no keys are known of dave."))
         say(0, "secret refused")
@@ -258,9 +259,9 @@ import Vault
         var job = RoomRequestJob(connection: people[1].session.id, act: act, room: "#room")
         job.network = network
         job.nicks = []
-        let batch = bob.vault.perform([.askRoom(job)], now: bob.now)
+        let batch = bob.vault.prepare([.askRoom(job)], now: bob.now)
         let committed = try bob.store.commit(batch.groups)
-        for reply in bob.vault.settle(batch, committed: committed, now: bob.now) {
+        for reply in bob.vault.complete(batch, committed: committed, now: bob.now) {
             if case .roomAsked(_, let body?) = reply.reply { return body }
         }
         throw StoreError.corrupt("Nothing was signed.")
@@ -277,7 +278,7 @@ import Vault
         say(1, "secret one")
         // Another network's, and one that somebody else has signed.
         letter(try signed(.protect, network: "elsewhere"))
-        #expect(requests == 0 && people[0].wasTold("bob has sent a request for #room on a network of another name"))
+        #expect(requests == 0 && people[0].wasTold("bob sent a request about #room, but for a network of another name"))
         var random = SeededSource(seed: 99)
         let stranger = IdentityKeyPair(random: &random)
         let device = try #require(bob.environment.peers?.own?.device)
@@ -368,9 +369,9 @@ import Vault
             senderName: "bob", recipientName: "#room", verb: "PRIVMSG", body: Body(kind: .control, text: [1]),
             capacity: 380)
         job.members = members
-        let batch = bob.vault.perform([.seal(job)], now: bob.now)
+        let batch = bob.vault.prepare([.seal(job)], now: bob.now)
         var sealed: [[UInt8]] = []
-        for reply in bob.vault.settle(batch, committed: try bob.store.commit(batch.groups), now: bob.now) {
+        for reply in bob.vault.complete(batch, committed: try bob.store.commit(batch.groups), now: bob.now) {
             if case .sealed(_, let request, _, _) = reply.reply { sealed = request.bodies }
         }
         let lines = sealed.map { ":bob!bob@host.test PRIVMSG #room :" + String(decoding: $0, as: UTF8.self) }
@@ -389,7 +390,7 @@ import Vault
         alice.backend.relay = { $0.contains("NOTICE bob") ? [] : [$0] }
         say(0, "secret one")
         alice.backend.relay = { [$0] }
-        #expect(people[1].read.contains { $0.contains("the key for this room has not come") })
+        #expect(people[1].read.contains { $0.contains("the key for this room has not arrived") })
         say(0, "secret two")
         #expect(texts(people[1]) == ["[e2e] secret two"])
     }

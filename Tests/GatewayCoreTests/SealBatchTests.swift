@@ -1,3 +1,4 @@
+import CommitLoop
 import Envelope
 import Protection
 import RequestQueue
@@ -22,9 +23,9 @@ import Vault
         let world = try World(.hosted)
         var sealed: [Request] = []
         func run(_ jobs: [VaultJob]) throws {
-            let batch = world.vault.perform(jobs, now: world.now)
+            let batch = world.vault.prepare(jobs, now: world.now)
             let committed = try world.store.commit(batch.groups)
-            for reply in world.vault.settle(batch, committed: committed, now: world.now) {
+            for reply in world.vault.complete(batch, committed: committed, now: world.now) {
                 if case .sealed(_, let request, _, _) = reply.reply { sealed.append(request) }
             }
         }
@@ -37,8 +38,8 @@ import Vault
             let open = OpenJob(
                 connection: connection, ticket: 9, account: .services("bob"), recipients: [.services("bob")],
                 senders: [.services("alice")], envelope: try #require(Armour.joined(request.bodies)), lineHead: [])
-            let batch = world.vault.perform([.open(open)], now: world.now)
-            for reply in world.vault.settle(batch, committed: try world.store.commit(batch.groups), now: world.now) {
+            let batch = world.vault.prepare([.open(open)], now: world.now)
+            for reply in world.vault.complete(batch, committed: try world.store.commit(batch.groups), now: world.now) {
                 if case .opened(_, let opened) = reply.reply {
                     texts.append(String(decoding: opened.body.text, as: UTF8.self))
                 }

@@ -1,3 +1,4 @@
+import CommitLoop
 import DeviceDirectory
 import Devices
 import DoubleRatchet
@@ -288,9 +289,9 @@ final class World {
             failsNextOpen = false
             store.failNextCommit()
         }
-        let batch = vault.perform(jobs, now: now)
+        let batch = vault.prepare(jobs, now: now)
         let committed = try? store.commit(batch.groups)
-        for reply in vault.settle(batch, committed: committed, now: now) {
+        for reply in vault.complete(batch, committed: committed, now: now) {
             guard let client = clients.values.first(where: { $0.session.id == reply.connection }) else { continue }
             run(client) { client.session.answered(reply.reply, at: self.now, $0) }
         }

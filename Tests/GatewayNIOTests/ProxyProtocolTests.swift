@@ -1,5 +1,6 @@
 import NIOCore
 import NIOSupport
+import TestKit
 import Testing
 
 @Suite struct ProxyProtocolTests {
@@ -90,15 +91,12 @@ import Testing
     }
 
     @Test func randomBytesNeverTrap() {
-        var state: UInt64 = 3
+        var random = SeededGenerator(seed: 3)
         for _ in 0..<5000 {
-            var bytes: [UInt8] = []
-            for _ in 0..<Int(state >> 58) {
-                state = state &* 6_364_136_223_846_793_005 &+ 1
-                bytes.append(UInt8(truncatingIfNeeded: state >> 33))
-            }
-            state = state &* 6_364_136_223_846_793_005 &+ 1
-            var buffer = ByteBuffer(bytes: (state & 1 == 0 ? Array("PROXY ".utf8) : [0x0D, 0x0A, 0x0D, 0x0A]) + bytes)
+            let start: [UInt8] = Bool.random(using: &random) ? Array("PROXY ".utf8) : [0x0D, 0x0A, 0x0D, 0x0A]
+            let count = Int.random(in: 0..<64, using: &random)
+            let bytes = (0..<count).map { _ in UInt8.random(in: 0...255, using: &random) }
+            var buffer = ByteBuffer(bytes: start + bytes)
             _ = try? ProxyProtocol.read(&buffer)
         }
     }

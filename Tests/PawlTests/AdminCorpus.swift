@@ -1,5 +1,6 @@
 import ArgumentParser
 import Foundation
+import TestKit
 
 @testable import pawl
 
@@ -15,11 +16,11 @@ struct AdminCorpus: RandomNumberGenerator, Sendable {
         return AdminCorpus(seed: seed)
     }
 
-    private var state: UInt64
+    private var generator: SeededGenerator
     /// Where files may be written.
     var directory = "/nonexistent"
 
-    init(seed: UInt64) { state = seed }
+    init(seed: UInt64) { generator = SeededGenerator(seed: seed) }
 
     /// All commands of the control socket, by their words.
     static let commands: [[String]] = words(of: AdminGrammar.Root.self)
@@ -84,12 +85,5 @@ struct AdminCorpus: RandomNumberGenerator, Sendable {
 
     private mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
 
-    /// SplitMix64.
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-        return value ^ (value >> 31)
-    }
+    mutating func next() -> UInt64 { generator.next() }
 }

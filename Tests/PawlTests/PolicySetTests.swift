@@ -41,7 +41,7 @@ import Testing
         #expect(typo.exit == 1 && typo.error.contains("knows no account alise"))
         #expect(typo.error.contains("alice, alina") && !typo.error.contains("bob") && typo.error.contains("--force"))
         let nick = await set(gateway, "hosted", "--account", "nina")
-        #expect(nick.exit == 1 && nick.error.contains("nick of somebody without an account"))
+        #expect(nick.exit == 1 && nick.error.contains("nick of someone without an account"))
         let spaced = await set(gateway, "hosted", "--account", "al ice", "--force")
         #expect(spaced.exit == 1 && spaced.error.contains("space"))
         #expect(accounts(gateway).isEmpty)

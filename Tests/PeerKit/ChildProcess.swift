@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Synchronization
+import TestKit
 
 /// A program started by a test. Its output goes to files, so that nobody has to read a pipe for it to go on.
 package final class ChildProcess: Sendable {
@@ -152,7 +153,7 @@ package final class ChildProcess: Sendable {
                 guard isRunning else { throw PeerError("\(name) ended before \(what)") }
                 return false
             }
-        } catch let error as PeerError {
+        } catch {
             throw PeerError("\(error)\n\(stdout.suffix(2000))\(stderr.suffix(4000))")
         }
     }

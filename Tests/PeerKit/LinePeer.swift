@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestKit
 
 /// A program that takes lines on its standard input and says lines on its standard output.
 ///

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestKit
 
 /// nginx as a reverse proxy on loopback, as people who compare it with the gateway would set it up.
 package final class Nginx {

@@ -1,4 +1,5 @@
 import Glibc
+import TestKit
 
 /// Anope, linked to a server: NickServ with REGISTER, IDENTIFY and LOGOUT, and on InspIRCd the `sasl` capability.
 package final class Services: Sendable {

@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import Synchronization
+import TestKit
 
 /// A terminal of its own for one program, which is driven by keys and read from the screen.
 package final class Terminal: Sendable {

@@ -1,4 +1,5 @@
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 

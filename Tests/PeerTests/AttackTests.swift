@@ -1,6 +1,7 @@
 import Foundation
 import PeerKit
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 
@@ -312,12 +313,12 @@ import Testing
         try people[0].expect("KICK")
         try people[1].expect("KICK")
         people[2].send("PRIVMSG #room :canary too late")
-        try waitForWords(people[0], "carol is not in the room that it came in")
-        try waitForWords(people[1], "carol is not in the room that it came in")
+        try waitForWords(people[0], "carol is not in the room that it was sent to")
+        try waitForWords(people[1], "carol is not in the room that it was sent to")
         // The real server still has her in the room, and delivers to her.
         people[0].send("PRIVMSG #room :canary without carol")
         try people[1].expectMessage("[e2e] canary without carol")
-        try waitForWords(people[2], "the key for this room has not come")
+        try waitForWords(people[2], "the key for this room has not arrived")
         #expect(!people[2].transcript.contains { $0.text.contains("without carol") })
         #expect(people[0...1].allSatisfy { !$0.transcript.contains { $0.text.contains("too late") } })
         #expect(!lab.tap.shows("canary"))

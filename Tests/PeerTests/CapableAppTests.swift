@@ -1,6 +1,7 @@
 import CapableApp
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -79,7 +80,7 @@ import Testing
         #expect(try alice.open(try bytes(history()[1]["text"]), in: Self.c) == #"{"text":"thanks"}"#)
         // A login of bob's that has proven nothing.
         let phone = try ChatPerson("bob", port: lab.gateway.port)
-        #expect(try phone.texts(Self.c)[0].contains("writes to a device of yours that can encrypt"))
+        #expect(try phone.texts(Self.c)[0].contains("has sent an encrypted message to another device of yours"))
         // Its words do not follow, and nothing of what was said is anywhere.
         #expect(try phone.trySaying(Self.secret, in: Self.c).json["error"] == "pawl_latched")
         #expect(try lab.backend.messages().count == 2)

@@ -1,6 +1,7 @@
 import CapableApp
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 

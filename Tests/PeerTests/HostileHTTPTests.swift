@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -178,7 +179,7 @@ import Testing
 
     /// Broken frames, fragments and close codes; afterwards the same process serves a protected message.
     @Test func brokenFrames() throws {
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the broken frames: \(generator.seed)")
         let lab = try GenericLab(policy: "hosted")
         defer { lab.stop() }
@@ -218,7 +219,7 @@ import Testing
     ]
 
     /// A frame whose header is right, or wrong in some way; its payload is none that the backend may get.
-    private static func frame(_ generator: inout Seeded) -> [UInt8] {
+    private static func frame(_ generator: inout SeededGenerator) -> [UInt8] {
         var payload = Array((payloads.randomElement(using: &generator) ?? "").utf8)
         if Int.random(in: 0..<8, using: &generator) == 0 {
             payload = (0..<Int.random(in: 0...200, using: &generator)).map { _ in

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -11,7 +12,7 @@ import Testing
 
     /// Connections that send damaged lines of every verb; afterwards the same process serves a protected message.
     @Test func damagedLinesOfManyClients() throws {
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the damaged lines: \(generator.seed)")
         let lab = try Lab(try NgIRCd(), policy: "hosted")
         defer { lab.stop() }
@@ -59,7 +60,7 @@ import Testing
     ]
 
     /// A line of a known verb with odd parameters, of which some bytes are then changed, repeated or cut.
-    private static func damagedLine(_ generator: inout Seeded) -> [UInt8] {
+    private static func damagedLine(_ generator: inout SeededGenerator) -> [UInt8] {
         var text = ""
         if Int.random(in: 0..<4, using: &generator) == 0 { text += "@+pawl/encrypted=1;time=;;label=\\ " }
         if Int.random(in: 0..<6, using: &generator) == 0 { text += ":bob!b@h " }
@@ -84,7 +85,7 @@ import Testing
 
     /// SIGKILL while writes wait, are under way and come in: each accepted write arrives once and in order.
     @Test func acceptedWritesOutliveTheProcess() throws {
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the kills: \(generator.seed)")
         let directory = try ScratchDirectory()
         let lab = try GenericLab(policy: "hosted", mapping: GenericAtOnceTests.mapping(in: directory))

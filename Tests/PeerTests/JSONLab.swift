@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 
 /// What a policy does to people whose clients cannot encrypt, all of whom are behind the gateway.
 enum LegacyOutcome: String, CaseIterable, Sendable {

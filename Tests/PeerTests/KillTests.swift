@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -39,7 +40,7 @@ import Testing
     /// The gateway dies, or the gateway and the backend with everything that it knew.
     @Test(arguments: [false, true]) func killedUnderTraffic(withBackend: Bool) throws {
         let rounds = withBackend ? Self.rounds / 3 : Self.rounds
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the kills: \(generator.seed)")
         let accounts = try AccountLab(accounts: ["anna", "bert"])
         let lab = try Lab(accounts.server, policy: "hosted")
@@ -141,24 +142,5 @@ import Testing
 
     private static func ids(_ lab: Lab) throws -> Set<String> {
         Set(try lab.queue().compactMap { $0["id"] as? String })
-    }
-}
-
-/// A generator that gives the same numbers for a seed.
-struct Seeded: RandomNumberGenerator {
-    let seed: UInt64
-    private var state: UInt64
-
-    init(seed: UInt64) {
-        self.seed = seed
-        state = seed
-    }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
     }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 
 /// The real servers that the gateway is tested in front of.
 enum Backend: String, CaseIterable, Sendable {

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -162,7 +163,7 @@ import Testing
         for number in 2...5 { alice.send("PRIVMSG bob :canary \(number)") }
         try eventually("they are accepted") { try lab.queue("pending").count >= 4 }
         lab.gateway.signal(SIGTERM)
-        try alice.expect("the announcement") { $0.body.contains("What you have written is still being sent") }
+        try alice.expect("the announcement") { $0.body.contains("Messages that you have written are still being sent") }
         lab.tap.stall(.fromServer, false)
         for number in 2...5 { try bob.expectMessage("canary \(number)") }
         try alice.expect("ERROR")

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -37,7 +38,7 @@ import Testing
         let file = URL(fileURLWithPath: path)
         let good = try Data(contentsOf: file)
         let whole = try lab.gateway.admin(["queue", "repair"])
-        #expect(whole.succeeded && whole.stdout.contains("is whole"), "\(whole)")
+        #expect(whole.succeeded && whole.stdout.contains("is not damaged"), "\(whole)")
 
         // SQLite's user_version, which counts the migrations, stands at offset 60.
         var newer = try Data(contentsOf: file)
@@ -51,7 +52,7 @@ import Testing
         try good.prefix(4096 + 100).write(to: file)
         try refused(lab, "is damaged", "pawl queue repair --data \(data)")
         for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: path + end) }
-        try refused(lab, "is not there, and it was once", "pawl queue repair --data \(data)")
+        try refused(lab, "existed before and is missing", "pawl queue repair --data \(data)")
         #expect(!FileManager.default.fileExists(atPath: path))
 
         var damaged = good
@@ -78,7 +79,7 @@ import Testing
         lab.gateway.stop()
         let path = lab.gateway.dataDirectory + "/queue.sqlite"
         for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: path + end) }
-        try refused(lab, "it was once")
+        try refused(lab, "existed before")
         let begun = try lab.gateway.admin(["queue", "repair"])
         #expect(begun.succeeded && begun.stdout.contains("An empty queue"), "\(begun)")
         try lab.gateway.start()

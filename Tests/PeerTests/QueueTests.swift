@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -146,7 +147,7 @@ import Testing
         gateway.stop()
         try gateway.start()
         let after = try gateway.admin(["trace", id])
-        #expect(after.succeeded && after.stdout.contains("accepted") && after.stdout.contains("not known any more"))
+        #expect(after.succeeded && after.stdout.contains("accepted") && after.stdout.contains("no longer known"))
         #expect(!after.stdout.contains("committed "))
     }
 

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -87,7 +88,7 @@ import Testing
         // An outsider gets one line in words, envelopes and no key; the room goes on.
         alice.send("PRIVMSG #room :nobody-else-1")
         try bob.expectMessage("nobody-else-1")
-        try carol.expect("words") { $0.command == "NOTICE" && $0.body.contains("connect through the gateway") }
+        try carol.expect("words") { $0.command == "NOTICE" && $0.body.contains("Connect through the gateway") }
         carol.send("PRIVMSG #room :in the open")
         try bob.expectMessage("[not encrypted] in the open")
         let status = try lab.gateway.admin(["status"])
@@ -181,7 +182,7 @@ import Testing
     }
 
     private func churn(_ backend: Backend, people size: Int, steps: Int, _ flood: FloodLimits) throws {
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the churn of \(size): \(generator.seed)")
         let lab = try Lab(try backend.start(flood), policy: "hosted", paced: flood == .standard)
         defer { lab.stop() }
@@ -230,7 +231,7 @@ import Testing
         // Services take some seconds to be linked again.
         let isLong = ProcessInfo.processInfo.environment["PAWL_LONG"] != nil
         let rounds = isLong ? 50 : withBackend ? 2 : 5
-        var generator = Seeded(seed: UInt64.random(in: 0...UInt64.max))
+        var generator = SeededGenerator(seed: UInt64.random(in: 0...UInt64.max))
         print("seed of the kills in a room: \(generator.seed)")
         let names = ["anna", "bert", "cora"]
         let accounts = try AccountLab(accounts: names)

@@ -1,5 +1,6 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
@@ -186,7 +187,7 @@ final class SidecarLab {
         try alice.expectMessage("[e2e] canary two")
         try gina.expect("an envelope") { $0.body.contains("?PAWL:") }
         let words = gina.transcript.filter { $0.body.contains("?PAWL") }
-        #expect(words.first?.body.contains("?PAWL? Encrypted end-to-end are messages in this room") == true)
+        #expect(words.first?.body.contains("?PAWL? Encrypted end-to-end messages are sent in this room") == true)
         #expect(!lab.tap.shows("canary"))
         // The way back: each for themselves, and both have it in their audit log.
         try decide("plain", first)

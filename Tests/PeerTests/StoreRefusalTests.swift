@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 

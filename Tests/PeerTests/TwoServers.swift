@@ -1,4 +1,5 @@
 import PeerKit
+import TestKit
 
 /// Two servers of one network, with a tap on the link between them.
 final class TwoServers {

@@ -1,3 +1,4 @@
+import TestKit
 import Testing
 
 @testable import QRCode
@@ -10,7 +11,7 @@ import Testing
 
     /// The same bytes in each run: zbarimg does not read every good code.
     static func randomBytes(_ count: Int, seed: Int = 0) -> [UInt8] {
-        var random = Seeded(UInt64(seed * 1000 + count))
+        var random = SeededGenerator(seed: UInt64(seed * 1000 + count))
         return (0..<count).map { _ in UInt8.random(in: 0...255, using: &random) }
     }
 
@@ -53,7 +54,7 @@ import Testing
     @Test(arguments: Version.all) func allTheDamageThatMayBeRepairedIs(_ version: Version) throws {
         let bytes = Self.randomBytes(version.byteCapacity)
         var codewords = Codewords(bytes, version).interleaved
-        var random = Seeded(UInt64(version.number))
+        var random = SeededGenerator(seed: UInt64(version.number))
         let repairable = version.number == 1 ? 4 : version.correction / 2
         for block in 0..<version.blocks {
             // blocks take turns, except for the last codewords of the longer ones
@@ -96,20 +97,5 @@ import Testing
             [line.map { "█▀".contains($0) == ink }, line.map { "█▄".contains($0) == ink }]
         }
         return Picture(rows: rows)
-    }
-}
-
-/// SplitMix64.
-struct Seeded: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(_ seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-        return value ^ (value >> 31)
     }
 }

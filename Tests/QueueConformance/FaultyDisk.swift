@@ -4,6 +4,7 @@
 import GRDBSQLite
 import Glibc
 import Synchronization
+import TestKit
 
 /// The faults of the files of one directory.
 package final class FaultyDisk: Sendable {
@@ -71,7 +72,7 @@ package final class FaultyDisk: Sendable {
     /// the seed says, whole sectors of it, in any order.
     package func cutPower(into other: String, seed: UInt64?) {
         mkdir(other, 0o700)
-        var random = SplitMix(seed ?? 0)
+        var random = SeededGenerator(seed: seed ?? 0)
         state.withLock { state in
             for (path, file) in state.files.sorted(by: { $0.key < $1.key }) {
                 var bytes = file.durable

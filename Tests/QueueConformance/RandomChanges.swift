@@ -1,30 +1,16 @@
 // Changes that no queue would make, and all that it would, under a seed.
 
 package import RequestQueue
+package import TestKit
 package import Testing
-
-/// Random numbers that can be had again.
-package struct SplitMix: RandomNumberGenerator {
-    private var state: UInt64
-
-    package init(_ seed: UInt64) { state = seed }
-
-    package mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-}
 
 /// Makes changes on a few hundred requests at a time, so that most of them meet something.
 package struct RandomChanges {
-    package var random: SplitMix
+    package var random: SeededGenerator
     private var nextID: UInt64 = 1
     private var time: Int64 = 10_000
 
-    package init(seed: UInt64) { random = SplitMix(seed) }
+    package init(seed: UInt64) { random = SeededGenerator(seed: seed) }
 
     /// A transaction of up to so many changes.
     package mutating func batch(upTo limit: Int = 40) -> [QueueChange] {

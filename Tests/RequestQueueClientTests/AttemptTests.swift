@@ -1,6 +1,7 @@
 import Foundation
 import RequestQueue
 import Synchronization
+import TestKit
 import Testing
 
 @testable import RequestQueueClient
@@ -86,7 +87,7 @@ import Testing
         let listener = Listener()
         let queue = try queue(client, InMemoryQueueStore(), [listener])
         try await queue.append(config)
-        try await eventually("it is sent") { listener.all.count == 1 }
+        try await eventuallyAsync("it is sent") { listener.all.count == 1 }
         #expect(network.sent.map { $0.header("Authorization") != nil } == [goes, goes])
         await queue.close()
     }
@@ -101,10 +102,10 @@ import Testing
         var config = post("/a")
         config.host = "https://other.example"
         try await queue.append(NewRequest(config, lane: "1"))
-        try await eventually("it is dead") { listener.all.count == 1 }
+        try await eventuallyAsync("it is dead") { listener.all.count == 1 }
         #expect(listener.all[0].result == "The host answered with status 401.")
         try await queue.append(NewRequest(post("/b"), lane: "2"))
-        try await eventually("the session goes on") { listener.all.count == 2 }
+        try await eventuallyAsync("the session goes on") { listener.all.count == 2 }
         #expect(listener.all[1].result == "success 200")
         await queue.close()
     }
@@ -132,7 +133,7 @@ import Testing
         first.timeoutInterval = 100
         try await queue.append(first)
         try await queue.append(post("/b"))
-        try await eventually("both are done") { listener.all.count == 2 }
+        try await eventuallyAsync("both are done") { listener.all.count == 2 }
         #expect(listener.all.map(\.result) == ["success 200", "success 200"])
         #expect(await queue.report().counts.doubtful == 1)
         await queue.close()
@@ -146,7 +147,7 @@ import Testing
         let listener = Listener()
         let queue = try queue(client, InMemoryQueueStore(), [listener])
         try await queue.append(post("/a"))
-        try await eventually("it is done") { listener.all.count == 1 }
+        try await eventuallyAsync("it is done") { listener.all.count == 1 }
         #expect(network.sent.allSatisfy { $0.timeoutInterval <= 59_950 })
         await queue.close()
     }
@@ -162,9 +163,9 @@ import Testing
         let queue = try queue(
             Client(networkClient: network, deduplicator: deduplicator), InMemoryQueueStore(), [listener])
         for number in 0..<4 { try await queue.append(NewRequest(APIRequestConfig(path: "/me"), lane: "\(number)")) }
-        try await eventually("all wait for one answer") { await deduplicator.waiting == 4 }
+        try await eventuallyAsync("all wait for one answer") { await deduplicator.waiting == 4 }
         gate.withLock { $0 = true }
-        try await eventually("all are done") { listener.all.count == 4 }
+        try await eventuallyAsync("all are done") { listener.all.count == 4 }
         #expect(network.sent.count == 1)
         await queue.close()
     }
@@ -184,12 +185,12 @@ import Testing
         _ = try await second.outcome(of: other)
         let listener = Listener()
         second.register(listener)
-        try await eventually("both are handed over") { listener.all.count == 2 }
+        try await eventuallyAsync("both are handed over") { listener.all.count == 2 }
         #expect(listener.all.map(\.token) == [token, other])
         await second.close()
         let third = try queue(client, store, [listener])
         try await third.append(post("/c"))
-        try await eventually("only the third") { listener.all.count == 3 }
+        try await eventuallyAsync("only the third") { listener.all.count == 3 }
         #expect(listener.all[2].token != token)
         await third.close()
     }
@@ -202,7 +203,7 @@ import Testing
         let listener = Listener()
         queue.register(listener)
         let after = try await queue.append(post("/b"))
-        try await eventually("the handler is called") { listener.all.contains { $0.token == after } }
+        try await eventuallyAsync("the handler is called") { listener.all.contains { $0.token == after } }
         #expect(try await queue.outcome(of: after).result == .success(status: 200))
         await queue.close()
     }
@@ -218,11 +219,11 @@ import Testing
         }
         let first = try queue(client, store, [hanging])
         let tokens = [try await first.append(post("/a")), try await first.append(post("/b"))]
-        try await eventually("it hangs") { called.withLock { $0 } == 1 }
+        try await eventuallyAsync("it hangs") { called.withLock { $0 } == 1 }
         await first.close(deadline: .milliseconds(200))
         let listener = Listener()
         let second = try queue(client, store, [listener])
-        try await eventually("both are handed over") { listener.all.count == 2 }
+        try await eventuallyAsync("both are handed over") { listener.all.count == 2 }
         #expect(listener.all.map(\.token) == tokens)
         #expect(called.withLock { $0 } == 1)
         await second.close()

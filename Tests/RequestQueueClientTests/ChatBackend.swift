@@ -192,16 +192,3 @@ final class Listener: APIClientQueueResponseHandler {
         heard.withLock { $0.append(Heard(token: request.token, result: text)) }
     }
 }
-
-struct NotYet: Error, CustomStringConvertible {
-    var description: String
-}
-
-/// Waits for something that will come; the bound is only spent when something is broken.
-func eventually(_ what: String, _ condition: () async throws -> Bool) async throws {
-    for _ in 0..<12_000 {
-        if try await condition() { return }
-        try await Task.sleep(for: .milliseconds(5))
-    }
-    throw NotYet(description: "not within a minute: \(what)")
-}

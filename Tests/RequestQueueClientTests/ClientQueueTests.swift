@@ -4,6 +4,7 @@ import Foundation
 import RequestQueue
 import RequestQueueClient
 import Synchronization
+import TestKit
 import Testing
 
 /// The queue as an application uses it, against a real HTTP server.
@@ -52,7 +53,7 @@ import Testing
         let edit = try await queue.append(
             APIRequestConfig(method: .patch, path: "/messages/\(draft)", body: .json(["edit_of": .reference(draft)])))
         let delete = try await queue.append(APIRequestConfig(method: .delete, path: "/messages/\(draft)"))
-        try await eventually("three outcomes") { listener.all.count == 3 }
+        try await eventuallyAsync("three outcomes") { listener.all.count == 3 }
         #expect(listener.all.map(\.token) == [create, edit, delete])
         #expect(listener.all.map(\.result) == ["success 201", "success 204", "success 204"])
         let received = stage.backend.received
@@ -76,7 +77,7 @@ import Testing
         let listener = Listener()
         let queue = try stage.queue(listener)
         for number in 0..<20 { try await queue.append(post("/\(number)")) }
-        try await eventually("twenty outcomes") { listener.all.count == 20 }
+        try await eventuallyAsync("twenty outcomes") { listener.all.count == 20 }
         let received = stage.backend.received
         #expect(received.count == 40 && seen.withLock { $0.count } == 20)
         #expect(received.map(\.uri) == (0..<20).flatMap { ["/api/\($0)", "/api/\($0)"] })
@@ -100,12 +101,12 @@ import Testing
         let first = try stage.queue()
         var tokens: [RequestToken] = []
         for number in 0..<10 { tokens.append(try await first.append(post("/\(number)"))) }
-        try await eventually("the first is under way") { !stage.backend.received.isEmpty }
+        try await eventuallyAsync("the first is under way") { !stage.backend.received.isEmpty }
         await first.close(deadline: .zero)
         isUp.withLock { $0 = true }
         let listener = Listener()
         let second = try stage.queue(listener)
-        try await eventually("ten outcomes") { listener.all.count == 10 }
+        try await eventuallyAsync("ten outcomes") { listener.all.count == 10 }
         #expect(listener.all.map(\.token) == tokens)
         // It was stopped in an orderly way: no crash, and yet the backend may have done it.
         let done = try second.requests(states: [.done]).first
@@ -119,16 +120,16 @@ import Testing
         let never = Listener { try? await Task.sleep(for: .seconds(3600)) }
         let first = try stage.queue(never)
         let token = try await first.append(post("/a"))
-        try await eventually("the answer is stored") { try first.requests(states: [.done]).count == 1 }
+        try await eventuallyAsync("the answer is stored") { try first.requests(states: [.done]).count == 1 }
         // This process never comes to the end of its handler.
         let listener = Listener()
         let second = try stage.queue(listener)
-        try await eventually("the outcome") { listener.all.map(\.token) == [token] }
+        try await eventuallyAsync("the outcome") { listener.all.map(\.token) == [token] }
         await second.close()
         let third = Listener()
         let last = try stage.queue(third)
         try await last.append(post("/b"))
-        try await eventually("the next outcome") { !third.all.isEmpty }
+        try await eventuallyAsync("the next outcome") { !third.all.isEmpty }
         #expect(third.all.allSatisfy { $0.token != token })
         #expect(stage.backend.received.map(\.uri) == ["/api/a", "/api/b"])
         await last.close()
@@ -139,12 +140,14 @@ import Testing
         let stage = try await Stage { $0.header("Authorization") == "Bearer new" ? .status(200) : .status(401) }
         let queue = try stage.queue()
         let token = try await queue.append(post("/a", .json(["text": "x"])))
-        try await eventually("the old key is refused") { await queue.obstacles(token) == ["waits for the next login"] }
+        try await eventuallyAsync("the old key is refused") {
+            await queue.obstacles(token) == ["waits for the next login"]
+        }
         #expect(stage.backend.received.count == 1)
         let stored = try stage.store.load()
         #expect(!"\(stored)".contains("t0ken"))
         queue.setSession(SessionKey(bearer: "new"))
-        try await eventually("it is done") { try queue.requests(states: [.done]).count == 1 }
+        try await eventuallyAsync("it is done") { try queue.requests(states: [.done]).count == 1 }
         #expect(stage.backend.received.count == 2)
         #expect(
             !"\(SessionKey(bearer: "new"))".contains("new")
@@ -153,7 +156,7 @@ import Testing
         // After a restart it waits, visibly, for the login.
         let again = try stage.queue(session: nil)
         let waiting = try await again.append(post("/b"))
-        try await eventually("it waits") { await again.obstacles(waiting) == ["waits for the next login"] }
+        try await eventuallyAsync("it waits") { await again.obstacles(waiting) == ["waits for the next login"] }
         await again.close()
         try await stage.stop()
     }
@@ -178,13 +181,13 @@ import Testing
                 return nil
             }
         }
-        try await eventually("it is told") { !refusals().isEmpty }
+        try await eventuallyAsync("it is told") { !refusals().isEmpty }
         #expect(refusals().map(\.tenant) == ["a"] && refusals().first?.waiting == [token])
         #expect(await queue.waitingForSession().map(\.token) == [token])
         #expect(await queue.report().census.held == 1 && stage.backend.received.map(\.uri) == ["/a"])
         try await queue.hold(tenant: "b", false)
         try await queue.cancel(token, cause: "Unwanted.")
-        try await eventually("it is done") { try queue.requests(states: [.done]).map(\.token) == [other] }
+        try await eventuallyAsync("it is done") { try queue.requests(states: [.done]).map(\.token) == [other] }
         let cancelled = try #require(try queue.requests(states: [.cancelled]).first)
         #expect(cancelled.cause == "Unwanted.")
         #expect(try queue.request(number: cancelled.id)?.token == token)
@@ -213,7 +216,7 @@ import Testing
         let request = NewRequest(post("/a"), idempotencyKey: "k")
         #expect(try await queue.offer(request, token: token) == .accepted(token))
         #expect(try await queue.offer(request, token: queue.makeToken()) == .existing(token))
-        try await eventually("it is told") { ends.withLock { !$0.isEmpty } }
+        try await eventuallyAsync("it is told") { ends.withLock { !$0.isEmpty } }
         let told = ends.withLock { $0 }
         #expect(told.map(\.token) == [token] && told.map(\.isStored) == [true])
         #expect(told.first?.outcome.result == .success(status: 201) && told.first?.outcome.body == Array("done".utf8))
@@ -248,18 +251,18 @@ import Testing
         first.setSession(SessionKey(bearer: "one"), for: "zo\u{EB}")
         first.setSession(SessionKey(bearer: "other"), for: "zoe\u{308}")
         try await first.append(post("/a"))
-        try await eventually("done") { try first.requests(states: [.done]).count == 1 }
+        try await eventuallyAsync("done") { try first.requests(states: [.done]).count == 1 }
         await first.close()
         let stored = try stage.store.load().sessions
         #expect(stored.count == 3 && !String(decoding: stored[""] ?? [], as: UTF8.self).contains("t0ken"))
         let second = try queue(sealer)
         try await second.append(post("/b"))
-        try await eventually("done without a login") { try second.requests(states: [.done]).count == 2 }
+        try await eventuallyAsync("done without a login") { try second.requests(states: [.done]).count == 2 }
         await second.close()
         // Under another key it waits for the login.
         let third = try queue(Sealer())
         let waiting = try await third.append(post("/c"))
-        try await eventually("it waits") { await third.obstacles(waiting) == ["waits for the next login"] }
+        try await eventuallyAsync("it waits") { await third.obstacles(waiting) == ["waits for the next login"] }
         for tenant in ["", "zo\u{EB}", "zoe\u{308}"] { third.setSession(nil, for: tenant) }
         await third.close()
         #expect(try stage.store.load().sessions.isEmpty)
@@ -275,17 +278,17 @@ import Testing
         let listener = Listener()
         let queue = try stage.queue(listener)
         let hanging = try await queue.append(NewRequest(post("/hang"), lane: "x"))
-        try await eventually("it is under way") { stage.backend.received.count == 1 }
+        try await eventuallyAsync("it is under way") { stage.backend.received.count == 1 }
         try await queue.cancel(hanging)
-        try await eventually("it is cancelled") { listener.all.map(\.result) == ["aborted"] }
+        try await eventuallyAsync("it is cancelled") { listener.all.map(\.result) == ["aborted"] }
         await #expect(throws: QueueActError.self) { try await queue.cancel(hanging) }
 
         let refused = try await queue.append(post("/a"))
-        try await eventually("it is dead") { listener.all.count == 2 }
+        try await eventuallyAsync("it is dead") { listener.all.count == 2 }
         #expect(listener.all[1].result == "The host answered with status 403: not yet")
         isAllowed.withLock { $0 = true }
         try await queue.retry(refused)
-        try await eventually("it is done") { listener.all.count == 3 }
+        try await eventuallyAsync("it is done") { listener.all.count == 3 }
         #expect(listener.all[2].token == refused && listener.all[2].result == "success 200")
         await #expect(throws: QueueActError.unknown) { try await queue.retry(RequestToken(high: 0, low: 0)) }
 
@@ -308,10 +311,10 @@ import Testing
         queue.register(second)
         queue.register(second)
         try await queue.append(post("/a"))
-        try await eventually("both") { second.all.count == 1 }
+        try await eventuallyAsync("both") { second.all.count == 1 }
         queue.unregister(first)
         try await queue.append(post("/b"))
-        try await eventually("one more") { second.all.count == 2 }
+        try await eventuallyAsync("one more") { second.all.count == 2 }
         #expect(order.withLock { $0 } == ["first", "second", "second"])
         await queue.close()
         try await stage.stop()
@@ -336,10 +339,10 @@ import Testing
         let queue = try APIClientQueue(client: client, store: stage.store, settings: settings, handlers: [listener])
         queue.setSession(SessionKey(bearer: "k"))
         for number in 0..<30 { try await queue.append(NewRequest(post("/\(number)"), lane: "\(number)")) }
-        try await eventually("many attempts") { await queue.report().counts.retried > 30 }
+        try await eventuallyAsync("many attempts") { await queue.report().counts.retried > 30 }
         #expect(listener.all.isEmpty && stage.backend.received.isEmpty)
         isWrong.withLock { $0 = false }
-        try await eventually("all are done") { listener.all.count == 30 }
+        try await eventuallyAsync("all are done") { listener.all.count == 30 }
         #expect(await queue.report().counts.done == 30)
         await queue.close()
         try await stage.stop()
@@ -355,7 +358,7 @@ import Testing
         let before = try open()
         before.setSession(SessionKey(bearer: "k"))
         let tokens = [try await before.append(post("/a")), try await before.append(post("/b"))]
-        try await eventually("both are done") { await before.report().counts.done == 2 }
+        try await eventuallyAsync("both are done") { await before.report().counts.done == 2 }
         await before.close(deadline: .seconds(60))
         let queue = try open()
         queue.setSession(SessionKey(bearer: "k"))
@@ -363,7 +366,7 @@ import Testing
         #expect(try await queue.outcome(of: last).result == .success(status: 200))
         let listener = Listener()
         queue.register(listener)
-        try await eventually("all three") { listener.all.count == 3 }
+        try await eventuallyAsync("all three") { listener.all.count == 3 }
         #expect(listener.all.map(\.token) == tokens + [last])
         await queue.close()
         try await stage.stop()
@@ -377,11 +380,11 @@ import Testing
         queue.setSession(SessionKey(bearer: "k"))
         let early = try await queue.append(post("/a"))
         await #expect(throws: QueueActError.self) { try await queue.outcome(of: early) }
-        try await eventually("it is done") { await queue.report().counts.done == 1 }
+        try await eventuallyAsync("it is done") { await queue.report().counts.done == 1 }
         let listener = Listener()
         queue.register(listener)
         let late = try await queue.append(post("/b"))
-        try await eventually("the outcome") { listener.all.map(\.token) == [late] }
+        try await eventuallyAsync("the outcome") { listener.all.map(\.token) == [late] }
         #expect(try await queue.outcome(of: late).result == .success(status: 200))
         await queue.close()
         try await stage.stop()
@@ -396,11 +399,11 @@ import Testing
         let queue = try APIClientQueue(client: client, store: stage.store, handlers: [stuck])
         queue.setSession(SessionKey(bearer: "k"))
         let token = try await queue.append(post("/a"))
-        try await eventually("the handler has it") { stuck.hasBegun }
+        try await eventuallyAsync("the handler has it") { stuck.hasBegun }
         await queue.close(deadline: .milliseconds(50))
         let listener = Listener()
         let next = try stage.queue(listener)
-        try await eventually("the outcome") { listener.all.map(\.token) == [token] }
+        try await eventuallyAsync("the outcome") { listener.all.map(\.token) == [token] }
         await next.close()
         opener.finish()
         try await stage.stop()
@@ -460,7 +463,7 @@ import Testing
             return try await group.reduce(into: Set()) { $0.insert($1) }
         }
         #expect(tokens.count == 1)
-        try await eventually("the outcome") { listener.all.count == 1 }
+        try await eventuallyAsync("the outcome") { listener.all.count == 1 }
         #expect(stage.backend.received.count == 1)
         await queue.close()
         try await stage.stop()
@@ -471,14 +474,14 @@ import Testing
         let listener = Listener()
         let queue = try stage.queue(listener)
         try await queue.append(post("/a"))
-        try await eventually("the first, and the mark that its handlers are done") {
+        try await eventuallyAsync("the first, and the mark that its handlers are done") {
             try listener.all.count == 1 && stage.store.load().undelivered.isEmpty
         }
         stage.store.failCommits(1)
         await #expect(throws: QueueError.self) { try await queue.append(post("/b")) }
         stage.store.failCommits(0)
         try await queue.append(post("/c"))
-        try await eventually("the last") { stage.backend.received.last?.uri == "/api/c" }
+        try await eventuallyAsync("the last") { stage.backend.received.last?.uri == "/api/c" }
         await queue.close()
         try await stage.stop()
     }

@@ -1,5 +1,6 @@
 import RequestQueue
 import RequestQueueClient
+import TestKit
 import Testing
 
 /// What goes on while a batch is being committed, and what becomes of it when that fails or the queue is closed.
@@ -30,7 +31,7 @@ import Testing
         store.shut()
         // The first of them is committed alone; the others are the batch.
         let first = appending("first", 200)
-        try await eventually("a commit is under way") { store.isWaiting }
+        try await eventuallyAsync("a commit is under way") { store.isWaiting }
         let later = appending("later", 200)
         // Whoever has been appended is in the machine or before it when this returns.
         try await Task.sleep(for: .milliseconds(50))
@@ -116,7 +117,9 @@ import Testing
             for task in tasks { if let token = try? await task.value { tokens.append(token) } }
         }
         let all = tokens
-        try await eventually("all are done") { try queue.requests(states: [.done], limit: 1000).count == all.count }
+        try await eventuallyAsync("all are done") {
+            try queue.requests(states: [.done], limit: 1000).count == all.count
+        }
         #expect(Set(try queue.requests(states: [.done], limit: 1000).map(\.token)) == Set(all))
         let counts = await queue.report().counts
         #expect(counts.done == all.count && counts.appended == all.count)

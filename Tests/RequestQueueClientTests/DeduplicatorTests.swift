@@ -1,5 +1,6 @@
 import RequestQueue
 import Synchronization
+import TestKit
 import Testing
 
 @testable import RequestQueueClient
@@ -50,7 +51,7 @@ import Testing
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<50).map { _ in ask(deduplicator, gate, get()) }
         let other = ask(deduplicator, gate, get("b"))
-        try await eventually("both calls") { await deduplicator.waiting == 51 }
+        try await eventuallyAsync("both calls") { await deduplicator.waiting == 51 }
         gate.open()
         var statuses: Set<Int> = []
         for task in tasks { statuses.insert(try await task.value.get().status) }
@@ -63,9 +64,9 @@ import Testing
     @Test func theFirstLeavesAndTheOthersHaveTheirAnswer() async throws {
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let leader = ask(deduplicator, gate, get())
-        try await eventually("the call") { gate.calls == 1 }
+        try await eventuallyAsync("the call") { gate.calls == 1 }
         let follower = ask(deduplicator, gate, get())
-        try await eventually("both wait") { await deduplicator.waiting == 2 }
+        try await eventuallyAsync("both wait") { await deduplicator.waiting == 2 }
         leader.cancel()
         #expect(await leader.value == .failure(.cancelled))
         gate.open()
@@ -76,16 +77,16 @@ import Testing
     @Test func whenAllHaveLeftTheCallEnds() async throws {
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<3).map { _ in ask(deduplicator, gate, get()) }
-        try await eventually("all wait") { await deduplicator.waiting == 3 && gate.calls == 1 }
+        try await eventuallyAsync("all wait") { await deduplicator.waiting == 3 && gate.calls == 1 }
         for task in tasks { task.cancel() }
         for task in tasks { #expect(await task.value == .failure(.cancelled)) }
-        try await eventually("the call ends") { gate.cancelled == 1 }
+        try await eventuallyAsync("the call ends") { gate.cancelled == 1 }
     }
 
     @Test func aFailureIsEverybodys() async throws {
         let (deduplicator, gate) = (APIRequestDeduplicator(), Gate())
         let tasks = (0..<5).map { _ in ask(deduplicator, gate, get("fail")) }
-        try await eventually("all wait") { await deduplicator.waiting == 5 }
+        try await eventuallyAsync("all wait") { await deduplicator.waiting == 5 }
         gate.open()
         for task in tasks { #expect(await task.value == .failure(.networkConnectionLost)) }
     }

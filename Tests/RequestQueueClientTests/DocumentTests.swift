@@ -2,6 +2,7 @@ import Foundation
 import RequestQueue
 import RequestQueueClient
 import Synchronization
+import TestKit
 import Testing
 
 /// The examples of the document that users of such a queue write against, with these substitutions:
@@ -96,14 +97,14 @@ import Testing
             APIRequestConfig(
                 method: .put, path: "/api/my_entity/\(reference)", query: ["of": .reference(reference)],
                 body: .formURLEncoded(["id": .reference(reference)]), timeoutInterval: 40_000, tag: "rename"))
-        try await eventually("both are sent") { sent.withLock { $0.count } == 2 }
+        try await eventuallyAsync("both are sent") { sent.withLock { $0.count } == 2 }
         let last = try #require(sent.withLock { $0.last })
         #expect(last.url == "https://my_server.example/api/v1/api/my_entity/42?of=42")
         #expect(last.body == Array("id=42".utf8))
         // Less what the preparation has taken; the client's own is longer.
         #expect((1...40_000).contains(last.timeoutInterval))
         #expect(last.header("x-api-key") == "k" && last.header("authorization") == "Bearer s")
-        try await eventually("the local store has it") { handler.entities["L1"] == "42" }
+        try await eventuallyAsync("the local store has it") { handler.entities["L1"] == "42" }
         await queue.close()
     }
 }

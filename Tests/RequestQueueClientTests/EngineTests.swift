@@ -2,6 +2,7 @@ import Dispatch
 import Foundation
 import RequestQueue
 import Synchronization
+import TestKit
 import Testing
 
 @testable import RequestQueueClient
@@ -48,7 +49,7 @@ import Testing
     private func gather(_ numbers: Range<Int>) async throws {
         store.shut()
         append(numbers.lowerBound)
-        try await eventually("a commit is under way") { store.isWaiting }
+        try await eventuallyAsync("a commit is under way") { store.isWaiting }
         for number in numbers.dropFirst() { append(number) }
     }
 
@@ -57,7 +58,7 @@ import Testing
     @Test func oneBatchFollowsTheOther() async throws {
         try await gather(0..<1000)
         store.open()
-        try await eventually("all are told") { log.ends.count == 1000 }
+        try await eventuallyAsync("all are told") { log.ends.count == 1000 }
         #expect(log.accepted == Array(0..<1000))
         #expect(store.commits == [1, 256, 256, 256, 231])
         #expect(try stored().count == 1000)
@@ -69,16 +70,16 @@ import Testing
     @Test func whatIsBehindAFailureFailsWithIt() async throws {
         try await gather(0..<701)
         store.letOneThrough()
-        try await eventually("the machine has all, and a large commit is under way") {
+        try await eventuallyAsync("the machine has all, and a large commit is under way") {
             log.taken == 701 && store.isWaiting
         }
         store.open(failing: true)
-        try await eventually("all are told") { log.ends.count == 701 }
+        try await eventuallyAsync("all are told") { log.ends.count == 701 }
         #expect(log.ends == Array(0..<701) && log.accepted == [0])
         #expect(store.commits == [1])
         // The machine goes on as if they had never been.
         for number in 1000..<1600 { append(number) }
-        try await eventually("all are told") { log.ends.count == 1301 }
+        try await eventuallyAsync("all are told") { log.ends.count == 1301 }
         #expect(log.depth == 601 && log.accepted == [0] + Array(1000..<1600))
         #expect(try stored() == Set(log.accepted.map(token)))
         engine.stop()
@@ -88,11 +89,11 @@ import Testing
     @Test func whatIsBeforeAFailureStays() async throws {
         try await gather(0..<601)
         store.letOneThrough()
-        try await eventually("a large commit is under way") { log.taken == 601 && store.isWaiting }
+        try await eventuallyAsync("a large commit is under way") { log.taken == 601 && store.isWaiting }
         store.letOneThrough()
-        try await eventually("the next one is") { store.commits == [1, 256] && store.isWaiting }
+        try await eventuallyAsync("the next one is") { store.commits == [1, 256] && store.isWaiting }
         store.open(failing: true)
-        try await eventually("all are told") { log.ends.count == 601 }
+        try await eventuallyAsync("all are told") { log.ends.count == 601 }
         #expect(log.accepted == Array(0..<257))
         #expect(try stored() == Set(log.accepted.map(token)))
         engine.stop()
@@ -105,10 +106,10 @@ import Testing
             log.stop()
         }.start()
         store.letOneThrough()
-        try await eventually("a large commit is under way") { store.commits == [1] && store.isWaiting }
+        try await eventuallyAsync("a large commit is under way") { store.commits == [1] && store.isWaiting }
         #expect(!log.isStopped)
         store.open()
-        try await eventually("it has stopped") { log.isStopped }
+        try await eventuallyAsync("it has stopped") { log.isStopped }
         // What came in before is committed; what comes now is not taken.
         #expect(log.accepted == Array(0..<1000) && store.commits.reduce(0, +) == 1000)
         #expect(!append(1000) && log.taken == 1000)
@@ -132,7 +133,7 @@ import Testing
             }
             try await group.waitForAll()
         }
-        try await eventually("all are done") { await queue.report().counts.done == 300 }
+        try await eventuallyAsync("all are done") { await queue.report().counts.done == 300 }
         #expect(queue.attempting == 0)
         await queue.close()
     }

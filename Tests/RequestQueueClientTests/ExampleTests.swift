@@ -3,6 +3,7 @@ import Foundation
 import RequestQueue
 import RequestQueueClient
 import SQLiteQueue
+import TestKit
 import Testing
 
 /// The example of `Sources/RequestQueue/QUEUE.md`, as it stands there.
@@ -54,7 +55,7 @@ import Testing
                 APIRequestConfig(method: .put, path: "/messages/\(draft)", body: .json(["text": "Hello"])),
                 lane: "room-7"))
 
-        try await eventually("both outcomes") { listener.all.count == 2 }
+        try await eventuallyAsync("both outcomes") { listener.all.count == 2 }
         #expect(backend.received.map(\.uri) == ["/messages", "/messages/42"])
         await queue.close()
         try await http.shutdown()

@@ -5,6 +5,7 @@ import NIOPosix
 import PeerKit
 import RequestQueue
 import RequestQueueClient
+import TestKit
 import Testing
 
 /// The real network, on loopback: what each of its failures is called, and what goes over the wire.
@@ -112,7 +113,7 @@ import Testing
         } _: { backend, client in
             let hanging = request(backend.url + "/hang", .post)
             let tasks = (0..<100).map { _ in Task { try await client.send(hanging) } }
-            try await eventually("they hang") { backend.received.count == 100 }
+            try await eventuallyAsync("they hang") { backend.received.count == 100 }
             #expect(try await client.send(request(backend.url + "/other")).status == 200)
             for task in tasks { task.cancel() }
             for task in tasks { _ = await task.result }
@@ -128,7 +129,7 @@ import Testing
         let client = HTTPNetworkClient(http)
         let outgoing = request(backend.url + "/", .post)
         let task = Task { try await client.send(outgoing) }
-        try await eventually("one is there") { backend.received.count == 1 }
+        try await eventuallyAsync("one is there") { backend.received.count == 1 }
         await #expect(throws: NetworkFailure.noFreeConnection) { try await client.send(outgoing) }
         task.cancel()
         _ = await task.result
@@ -143,7 +144,7 @@ import Testing
             let outgoing = request(backend.url + "/", timeout: timeout)
             let task = Task { try await client.send(outgoing) }
             if timeout > 0 {
-                try await eventually("the request is there") { !backend.received.isEmpty }
+                try await eventuallyAsync("the request is there") { !backend.received.isEmpty }
                 task.cancel()
             }
             await #expect(throws: timeout > 0 ? NetworkFailure.cancelled : .timedOut) { try await task.value }
@@ -156,7 +157,7 @@ import Testing
         } _: { backend, client in
             let outgoing = request(backend.url + "/")
             let task = Task { try await client.send(outgoing) }
-            try await eventually("the request is there") { !backend.received.isEmpty }
+            try await eventuallyAsync("the request is there") { !backend.received.isEmpty }
             task.cancel()
             await #expect(throws: NetworkFailure.cancelled) { try await task.value }
         }

@@ -4,6 +4,7 @@ import RequestQueue
 import RequestQueueClient
 import SQLiteQueue
 import Synchronization
+import TestKit
 import Testing
 
 /// Who appends a request, or knows its token, is told how it ended.
@@ -52,7 +53,7 @@ import Testing
     /// The process before has closed its store when its last thread and its last attempt have let go of it.
     private func store(_ path: String) async throws -> SQLiteQueueStore {
         var store: SQLiteQueueStore?
-        try await eventually("the store is closed") {
+        try await eventuallyAsync("the store is closed") {
             store = try? SQLiteQueueStore(path: path)
             return store != nil
         }
@@ -64,7 +65,7 @@ import Testing
         let queue = try queue(host)
         let token = try await queue.append(write())
         let waiting = (0..<3).map { _ in Task { try await queue.outcome(of: token) } }
-        try await eventually("it is under way") { !host.received.isEmpty }
+        try await eventuallyAsync("it is under way") { !host.received.isEmpty }
         host.open()
         for task in waiting { expectAnswer(try await task.value) }
         expectAnswer(try await queue.outcome(of: token))
@@ -134,7 +135,7 @@ import Testing
         do {
             let queue = try queue(silent, try await store(path))
             tokens.append(try await queue.append(write()))
-            try await eventually("the second is under way") { !silent.received.isEmpty }
+            try await eventuallyAsync("the second is under way") { !silent.received.isEmpty }
             await queue.close(deadline: .zero)
         }
         let queue = try queue(silent, try await store(path))
@@ -182,7 +183,7 @@ import Testing
         let token = try await queue.append(write())
         let impatient = Task { try await queue.outcome(of: token) }
         let patient = Task { try await queue.outcome(of: token) }
-        try await eventually("it is under way") { !host.received.isEmpty }
+        try await eventuallyAsync("it is under way") { !host.received.isEmpty }
         impatient.cancel()
         await #expect(throws: CancellationError.self) { try await impatient.value }
         let late = Task {
@@ -216,7 +217,7 @@ import Testing
         let host = Host(Self.answer)
         let queue = try queue(host, store)
         let token = try await queue.append(write())
-        try await eventually("it is under way") { !host.received.isEmpty }
+        try await eventuallyAsync("it is under way") { !host.received.isEmpty }
         store.failCommits(2)
         host.open()
         let outcome = try await queue.outcome(of: token)

@@ -5,6 +5,7 @@ import PeerKit
 import RequestQueue
 import RequestQueueClient
 import SQLiteQueue
+import TestKit
 import Testing
 
 /// The whole queue is killed again and again while it appends and sends, over a network, from a store on disk.
@@ -22,7 +23,7 @@ import Testing
         var acknowledged: [Int] = []
         for round in 0..<Self.rounds {
             let victim = try ChildProcess(program, [path, backend.url])
-            try await eventually("an acknowledged request in round \(round)") {
+            try await eventuallyAsync("an acknowledged request in round \(round)") {
                 victim.stdout.contains("\n") || !victim.isRunning
             }
             try await Task.sleep(for: .milliseconds(Int.random(in: 0...60)))
@@ -70,7 +71,7 @@ import Testing
                 try await queue.hold(request.token, false)
             }
             if await queue.report().depth == 0 { break }
-            try? await eventually("nothing is left") {
+            try? await eventuallyAsync("nothing is left") {
                 let report = await queue.report()
                 return report.depth == 0 || report.census.held > 0
             }

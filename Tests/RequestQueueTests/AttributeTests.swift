@@ -1,4 +1,4 @@
-import QueueConformance
+import TestKit
 import Testing
 
 @testable import RequestQueue
@@ -71,7 +71,7 @@ import Testing
         }
         #expect(throws: RequestForm.Unreadable.damaged) { try RequestForm.decode(form + [0]) }
         #expect(throws: RequestForm.Unreadable.version(9)) { try RequestForm.decode([9] + form.dropFirst()) }
-        var random = SplitMix(42)
+        var random = SeededGenerator(seed: 42)
         var readable = 0
         for _ in 0..<20_000 {
             var bytes = form

@@ -1,4 +1,3 @@
-import QueueConformance
 import Testing
 
 @testable import RequestQueue

@@ -1,4 +1,4 @@
-import QueueConformance
+import TestKit
 import Testing
 
 @testable import RequestQueue
@@ -35,7 +35,7 @@ final class QueueWorld {
     let settings: QueueMachine.Settings
     var machine: QueueMachine
     var now = QueueTime(wall: 1_790_000_000_000, uptime: 5_000)
-    var random: SplitMix
+    var random: SeededGenerator
     var backend: (QueueBatch.Dispatch) -> Answer = { _ in .status(200) }
     /// Everything that has gone to the backend.
     var sent: [Sent] = []
@@ -67,7 +67,7 @@ final class QueueWorld {
         settings.keepsOutcomes = true
         change(&settings)
         self.settings = settings
-        random = SplitMix(seed)
+        random = SeededGenerator(seed: seed)
         machine = QueueMachine(settings, lease: random.next())
         if let session { machine.setSession(session, present: true) }
     }

@@ -1,4 +1,4 @@
-import QueueConformance
+import TestKit
 import Testing
 
 @testable import RequestQueue
@@ -308,7 +308,7 @@ import Testing
     /// Tenants, lanes, dependencies, failures, kills, a failing disk: under a seed. From the eleventh on the machine is a batch ahead
     /// of the store, from the twenty-first on two.
     @Test(arguments: 1...30) func everythingAtOnce(_ seed: Int) throws {
-        var random = SplitMix(UInt64(seed))
+        var random = SeededGenerator(seed: UInt64(seed))
         func chance(_ percent: UInt64) -> Bool { random.next() % 100 < percent }
         let world = QueueWorld(seed: UInt64(seed), session: nil) {
             $0.limits.inFlight = 8
@@ -319,7 +319,7 @@ import Testing
         let tenants = ["a", "b", "c"]
         func logIn() { for tenant in tenants { world.machine.setSession(tenant, present: true) } }
         logIn()
-        var backend = SplitMix(UInt64(seed) &* 77)
+        var backend = SeededGenerator(seed: UInt64(seed) &* 77)
         var effects: [RequestToken] = []
         world.backend = { dispatch in
             #expect(!dispatch.resolved.target.contains(":"))

@@ -1,4 +1,4 @@
-import QueueConformance
+import TestKit
 import Testing
 
 @testable import RequestQueue
@@ -168,7 +168,7 @@ import Testing
         let backoff = Backoff(base: 1000, cap: 60_000)
         #expect((1...8).map { backoff.bound(attempts: $0) } == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000])
         #expect(backoff.bound(attempts: 4000) == 60_000)
-        var random = SplitMix(3)
+        var random = SeededGenerator(seed: 3)
         let pauses = (0..<10_000).map { _ in backoff.pause(attempts: 3, retryAfter: nil, random: random.next()) }
         #expect(pauses.allSatisfy { (0...4000).contains($0) })
         // Full jitter: a quarter of them in each quarter, more or less.

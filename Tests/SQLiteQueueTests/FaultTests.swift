@@ -3,6 +3,7 @@ import PeerKit
 import QueueConformance
 import RequestQueue
 import SQLiteQueue
+import TestKit
 import Testing
 
 /// A store on a disk that fails, and what it has promised.
@@ -142,7 +143,7 @@ private final class Trial {
 
     /// The power goes in the middle of anything: a batch, its sync, the log moving into the file.
     @Test func aPowerCutLosesNothingThatWasAcknowledged() throws {
-        var random = SplitMix(11)
+        var random = SeededGenerator(seed: 11)
         var cuts = 0
         for round in 0..<40 {
             let trial = try Trial()

@@ -4,6 +4,7 @@ import PeerKit
 import QueueConformance
 import RequestQueue
 import SQLiteQueue
+import TestKit
 import TestThreads
 import Testing
 
@@ -14,7 +15,7 @@ import Testing
     @Test func nothingAcknowledgedIsLostAndNothingIsHalf() throws {
         let place = try QueuePlace()
         let program = try PawlProcess.builtProgram("QueueVictim")
-        var random = SplitMix(5)
+        var random = SeededGenerator(seed: 5)
         var committed: UInt64 = 0
         var waited: UInt64 = 0
         for round in 0..<Self.rounds {

@@ -1,3 +1,4 @@
+import CommitLoop
 import Devices
 import Envelope
 import Protection
@@ -88,7 +89,7 @@ import Vault
         run("rm", "-rf", copy.data)
         run("cp", "-a", scratch.data, copy.data)
         // The answer that nobody has had any more.
-        let replies = world.settle(batch, batch.groups.map { _ in nil })
+        let replies = world.settle(batch, batch.allCommitted)
         said.append(try #require(WrittenMessage(job, replies.first)))
         let after = try HistoryWorld { try copy.open() }
         #expect(try after.read(said) == said.map(\.outcome))

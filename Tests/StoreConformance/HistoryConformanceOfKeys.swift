@@ -1,5 +1,6 @@
 // How long keys are kept, and what becomes of a message that was not written.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope

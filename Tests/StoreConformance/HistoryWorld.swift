@@ -1,7 +1,8 @@
 // A vault over a store, with a clock of its own, for a backend that keeps what was said.
 
+package import CommitLoop
 import Devices
-import DoubleRatchet
+package import DoubleRatchet
 package import Envelope
 package import Protection
 package import StorePort
@@ -80,15 +81,15 @@ package final class HistoryWorld {
     @discardableResult
     package func run(_ jobs: [VaultJob]) throws -> [VaultReply] {
         let batch = perform(jobs)
-        guard !batch.groups.allSatisfy(\.isEmpty) else { return settle(batch, batch.groups.map { _ in nil }) }
+        guard !batch.isEmpty else { return settle(batch, batch.allCommitted) }
         return settle(batch, try? store.commit(batch.groups))
     }
 
     /// The first half of ``run(_:)``, and the other one.
-    package func perform(_ jobs: [VaultJob]) -> VaultBatch { vault.perform(jobs, now: now) }
+    package func perform(_ jobs: [VaultJob]) -> CommitBatch<Vault<SystemRandomSource>> { vault.prepare(jobs, now: now) }
 
-    package func settle(_ batch: VaultBatch, _ committed: [StoreError?]?) -> [VaultReply] {
-        vault.settle(batch, committed: committed, now: now).map(\.reply)
+    package func settle(_ batch: CommitBatch<Vault<SystemRandomSource>>, _ committed: [StoreError?]?) -> [VaultReply] {
+        vault.complete(batch, committed: committed, now: now).map(\.reply)
     }
 
     package func job(

@@ -28,7 +28,7 @@ import Testing
             "CLibcrypto", "CSodium", "DoubleRatchet", "Envelope", "HTTPCodec", "IRCCodec", "JSONCodec", "OMEMO",
             "QRCode",
         ],
-        ["Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
+        ["CommitLoop", "Devices", "Protection", "Reports", "RequestQueue", "StorePort"],
         ["DeviceDirectory", "IRCGateway", "JSONGateway", "Outbox", "Vault"],
         ["HTTPServer", "IRCServer", "NIOSupport", "RequestQueueClient", "SQLiteKit", "SQLiteQueue", "SQLiteStore"],
         ["MappingFile", "PawlConfiguration", "pawl"],

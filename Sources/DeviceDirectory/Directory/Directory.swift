@@ -18,6 +18,16 @@ package struct DirectoryAccount {
     package var provenAt: Int64
 }
 
+extension DirectoryAccount {
+    /// Reads a row of ``RecordKind/directoryAccount``: blocked (1), proven at (8), device list.
+    fileprivate init(row: [UInt8]) throws(EnvelopeError) {
+        var cursor = ByteCursor(row)
+        isBlocked = try cursor.byte() == 1
+        provenAt = Int64(bitPattern: try cursor.uint64())
+        chain = try DeviceChain(cursor.rest())
+    }
+}
+
 /// What the vault knows of published devices.
 package struct Directory {
     /// Ours: accounts with devices; some 6 KB each.
@@ -31,11 +41,7 @@ package struct Directory {
     package init(store: any Store) throws(StoreError) {
         do {
             for row in try store.records(.directoryAccount) {
-                var cursor = ByteCursor(row.value)
-                let isBlocked = try cursor.byte() == 1
-                let provenAt = Int64(bitPattern: try cursor.uint64())
-                accounts[AccountID(text: row.name)] = DirectoryAccount(
-                    chain: try DeviceChain(cursor.rest()), isBlocked: isBlocked, provenAt: provenAt)
+                accounts[AccountID(text: row.name)] = try DirectoryAccount(row: row.value)
             }
             for row in try store.records(.directoryDevice) {
                 var cursor = ByteCursor(row.value)
@@ -50,6 +56,32 @@ package struct Directory {
         } catch {
             throw .corrupt("A published device in the store is damaged. Bring back a backup: pawl restore FILE.")
         }
+    }
+
+    /// Makes an account agree with the store after a change of it was not committed. Reads the rows of this account only.
+    ///
+    /// - Parameter kind: of the record that was to be changed: an account or a device.
+    package mutating func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        let account: AccountID
+        if kind == .directoryAccount {
+            account = AccountID(text: name)
+        } else {
+            guard let id = UInt64(name, radix: 16), let owner = owners[DeviceID(id)] else { return }
+            account = owner
+        }
+        let row: RecordRow?
+        do { row = try store.record(.directoryAccount, name: account.text) } catch { return }
+        guard let row, var entry = try? DirectoryAccount(row: row.value) else { return replace(account, by: nil) }
+        // Every published device stands in the list of its account.
+        for listed in entry.chain.current {
+            guard let stored = try? store.record(.directoryDevice, name: Self.name(listed.id)) else { continue }
+            var cursor = ByteCursor(stored.value)
+            guard let owner = try? cursor.field(), owner == Array(account.text.utf8),
+                let device = try? PublishedDevice(&cursor)
+            else { continue }
+            entry.devices[device.id] = device
+        }
+        replace(account, by: entry)
     }
 
     /// Why something is not taken, in words for the person.

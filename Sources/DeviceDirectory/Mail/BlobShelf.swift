@@ -34,6 +34,24 @@ package struct BlobShelf {
         bytes += size
     }
 
+    /// Makes memory agree with the row of a blob after a change of it was not committed.
+    ///
+    /// - Parameter value: the row's value; nil if the store has no such row.
+    mutating func restore(_ id: String, _ value: [UInt8]?) {
+        forget(id)
+        guard let value else { return }
+        var cursor = ByteCursor(value)
+        guard let owner = try? cursor.field() else { return }
+        note(id, AccountID(text: String(decoding: owner, as: UTF8.self)), value.count)
+    }
+
+    private mutating func forget(_ id: String) {
+        guard let entry = sizes.removeValue(forKey: id) else { return }
+        accounts[entry.owner]?.count -= 1
+        accounts[entry.owner]?.bytes -= entry.size
+        bytes -= entry.size
+    }
+
     package mutating func publish(
         _ blob: [UInt8], as id: String, by owner: AccountID, _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
@@ -59,10 +77,7 @@ package struct BlobShelf {
     package mutating func remove(_ id: String, by owner: AccountID, _ changes: inout [StoreChange]) throws(MailRefusal)
     {
         guard let entry = sizes[id], entry.owner == owner else { throw .notFound }
-        sizes[id] = nil
-        accounts[owner]?.count -= 1
-        accounts[owner]?.bytes -= entry.size
-        bytes -= entry.size
+        forget(id)
         changes.append(.removeRecord(.blob, name: id))
     }
 }

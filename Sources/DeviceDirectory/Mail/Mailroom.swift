@@ -109,10 +109,14 @@ package struct Mailroom {
             lastParcel = max(lastParcel, number)
         }
         for row in try store.records(.sent) {
-            var cursor = ByteCursor(row.value)
             guard let device = Self.device(row.name), row.value.count.isMultiple(of: 8) else { throw Self.damaged }
-            sent[device] = (0..<row.value.count / 8).compactMap { _ in try? cursor.uint64() }
+            sent[device] = Self.digests(row.value)
         }
+    }
+
+    private static func digests(_ bytes: [UInt8]) -> [UInt64] {
+        var cursor = ByteCursor(bytes)
+        return (0..<bytes.count / 8).compactMap { _ in try? cursor.uint64() }
     }
 
     private static let damaged = StoreError.corrupt(
@@ -136,6 +140,51 @@ package struct Mailroom {
         bytes += size
         let left = (sizes[account] ?? 0) + size
         sizes[account] = left == 0 ? nil : left
+    }
+
+    // MARK: Rollback
+
+    /// Makes memory agree with one record of the store after a change of it was not committed. Reads this record only.
+    package mutating func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        let row: RecordRow?
+        do { row = try store.record(kind, name: name) } catch { return }
+        switch kind {
+        case .letter:
+            let parts = name.split(separator: " ").map(String.init)
+            guard parts.count == 2, let device = Self.device(parts[0]), let sequence = UInt64(parts[1], radix: 16)
+            else {
+                return
+            }
+            takeOut(sequence, of: device)
+            if let row, let letter = try? Letter(row.value) { add(letter, sequence, to: device) }
+            boxes[device]?.entries.sort { $0.sequence < $1.sequence }
+        case .parcel:
+            guard let number = UInt64(name, radix: 16), let parcel = parcels[number] else { return }
+            count((row?.value.count ?? 0) - parcel.size, of: parcel.from)
+            parcels[number]?.size = row?.value.count ?? 0
+        case .sent:
+            guard let device = Self.device(name) else { return }
+            sent[device] = row.map { Self.digests($0.value) }
+        case .blob: blobs.restore(name, row?.value)
+        // Numbers of a mailbox only rise.
+        default: break
+        }
+    }
+
+    /// Takes one entry out of memory, with what it counted for.
+    private mutating func takeOut(_ sequence: UInt64, of device: DeviceID) {
+        guard var box = boxes[device], let index = box.entries.firstIndex(where: { $0.sequence == sequence }) else {
+            return
+        }
+        let entry = box.entries.remove(at: index)
+        box.count(entry, -1)
+        boxes[device] = box
+        count(-entry.size, of: entry.from)
+        guard entry.parcel != 0, let parcel = parcels[entry.parcel] else { return }
+        parcels[entry.parcel]?.count -= 1
+        guard parcel.count == 1 else { return }
+        count(-parcel.size, of: parcel.from)
+        parcels[entry.parcel] = nil
     }
 
     // MARK: In

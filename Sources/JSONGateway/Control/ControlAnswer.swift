@@ -8,14 +8,14 @@ package import NIOCore
 /// An answer to a call.
 package struct ControlAnswer: Equatable, Sendable {
     package var status: Int
-    /// An object.
+    /// A JSON object.
     package var body: JSONFragment
 
     init(_ members: [(name: String, value: JSONFragment)], status: Int = 200) {
         (self.status, body) = (status, .object(members))
     }
 
-    /// Why a call is not carried out.
+    /// The reason why a call fails.
     package enum Fault: Error, Equatable, Sendable {
         case notLoggedIn
         case backendGone
@@ -32,7 +32,7 @@ package struct ControlAnswer: Equatable, Sendable {
         case notStored
         case refused(String)
 
-        /// RFC 9110 section 15.
+        /// The HTTP status. RFC 9110 section 15.
         package var status: Int {
             switch self {
             case .notLoggedIn: 401
@@ -47,7 +47,7 @@ package struct ControlAnswer: Equatable, Sendable {
             }
         }
 
-        /// A stable word for programs.
+        /// A stable code for programs.
         package var code: String {
             switch self {
             case .notLoggedIn: "pawl_not_logged_in"
@@ -67,20 +67,20 @@ package struct ControlAnswer: Equatable, Sendable {
             }
         }
 
-        /// For people.
+        /// The fault in words, for people.
         package var words: String {
             switch self {
-            case .notLoggedIn: "The chat server does not accept this login. Log in there, and show what it gave you."
-            case .backendGone: "The chat server does not answer, so nobody knows whose this login is. Try again."
+            case .notLoggedIn: "The chat server rejects this login. Log in there, and send the credential it issued."
+            case .backendGone: "The chat server does not answer, so this login cannot be checked. Try again."
             case .unknownCall: "The gateway has no such call."
-            case .takesNoPart: "The policy of your account is off: the gateway does not look at it."
-            case .malformed: "The call is not one that this gateway understands."
+            case .takesNoPart: "The policy of your account is off: the gateway does nothing for it."
+            case .malformed: "The gateway does not understand this call."
             case .tooLong: "The call is too long."
             case .tooMany: "Too many calls in a minute. Try again later."
             case .noChallenge: "Ask for a challenge first. Each can be answered once, within two minutes."
             case .notProven: "Prove your device first: POST challenge, then PUT device."
-            case .notFound: "There is nothing by this name."
-            case .full: "Too much waits already. Try again when it has been fetched or taken away."
+            case .notFound: "Nothing with this name exists."
+            case .full: "The storage is full. Try again after messages were fetched or blobs removed."
             case .unknownDevices: "Not sent: the devices named are not published. Ask for the bundles again."
             case .notStored: "The gateway could not store it. Try again later."
             case .refused(let reason): "Not done: \(reason)."
@@ -98,7 +98,7 @@ package struct ControlAnswer: Equatable, Sendable {
         self.init(members, status: fault.status)
     }
 
-    /// As an answer of HTTP.
+    /// The answer as an HTTP response.
     package var response: (ResponseHead, ByteBuffer) {
         var head = ResponseHead(status, headers: ["Content-Type": "application/json", "Cache-Control": "no-store"])
         if [429, 502, 503].contains(status) { head.headers.add("Retry-After", "5") }
@@ -107,7 +107,7 @@ package struct ControlAnswer: Equatable, Sendable {
 }
 
 extension JSONFragment {
-    /// Bytes, in Base64 without padding.
+    /// A string with bytes in Base64, without padding.
     package static func bytes(_ bytes: [UInt8]) -> JSONFragment {
         var text: [UInt8] = []
         text.reserveCapacity(Base64.encodedLength(bytes.count))

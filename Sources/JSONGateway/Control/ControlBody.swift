@@ -10,7 +10,7 @@ struct ControlBody {
     private let document: JSONDocument
     private let place: JSONPlace
 
-    /// - Throws: ``ControlAnswer/Fault/malformed`` where it is no object, or names a member twice.
+    /// - Throws: ``ControlAnswer/Fault/malformed`` if the body is not an object, or has duplicate names.
     init(_ body: ByteBuffer) throws(ControlAnswer.Fault) {
         guard let document = try? JSONDocument(body), document.kind(document.root) == .object,
             !document.hasDuplicateNames
@@ -23,7 +23,7 @@ struct ControlBody {
 
     private func member(_ name: String) -> JSONPlace? { document.member(name, of: place) }
 
-    /// Base64; most libraries write the signs at its end.
+    /// Decodes a member in Base64, with or without padding.
     package func bytes(_ name: String) throws(ControlAnswer.Fault) -> [UInt8] {
         guard let place = member(name), let text = try? document.utf8(place),
             let bytes = Base64.decode(text.trimmedPadding)
@@ -31,7 +31,7 @@ struct ControlBody {
         return bytes
     }
 
-    /// The same where nothing need be there.
+    /// Decodes an optional member in Base64; empty if it is missing.
     func bytesIfAny(_ name: String) throws(ControlAnswer.Fault) -> [UInt8] {
         member(name) == nil ? [] : try bytes(name)
     }

@@ -1,5 +1,5 @@
-// Calls about letters and blobs. All but a registration need a proven device: a device that is not on its account's list says
-// nothing and hears nothing.
+// Calls about mailbox messages and blobs. All calls but a registration need a proven device, so that a device that is
+// not on its account's list can neither send nor receive.
 
 import DeviceDirectory
 import Envelope

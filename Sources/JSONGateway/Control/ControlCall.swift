@@ -1,5 +1,5 @@
-// One call of a capable client, over HTTP or in band: what it wants, whether it may, and what the vault says to it. Whose it
-// is, the backend has said.
+// Handles one call of a capable client, over HTTP or in band: parses it, checks it, and answers with the vault's reply.
+// The caller has resolved the account with the backend.
 
 import DeviceDirectory
 import Devices
@@ -14,10 +14,10 @@ package import Vault
 
 /// The machine of one call.
 package struct ControlCall: Sendable {
-    /// Ours: bytes of a call, Base64 and JSON included.
+    /// Ours: maximum size of a call's body with its Base64 and JSON, in bytes.
     package static let bodyLimit = 512 << 10
 
-    /// What is to be done next.
+    /// The next action of the caller.
     package enum Step: Sendable {
         case answer(ControlAnswer)
         case submit(VaultJob)
@@ -27,7 +27,7 @@ package struct ControlCall: Sendable {
     package let connection: ConnectionID
     package let account: AccountID
     package let credential: CredentialBook.Digest
-    /// What the vault's answer bears.
+    /// The id of the job; the vault's reply carries it.
     private(set) var number: UInt32 = 0
     private var route: ControlRoute?
 
@@ -38,12 +38,12 @@ package struct ControlCall: Sendable {
         (self.account, self.credential) = (account, credential)
     }
 
-    /// The device that the caller has proven.
+    /// The device that the caller has proven; nil if none.
     package var device: DeviceID? {
         environment.devices.device(of: account, by: credential, in: environment.directory)
     }
 
-    /// Whose the credential is, as far as the backend has said so of late.
+    /// The owner of the credential, if the backend has confirmed it recently.
     func caller(_ now: Moment) -> CredentialBook.Owner {
         environment.credentials.owner(
             of: credential, now: now.monotonic, within: CredentialBook.memoryForCalls)
@@ -103,7 +103,7 @@ package struct ControlCall: Sendable {
         .submit(.directory(DirectoryJob(connection: connection, id: number, account: account, request: request)))
     }
 
-    /// The message of the control plane in `{"message":"BASE64"}`.
+    /// Parses the control message in `{"message":"BASE64"}`.
     private static func message(_ body: ByteBuffer) throws(ControlAnswer.Fault) -> DirectoryMessage {
         let bytes = try ControlBody(body).bytes("message")
         guard let message = try? DirectoryMessage(bytes) else { throw .malformed }
@@ -112,9 +112,7 @@ package struct ControlCall: Sendable {
 
     // MARK: The answer
 
-    /// Takes an answer of the vault.
-    ///
-    /// - Returns: what the caller is told; nothing where the answer is to something else.
+    /// Converts a reply of the vault to the answer of this call; nil if the reply belongs to something else.
     package func take(_ reply: VaultReply, _ now: Moment) -> ControlAnswer? {
         switch (route, reply) {
         case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
@@ -153,7 +151,7 @@ package struct ControlCall: Sendable {
         ])
     }
 
-    /// The devices on somebody's list, and whether their keys are here.
+    /// The devices on an account's list, and whether their keys are published here.
     private func names(of account: AccountID) -> JSONFragment {
         let entry = environment.directory[account]
         return .array(

@@ -1,30 +1,29 @@
-// The calls of the control plane over HTTP: which there are, and how they are told apart. Its paths are the gateway's own and
-// reach no backend.
+// The calls of the control plane over HTTP. Their paths belong to the gateway and never reach the backend.
 
 import HTTPCodec
 package import Protection
 
-/// One kind of call. The table is closed: what is not in it is answered with 404.
+/// One kind of call. Requests of any other kind are answered with 404.
 package enum ControlRoute: Equatable, Sendable {
-    /// `POST challenge`: what the next proof is made over.
+    /// `POST challenge`: requests the challenge for the next proof.
     case challenge
     /// `GET me`: the account, and the device that this credential has proven.
     case me
     /// `PUT device`: proves the device of this credential and publishes its keys.
     case publish
-    /// `GET accounts/{account}/devices`: the list of somebody's devices; no prekey is used up.
+    /// `GET accounts/{account}/devices`: the device list of an account. Consumes no prekey.
     case devices(AccountID)
-    /// `POST accounts/{account}/bundles`: keys to begin sessions with.
+    /// `POST accounts/{account}/bundles`: key bundles to begin sessions.
     case bundles(AccountID)
-    /// `PUT keys`: more one-time prekeys.
+    /// `PUT keys`: adds one-time prekeys.
     case replenish
-    /// `PUT list`: a later version of the account's own list, with a device more or one less.
+    /// `PUT list`: a later version of the account's own list, with one device more or less.
     case list
-    /// `POST messages`: one message for one or many devices.
+    /// `POST messages`: one message for one or more devices.
     case post
-    /// `GET messages?after=N`: what waits for the device.
+    /// `GET messages?after=N`: the messages that wait for the device.
     case fetch
-    /// `PUT messages/acknowledged`: what the device has.
+    /// `PUT messages/acknowledged`: acknowledges received messages.
     case acknowledge
     /// `POST receipts`.
     case receipt
@@ -34,16 +33,18 @@ package enum ControlRoute: Equatable, Sendable {
     case blob(String)
     /// `DELETE blobs/{id}`.
     case removeBlob(String)
-    /// `POST registrations`: a device asks to be taken into the account's list.
+    /// `POST registrations`: a device requests to be added to the account's list.
     case register
 
     package static let prefix = "/_pawl/"
     private static let version = "v1"
-    /// All methods that calls have.
+    /// The methods of all calls.
     package static let methods = ["GET", "POST", "PUT", "DELETE"]
 
-    /// Whether a path is the gateway's own: as it stands, or as a backend could read it that decodes it, takes backslashes for
-    /// slashes, leaves out empty segments and parameters (RFC 3986 section 3.3), and follows dots.
+    /// Whether a path belongs to the gateway, under any reading that a backend could apply.
+    ///
+    /// A backend may decode the path, read backslashes as slashes, ignore empty segments and parameters (RFC 3986
+    /// section 3.3), and resolve dot segments.
     package static func isReserved(_ path: Substring) -> Bool {
         var depth = 0
         for segment in PercentCoding.lenient(path.utf8).split(whereSeparator: { $0 == 0x2F || $0 == 0x5C }) {
@@ -58,7 +59,7 @@ package enum ControlRoute: Equatable, Sendable {
         return false
     }
 
-    /// - Returns: nothing where there is no such call.
+    /// Finds the kind of a call; nil if there is no such call.
     package init?(_ method: String, _ path: Substring) {
         guard let segments = RequestPath(path)?.segments, segments.count > 2, segments[0] == "_pawl",
             segments[1] == Self.version

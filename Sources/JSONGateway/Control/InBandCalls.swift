@@ -1,9 +1,9 @@
-// Calls of the control plane on a WebSocket whose messages are looked at, between those of the chat:
+// Calls of the control plane on an inspected WebSocket, between the messages of the chat:
 //
 //     {"pawl":{"id":7,"method":"PUT","path":"/_pawl/v1/device","body":{...}}}    from the client
 //     {"pawl":{"id":7,"status":200,"body":{...}}}                                from the gateway
 //
-// Neither ever reaches the backend, and what the backend says in this form never reaches the client.
+// Neither reaches the backend, and a message of the backend in this form never reaches the client.
 
 import DequeModule
 package import JSONCodec
@@ -11,9 +11,9 @@ package import NIOCore
 package import Protection
 package import Vault
 
-/// One call as it came.
+/// One call as received.
 package struct InBandCall: Sendable {
-    /// The client's own number; it stands in the answer.
+    /// The client's number for the call, repeated in the answer.
     package var id: Int
     package var method: String
     package var path: String
@@ -21,11 +21,12 @@ package struct InBandCall: Sendable {
 
     private static let name = "pawl"
 
-    /// Whether a document is of this kind, well formed or not.
+    /// Whether a document is a call or an answer, valid or not.
     package static func isReserved(_ document: JSONDocument) -> Bool { document.member(name, of: document.root) != nil }
 
-    /// - Returns: nothing where the document is of another kind. What is wrong with a call shows when it is carried out: it
-    ///   has no path that anybody knows.
+    /// Reads a call; nil if the document is no call.
+    ///
+    /// An invalid call gets an empty method or path, and fails when it is executed.
     init?(_ document: JSONDocument) {
         guard let place = document.member(Self.name, of: document.root) else { return nil }
         func text(_ name: String) -> String {
@@ -44,25 +45,25 @@ package struct InBandCall: Sendable {
     }
 }
 
-/// The calls of one connection: one after the other, because the vault's answers to some of them have no number.
+/// The calls of one connection, executed one after the other, because some of the vault's replies have no number.
 package struct InBandCalls: Sendable {
-    /// Ours: calls that may wait.
+    /// Ours: maximum number of waiting calls.
     package static let waitingLimit = 32
 
     package enum Step: Sendable {
-        /// The backend is to be asked whose the connection's credential is by now.
+        /// Asks the backend for the present owner of the connection's credential.
         case ask
         case submit(VaultJob)
         case answer(ByteBuffer)
     }
 
-    /// Whether the client has ever called.
+    /// Whether the client has made a call on this connection.
     private(set) var isInUse = false
     private var current: (call: InBandCall, machine: ControlCall)?
     private var isAsking = false
     private var waiting = Deque<(call: InBandCall, machine: ControlCall)>()
 
-    /// Whether an answer of the vault can be one to a call.
+    /// Whether a reply of the vault can belong to the current call.
     func isFor(_ reply: VaultReply) -> Bool {
         guard current != nil else { return false }
         switch reply {
@@ -85,7 +86,7 @@ package struct InBandCalls: Sendable {
         return [.answer(call.answer(answer))] + next(now)
     }
 
-    /// The backend has been asked, and its answer is remembered.
+    /// Continues after the backend's answer about the credential was stored in the cache.
     mutating func identified(_ owner: CredentialBook.Owner, _ now: Moment) -> [Step] {
         isAsking = false
         guard owner == .unknown else { return next(now) }

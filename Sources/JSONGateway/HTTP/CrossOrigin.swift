@@ -2,7 +2,7 @@
 
 package import HTTPCodec
 
-/// Which pages in browsers may read the gateway's own answers. What the backend answers has the backend's own fields.
+/// The web pages that may read the gateway's own answers. Answers of the backend keep the backend's fields.
 package struct CrossOrigin: Sendable, Equatable {
     package enum Origins: Sendable, Equatable {
         /// `*`: every page.
@@ -12,17 +12,17 @@ package struct CrossOrigin: Sendable, Equatable {
     }
 
     package var origins: Origins
-    /// Whether pages may send cookies, and read the answers. Only with listed origins.
+    /// Whether pages may send cookies and read the answers. Only with listed origins.
     package var allowsCredentials: Bool
 
     package init(origins: Origins, allowsCredentials: Bool = false) {
         (self.origins, self.allowsCredentials) = (origins, allowsCredentials)
     }
 
-    /// Ours: how long a browser may remember the answer to a preflight. In seconds.
+    /// Ours: how long a browser may cache the answer to a preflight, in seconds.
     private static let preflightAge = 86_400
 
-    /// Adds what lets a page read an answer. Fields of the backend's own stay as they are.
+    /// Adds the fields that let a page read an answer, unless the backend has set them.
     ///
     /// - Parameter request: the fields of the request; nil if no request could be read.
     package func allow(_ head: inout ResponseHead, for request: HeaderFields?) {
@@ -30,7 +30,7 @@ package struct CrossOrigin: Sendable, Equatable {
         switch origins {
         case .any: head.headers.add("Access-Control-Allow-Origin", "*")
         case .listed(let origins):
-            // What is for one page is not for another, whatever caches there are between.
+            // Caches must not serve the answer for one page to another.
             head.headers.add("Vary", "Origin")
             let claimed = request?["Origin"] ?? []
             guard claimed.count == 1, origins.contains(claimed[0]) else { return }
@@ -40,9 +40,9 @@ package struct CrossOrigin: Sendable, Equatable {
         if head.headers.first("Retry-After") != nil { head.headers.add("Access-Control-Expose-Headers", "Retry-After") }
     }
 
-    /// The answer to a preflight for the control plane, which no backend sees.
+    /// Returns the answer to a preflight for the control plane, which does not reach the backend.
     ///
-    /// - Parameter credentials: where clients show their login.
+    /// - Parameter credentials: the places of credentials in requests.
     package func preflight(for request: HeaderFields, credentials: [AccountSource.Credential]) -> ResponseHead {
         var head = ResponseHead(204)
         allow(&head, for: request)
@@ -56,7 +56,7 @@ package struct CrossOrigin: Sendable, Equatable {
 }
 
 extension Mapping {
-    /// The answer with what lets pages in browsers read it.
+    /// Returns the head with the fields that let web pages read the answer.
     package func readable(_ head: ResponseHead, for request: HeaderFields?) -> ResponseHead {
         var head = head
         crossOrigin?.allow(&head, for: request)

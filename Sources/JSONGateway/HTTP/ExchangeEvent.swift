@@ -1,4 +1,4 @@
-// What an exchange hears and what it wants done. An exchange is one request of a client and its answer.
+// Events and actions of an exchange, which is one request of a client and its answer.
 
 package import Envelope
 package import HTTPCodec
@@ -7,72 +7,73 @@ package import NIOCore
 package import Protection
 package import Vault
 
-/// What happens to an exchange.
+/// An event of an exchange.
 package enum ExchangeEvent: Sendable {
     /// The head of the client's request. Always the first event.
     case request(RequestHead)
     /// The whole body of the request, after ``ExchangeAction/collectRequest(limit:)``.
     case requestBody(ByteBuffer)
-    /// The request has a longer body than was asked for. The rest of it is not read.
+    /// The request's body exceeds the limit of ``ExchangeAction/collectRequest(limit:)``. The rest is not read.
     case requestTooLong
-    /// The head of the backend's answer. Only where the request was not passed by ``ExchangeAction/pass(_:)``.
+    /// The head of the backend's answer. Not after ``ExchangeAction/pass(_:)``.
     case response(ResponseHead)
     /// The whole body of the answer, after ``ExchangeAction/collectResponse(limit:)``.
     case responseBody(ByteBuffer)
     case responseTooLong
-    /// The backend cannot be reached, or has broken off before the end of its answer's head.
+    /// The backend is unreachable, or has failed before its answer was forwarded.
     case upstreamFailed
-    /// The backend's answer to a request of the gateway's own.
+    /// The backend's answer to a lookup.
     case found(Lookup.ID, ResponseHead, ByteBuffer)
-    /// There is no answer to it.
+    /// A lookup got no answer.
     case notFound(Lookup.ID)
-    /// An answer of the vault.
+    /// A reply of the vault.
     case vault(VaultReply)
-    /// Whether a write came before under this key, after ``ExchangeAction/recall(_:_:by:)``.
+    /// Whether the queue knows an earlier write with the key, after ``ExchangeAction/recall(_:_:by:)``.
     case recalled(WriteRecall)
-    /// A write is in the queue and committed, or is not.
+    /// A write is queued and committed, or was refused.
     case enqueued(Result<RecalledWrite, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
-    /// The time of the last ``ExchangeAction/wake(at:)`` has come.
+    /// The time of the last ``ExchangeAction/wake(at:)`` is reached.
     case woken
 }
 
-/// What an exchange wants done, in order.
+/// An action of an exchange. The adapter performs actions in order.
 package enum ExchangeAction: Sendable {
-    /// Request and answer go through as they come, the request with this head. Nothing more is heard of either, except
-    /// ``ExchangeEvent/upstreamFailed``.
+    /// Forwards the request with this head, and its answer, unchanged.
+    ///
+    /// The exchange gets no further events except ``ExchangeEvent/upstreamFailed``.
     case pass(RequestHead)
-    /// The request goes through as it comes, with this head; its answer is heard of.
+    /// Forwards the request with this head, and reports the head of its answer.
     case passRequest(RequestHead)
-    /// The whole body of the request is wanted, of at most so many bytes.
+    /// Collects the whole body of the request, up to a limit in bytes.
     case collectRequest(limit: Int)
-    /// This goes to the backend instead of the request; its answer is heard of.
+    /// Sends this request instead of the client's, and reports the head of its answer.
     case send(RequestHead, ByteBuffer)
-    /// The answer goes through as it comes, with this head.
+    /// Forwards the answer with this head.
     case passResponse(ResponseHead)
-    /// The whole body of the answer is wanted, of at most so many bytes.
+    /// Collects the whole body of the answer, up to a limit in bytes.
     case collectResponse(limit: Int)
-    /// This is the answer. `Content-Length` is set by whoever writes it.
+    /// Sends this answer. The adapter sets `Content-Length`.
     case respond(ResponseHead, ByteBuffer)
-    /// The answer is 101 with this head, and from now on both sides speak WebSocket. Without a session bytes are bytes.
+    /// Answers 101 with this head, and relays a WebSocket: inspected by the session, or unread if nil.
     case upgrade(ResponseHead, WebSocketSession?)
-    /// A request of the gateway's own, with the client's credential.
+    /// Sends a lookup to the backend, with the client's credential.
     case look(Lookup)
     case submit(VaultJob)
-    /// The backend has let this account in with this credential: what waits for one can be sent.
+    /// Reports that the backend accepts this credential of the account, so that waiting writes can be sent with it.
     case loggedIn(AccountID, Credential)
-    /// Whether this account has said a write under this key before.
+    /// Asks the queue for an earlier write of the account with this key.
     case recall(AccountID, WriteKey, by: Credential)
-    /// A write for the queue.
+    /// Queues a write.
     case enqueue(QueuedWrite)
-    /// How this write ends is to be heard of.
+    /// Requests ``ExchangeEvent/written(_:)`` when this write ends.
     case await(WriteToken)
-    /// Monotonic nanoseconds.
+    /// Requests ``ExchangeEvent/woken`` at a time in monotonic nanoseconds.
     case wake(at: Int64)
 }
 
-/// A request of the gateway's own.
+/// One of the gateway's own requests to the backend.
 package struct Lookup: Sendable, Equatable {
     package enum ID: Hashable, Sendable {
         case account
@@ -81,7 +82,7 @@ package struct Lookup: Sendable, Equatable {
 
     package var id: ID
     package var head: RequestHead
-    /// Bytes of the answer's body that are read.
+    /// Maximum size of the answer's body, in bytes.
     package var limit: Int
 
     package init(_ id: ID, _ head: RequestHead, limit: Int = 1 << 20) {
@@ -97,12 +98,12 @@ package struct WriteToken: Hashable, Sendable {
     package init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 }
 
-/// A write that the queue has, of this request or of an equal one before it.
+/// A write in the queue, of this request or of an earlier equal one.
 package struct RecalledWrite: Sendable, Equatable {
     package var token: WriteToken
-    /// What its client was told that it is called, where it was told.
+    /// The local id that the client got; nil if it got none.
     package var localID: String?
-    /// Whether it will never be done.
+    /// Whether the write has failed for good.
     package var isLost: Bool
 
     package init(token: WriteToken, localID: String?, isLost: Bool) {
@@ -110,37 +111,38 @@ package struct RecalledWrite: Sendable, Equatable {
     }
 }
 
-/// What the queue knows of a write that a client names.
+/// The queue's answer to a recall.
 package enum WriteRecall: Sendable, Equatable {
     case known(RecalledWrite)
-    /// Nothing. What is new is kept under this key.
+    /// The write is new, and has to be queued with this key.
     case new(WriteKey)
 }
 
-/// A write to the backend, to be sent until it is done.
+/// A write to the backend that the queue sends until it is done.
 package struct QueuedWrite: Sendable, Equatable {
-    /// Whose it is.
+    /// The author.
     package var account: AccountID
-    /// As the client showed it, and what it is sent with; where this process knows it no more, or the backend refuses it, with
-    /// the one that the account showed last. In memory only.
+    /// The client's credential, with which the write is sent. In memory only.
+    ///
+    /// If this process no longer has it, or the backend rejects it, the account's most recent credential is used.
     package var credential: Credential
-    /// All cookies that the client showed, some of which may let it in as well. In memory only.
+    /// All cookies of the client, some of which may be credentials too. In memory only.
     package var cookies: [String] = []
-    /// Writes with the same lane keep their order: the conversation.
+    /// The conversation. Writes in the same lane keep their order.
     package var lane: String
-    /// As the queue has found it to be new. None where its client has no name for it.
+    /// The key under which the queue found the write to be new; nil if its message has no client id.
     package var key: WriteKey?
     package var head: RequestHead
     package var body: ByteBuffer
-    /// What its client was told that the message is called which it makes; nothing where it was told nothing.
+    /// The local id of the created message that the client got; nil if it got none.
     package var localID: String?
-    /// What its client calls that message, see ``WaitingWrites``; nothing where it makes none.
+    /// The client's own name of the created message, see ``WaitingWrites``; nil if the write creates none.
     package var ownName: String?
-    /// Where the backend's id of that message stands in its answer.
+    /// The path of the created message's backend id in the answer.
     package var remoteID: JSONPath?
-    /// Where it names messages by such ids: replaced by the backend's when it is sent.
+    /// Positions of such ids of other messages. The queue replaces them by backend ids when it sends the write.
     package var references: [QueuedReference]
-    /// The message that is sealed in it, for its trace; not stored.
+    /// The message that is sealed in the write, for its trace; not stored.
     package var message: MessageID?
 
     package init(
@@ -161,48 +163,48 @@ package struct QueuedWrite: Sendable, Equatable {
         self.message = message
     }
 
-    /// What the queue calls the message that it makes before the backend has named it.
+    /// The references of the created message until the backend assigns an id.
     ///
-    /// - Parameter mark: anything that no other write has.
+    /// - Parameter mark: a text unique to this write.
     package func creates(marked mark: String) -> [String] {
         [localID, ownName.map { WaitingWrites.reference($0, mark: mark) }].compactMap(\.self)
     }
 }
 
-/// A message that the backend has not named yet, named in a write.
+/// A reference in a write to a message without a backend id.
 package struct QueuedReference: Sendable, Equatable {
     package enum Place: Sendable, Equatable {
-        /// A segment of the path, counted from nought.
+        /// A segment of the path, counted from zero.
         case segment(Int)
         /// A string in the JSON body.
         case body(JSONPath)
     }
 
     package var place: Place
-    /// One of those in ``QueuedWrite/creates(marked:)`` of an earlier write.
+    /// One of ``QueuedWrite/creates(marked:)`` of an earlier write.
     package var local: String
 
     package init(_ place: Place, local: String) { (self.place, self.local) = (place, local) }
 }
 
-/// Why a write is not taken.
+/// The reason why the queue refuses a write.
 package enum WriteRefusal: Error, Sendable, Equatable {
-    /// Too many wait, of this account or of all.
+    /// Too many writes wait, of this account or in total.
     case full
-    /// It names a message that the queue does not know.
+    /// The write refers to a message that the queue does not know.
     case unknownReference
-    /// It could not be stored.
+    /// The write could not be stored.
     case unavailable
 }
 
-/// How a write ended.
+/// The outcome of a write.
 package enum WriteOutcome: Sendable, Equatable {
-    /// The backend's answer, whatever its status.
+    /// The backend has answered, with any status.
     case answered(ResponseHead, ByteBuffer)
-    /// It was cancelled, or dropped by an operator.
+    /// The write was cancelled, or dropped by an operator.
     case dropped
-    /// It is kept, and its end is not waited for any more.
+    /// The write stays queued, but the queue stops waiting for its end.
     case waits
-    /// It will not be sent any more, with the reason in words.
+    /// The write has failed for good, with the reason in words.
     case failed(String)
 }

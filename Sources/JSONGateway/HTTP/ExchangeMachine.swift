@@ -1,12 +1,12 @@
-// What the adapter knows of the logic that it runs.
+// The interface of the adapter to an exchange's logic.
 
 package import Protection
 
 /// The machine of one exchange, or a stand-in for it.
 package protocol ExchangeMachine: Sendable {
-    /// Takes what has happened.
+    /// Handles an event.
     ///
-    /// - Parameter actions: gets what is to be done, in order.
+    /// - Parameter actions: receives the actions, in order.
     mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction])
 }
 

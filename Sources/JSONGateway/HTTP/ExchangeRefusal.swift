@@ -1,4 +1,4 @@
-// Why a request is not done, in a form that a client of the backend understands.
+// Refusals of requests, in a form that clients of the backend understand.
 
 package import HTTPCodec
 import JSONCodec
@@ -7,26 +7,26 @@ package import Protection
 package import Reports
 import Vault
 
-/// Why the gateway answers in the backend's place.
+/// The reason why the gateway answers instead of the backend.
 package enum ExchangeRefusal: Sendable, Equatable {
-    /// The policy says so.
+    /// Refused by the policy.
     case refused(Refusal)
-    /// The request's body is longer than can be sealed.
+    /// The request's body is too long to be sealed.
     case tooLong
-    /// It is sealed by a device that is not the account's.
+    /// The envelope is not of a device of the account.
     case otherDevice
-    /// Nobody can tell what stands in the request.
+    /// The message in the request cannot be read.
     case unreadable(MessageFault)
     case notLoggedIn
     case backendGone
-    /// The vault's store did not take it.
+    /// The vault could not store the message.
     case notStored
     case notQueued(WriteRefusal)
-    /// It is stored, and the backend has not answered yet.
+    /// The write is stored, and the backend has not answered yet.
     case stillWaiting
-    /// An operator has dropped it.
+    /// An operator has dropped the write.
     case dropped
-    /// The queue has given it up, with the reason in words.
+    /// The queue has given up, with the reason in words.
     case failed(String)
     case answerTooLong
     case answerUnreadable
@@ -39,7 +39,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
             }
     }
 
-    /// RFC 9110 section 15; nothing where the mapping says what a refusal looks like.
+    /// The HTTP status; nil if the mapping's ``RefusalForm`` decides. RFC 9110 section 15.
     package var status: Int? {
         switch self {
         case .refused: nil
@@ -56,7 +56,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         }
     }
 
-    /// A stable word for programs.
+    /// A stable code for programs.
     package var code: String {
         switch self {
         case .refused(let refusal): "pawl_" + refusal.name
@@ -77,45 +77,45 @@ package enum ExchangeRefusal: Sendable, Equatable {
         }
     }
 
-    /// For people.
+    /// The refusal in words, for people.
     package func words(target: String, _ texts: RemarkTexts) -> String {
         switch self {
         case .refused(let refusal): Remarks.refusal(refusal, target: target, texts: texts)
         case .tooLong: "Not sent: the message is too long to be protected."
         case .otherDevice: Remarks.notOwnDevice
-        case .unreadable(let error): "Not sent: the gateway cannot tell what the message says: \(error)."
+        case .unreadable(let error): "Not sent: the gateway cannot read the message: \(error)."
         case .notLoggedIn: "Not sent: the gateway does not know who you are. Log in first."
         case .backendGone: "The chat server does not answer. Try again in a moment."
         case .notStored: Remarks.notCommitted(target: target)
         case .notQueued(.full): Remarks.tooManyPending
-        case .notQueued(.unknownReference): "Not sent: the message that it is about is not known."
+        case .notQueued(.unknownReference): "Not sent: the message it refers to is unknown."
         case .notQueued(.unavailable): Remarks.notCommitted(target: target)
         case .stillWaiting:
-            "Your message is kept and waits for the chat server. Sent again under the same id it is not sent twice."
+            "Your message is stored and waits for the chat server. Sent again with the same id it is not duplicated."
         case .dropped: Remarks.dropped(target: target)
         case .failed(let reason): "Not sent: \(reason)"
         case .answerTooLong:
             "The chat server's answer is too long to be opened. Ask for less at a time, or ask your operator to allow longer "
                 + "ones (limits.answer_bytes)."
-        case .answerUnreadable: "The gateway cannot read what the chat server says, so it is not shown."
+        case .answerUnreadable: "The gateway cannot read the chat server's answer, so it is not shown."
         }
     }
 }
 
 extension RefusalForm {
-    /// The answer to a client.
+    /// Returns the HTTP answer to a client.
     package func answer(to no: ExchangeRefusal, words: String) -> (ResponseHead, ByteBuffer) {
         var head = ResponseHead(no.status ?? status, headers: ["Content-Type": contentType])
         if no.status == 503 || no.status == 429 { head.headers.add("Retry-After", "5") }
         return (head, ByteBuffer(string: Self.filled(body, ["code": no.code, "reason": words])))
     }
 
-    /// What a WebSocket client is told, in the backend's own form.
+    /// Returns the WebSocket message to a client.
     package func frame(_ no: ExchangeRefusal, words: String, localID: String?) -> String {
         Self.filled(frame ?? body, ["code": no.code, "reason": words, "local_id": localID ?? ""])
     }
 
-    /// A text of the mapping with values in the place of names in braces, escaped as inside a JSON string.
+    /// Replaces names in braces in a text of the mapping by values, escaped for a JSON string.
     package static func filled(_ text: String, _ values: [String: String]) -> String {
         var filled = ""
         var rest = Substring(text)

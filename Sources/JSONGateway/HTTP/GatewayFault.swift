@@ -1,15 +1,15 @@
-// What the gateway itself has to say no to, whatever the policy.
+// Faults of requests and of the backend, independent of the policy.
 
 package import HTTPCodec
 package import NIOCore
 
-/// A request that could not be carried out.
+/// The reason why the gateway cannot serve a request.
 package enum GatewayFault: Equatable, Sendable {
     case message(HTTPFault)
     /// The client was too slow.
     case requestTimeout
     case requestTooLong
-    /// The backend cannot be reached, or broke off, or answered what is no answer.
+    /// The backend is unreachable, closed the connection, or sent an invalid answer.
     case upstreamUnreachable
     /// The backend did not answer in time.
     case upstreamTimeout
@@ -27,7 +27,7 @@ package enum GatewayFault: Equatable, Sendable {
         }
     }
 
-    /// The gateway's word for it, for programs.
+    /// A stable code for programs.
     package var code: String {
         switch self {
         case .message: "PAWL_BAD_REQUEST"
@@ -39,7 +39,7 @@ package enum GatewayFault: Equatable, Sendable {
         }
     }
 
-    /// The same for people.
+    /// The fault in words, for people.
     package var reason: String {
         switch self {
         case .message(let fault): fault.reason
@@ -51,7 +51,7 @@ package enum GatewayFault: Equatable, Sendable {
         }
     }
 
-    /// The answer, in the backend's own form.
+    /// Returns the answer in the backend's own form.
     ///
     /// - Parameter request: the fields of the request; nil if no request could be read.
     package func answer(_ mapping: Mapping, to request: HeaderFields?) -> (ResponseHead, ByteBuffer) {

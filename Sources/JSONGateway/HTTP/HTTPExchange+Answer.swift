@@ -1,4 +1,9 @@
-// What comes back: passed on, or opened for a client that cannot.
+// Forwards the backend's answer, or opens its messages for a client that cannot.
+//
+// An answer is streamed unread only if nothing in it can be sealed or marked for its reader: no conversation is
+// latched, no device is published, and the policies demand no mark. Such history passes unbuffered. Live messages are
+// read all the same, because the head of a long poll may be older than a protection that rises meanwhile. All other
+// answers may be `limits.answer_bytes` long.
 
 import Envelope
 package import HTTPCodec
@@ -20,7 +25,7 @@ extension HTTPExchange {
         if head.status == 401, let credential { environment.credentials.forget(credential.digest) }
         switch readsAnswer ? content(of: head) : .nothing {
         case .nothing: passAnswer(&actions)
-        // The head of a long poll may come before a conversation is protected, so live messages are looked at all the same.
+        // The head of a long poll may arrive before a conversation is protected, so live messages are always inspected.
         case .document where match?.route.label.isHistory == true && hasNothingSealed: passAnswer(&actions)
         case .document:
             stage = .responseBody
@@ -29,7 +34,7 @@ extension HTTPExchange {
         }
     }
 
-    /// The answer goes through as it comes, what has been collected of it first.
+    /// Forwards the answer unchanged, beginning with the collected part.
     private mutating func passAnswer(_ actions: inout [ExchangeAction]) {
         stage = .done
         actions.append(.passResponse(responseHead))
@@ -37,12 +42,12 @@ extension HTTPExchange {
 
     private var hasNothingSealed: Bool { account.map(environment.hasNothingSealed) ?? false }
 
-    /// The answer is longer than what is opened.
+    /// Handles an answer that exceeds ``JSONEnvironment/Settings/answerLimit``.
     mutating func answerIsTooLong(_ actions: inout [ExchangeAction]) {
         if hasNothingSealed { passAnswer(&actions) } else { refuse(.answerTooLong, &actions) }
     }
 
-    /// What carries no text may have changed who is in the conversation.
+    /// Drops the cached members of the conversation, which a control request may have changed.
     func forgetConversation() {
         guard match?.route.label == .control, !conversationOfHead.isEmpty else { return }
         environment.conversations.forget(conversationOfHead)
@@ -53,13 +58,13 @@ extension HTTPExchange {
             environment: environment, connection: connection, account: account, credential: credential)
     }
 
-    /// What an answer holds, as far as its head tells.
+    /// The content of an answer, judged by its head.
     package enum AnswerContent {
         /// No messages.
         case nothing
-        /// JSON, which may have messages in it.
+        /// JSON, which may contain messages.
         case document
-        /// Something in which others may find messages, and the gateway cannot.
+        /// A format in which the gateway cannot find messages, but others may.
         case unreadable
     }
 
@@ -73,7 +78,7 @@ extension HTTPExchange {
 
     private var passesUnread: Bool { account.map(environment.passesUnread) ?? true }
 
-    /// A client may read more into an answer than the gateway can.
+    /// Refuses an answer that the gateway cannot read, because a client may find messages in it.
     package mutating func withhold(_ actions: inout [ExchangeAction]) {
         environment.tally.add(.withheld)
         refuse(.answerUnreadable, &actions)
@@ -113,7 +118,7 @@ extension HTTPExchange {
             if edited != body { head.headers.removeWhatDescribesTheBody() }
             respond(head, edited, &actions)
         } catch {
-            // A document that cannot be changed where it has to be is not shown.
+            // A document without the required changes must not reach the client.
             refuse(.answerUnreadable, &actions)
         }
     }
@@ -123,12 +128,12 @@ extension HTTPExchange {
         actions.append(.respond(head, body))
     }
 
-    /// An answer of the gateway's own, which pages in browsers can read if the mapping lets them.
+    /// Sends the gateway's own answer, readable by web pages if the mapping allows it.
     mutating func respondItself(_ head: ResponseHead, _ body: ByteBuffer, _ actions: inout [ExchangeAction]) {
         respond(mapping.readable(head, for: self.head.headers), body, &actions)
     }
 
-    // MARK: No
+    // MARK: Refusals
 
     package mutating func refuse(_ no: ExchangeRefusal, _ actions: inout [ExchangeAction]) {
         switch no {
@@ -143,13 +148,13 @@ extension HTTPExchange {
 }
 
 extension HeaderFields {
-    /// Whether a body is JSON as it is, as far as its fields say. RFC 9110 sections 8.3 and 8.4.
+    /// Whether the fields describe a body in JSON without encoding. RFC 9110 sections 8.3 and 8.4.
     fileprivate var sayPlainJSON: Bool {
         tokens("Content-Encoding").allSatisfy { $0 == "identity" }
             && self["Content-Type"].allSatisfy { $0.lowercased().contains("json") }
     }
 
-    /// Takes away what is true of the body that came and not of the one that goes.
+    /// Removes fields that describe the received body and are wrong for the changed one.
     mutating func removeWhatDescribesTheBody() {
         for name in ["ETag", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest", "Accept-Ranges"] { remove(name) }
     }

@@ -1,4 +1,4 @@
-// Clients that can encrypt: their calls of the control plane, and what shows that they can.
+// Clients that can encrypt: how the gateway recognises them, and their calls of the control plane.
 
 import Envelope
 import HTTPCodec
@@ -7,24 +7,25 @@ import Protection
 import Vault
 
 extension HTTPExchange {
-    /// The WebSocket subprotocol by which a client says that it can encrypt. Offered beside the backend's own; the backend
-    /// does not see it.
+    /// The WebSocket subprotocol by which a client announces that it can encrypt.
+    ///
+    /// The client offers it beside the backend's own. The gateway removes it from requests whose answer it reads.
     package static let subprotocol = "pawl.v1"
 
-    /// The device that the request's credential has proven.
+    /// The device that the request's credential has proven; nil if none.
     var provenDevice: DeviceID? {
         guard let account, let credential else { return nil }
         return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
     }
 
-    /// Whether the client says that it can, which proves nothing.
+    /// Whether the client announces that it can encrypt. This is not verified.
     var asksForEncryption: Bool {
         isUpgrade && head.headers.tokens("Sec-WebSocket-Protocol").contains(Self.subprotocol)
     }
 
-    /// Notes what the account's client has shown.
+    /// Records the account and its software as behind the gateway.
     func noteEvidence(asked: Bool, _ now: Moment, _ actions: inout [ExchangeAction]) {
-        // An application service gets the messages of those in whose name it writes past the gateway, so these are outsiders.
+        // An application service receives its users' messages past the gateway, so these users are outsiders.
         guard let account, credential?.acting == nil else { return }
         let software = head.headers.first("User-Agent")
         if let row = environment.accounts.note(account, software: software, asked: asked, now: now) {
@@ -34,7 +35,7 @@ extension HTTPExchange {
 
     // MARK: Calls
 
-    /// A request for the gateway itself: whatever becomes of it, the backend does not see it.
+    /// Begins a request for the gateway itself, which never reaches the backend.
     mutating func beginCall(_ now: Moment, _ actions: inout [ExchangeAction]) {
         isCall = true
         isUpgrade = false
@@ -72,7 +73,7 @@ extension HTTPExchange {
 }
 
 extension HeaderFields {
-    /// Takes away what a client says to the gateway alone.
+    /// Removes a subprotocol that is meant for the gateway only.
     mutating func removeSubprotocol(_ name: String) {
         let others = self["Sec-WebSocket-Protocol"].flatMap { $0.split(separator: ",") }
             .map { $0.trimmingSpaces }.filter { $0.lowercased() != name }

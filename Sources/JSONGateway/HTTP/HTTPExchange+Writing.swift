@@ -1,4 +1,8 @@
-// What a client writes: judged, sealed, put into the queue, and acknowledged when it is stored or done.
+// Handles writes of a client: judges, seals and queues them, and answers when they are stored or done.
+//
+// Unreadable bodies are allowed only in conversations where plaintext is allowed. A body without a text, or one that is
+// too long, is judged by its conversation if the path names it; otherwise it is refused as soon as anything is
+// protected.
 
 package import Envelope
 import HTTPCodec
@@ -9,7 +13,7 @@ import Reports
 import Vault
 
 extension HTTPExchange {
-    /// A request with a text. Where nothing can become of it but plain text, only its conversation is of interest.
+    /// Begins a request with a text. Its body is not read if the text can only be sent as plaintext.
     package mutating func write(_ now: Moment, _ actions: inout [ExchangeAction]) {
         if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
             return askMembers(now, &actions)
@@ -37,7 +41,7 @@ extension HTTPExchange {
         if protects { recall(account, now, &actions) } else { askMembers(now, &actions) }
     }
 
-    /// Looks whether it has been said before.
+    /// Asks the queue whether this is a repeated write.
     private mutating func recall(_ account: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
         guard let key = key(of: account), let credential else { return isNew(now, &actions) }
         stage = .recall
@@ -48,7 +52,7 @@ extension HTTPExchange {
         if match?.route.label == .control { enqueue(&actions) } else { askMembers(now, &actions) }
     }
 
-    /// Nobody can tell what the client writes: it goes where everything may, and nowhere else.
+    /// Handles an unreadable body: sends it only if plaintext is allowed in its conversation, or nothing is protected.
     mutating func cannotRead(_ no: ExchangeRefusal, _ now: Moment, _ actions: inout [ExchangeAction]) {
         guard let match, match.route.label == .content else { return refuse(no, &actions) }
         obstacle = no
@@ -56,12 +60,12 @@ extension HTTPExchange {
         if environment.isProtecting { refuse(no, &actions) } else { pass(&actions) }
     }
 
-    /// What the client calls the message that it writes.
+    /// The client's id of the written message; nil if it has none.
     private var clientID: String? {
         outgoing?.localID ?? match.flatMap { match in match.route.localID.flatMap { match.target[$0] } }
     }
 
-    /// What tells a repeated request from a new one; nothing where its client has no name for it.
+    /// The key that distinguishes a repeated write from a new one; nil if the message has no client id.
     private func key(of account: AccountID) -> WriteKey? {
         guard let id = clientID, let credential else { return nil }
         let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
@@ -72,7 +76,7 @@ extension HTTPExchange {
     package mutating func recalled(_ recall: WriteRecall, _ now: Moment, _ actions: inout [ExchangeAction]) {
         switch recall {
         case .known(let known):
-            // Who asks for what will never be done is told how it ended.
+            // For a lost write the client gets its outcome, not the local id.
             localID = known.isLost ? nil : known.localID
             accepted(known.token, now, &actions)
         case .new(let key):
@@ -81,7 +85,7 @@ extension HTTPExchange {
         }
     }
 
-    // MARK: For whom it is
+    // MARK: Recipients
 
     private mutating func askMembers(_ now: Moment, _ actions: inout [ExchangeAction]) {
         if let recipients = outgoing?.recipients, !recipients.isEmpty {
@@ -103,9 +107,9 @@ extension HTTPExchange {
         judge(members, &actions)
     }
 
-    /// Decides what becomes of the text.
+    /// Decides whether the text is sent as plaintext, sealed or refused.
     ///
-    /// - Parameter members: of the conversation; nothing where the backend does not say.
+    /// - Parameter members: the members of the conversation; nil if unknown.
     package mutating func judge(_ members: [AccountID]?, _ actions: inout [ExchangeAction]) {
         guard let account else { return }
         let room = AccountID.room(conversation)
@@ -121,9 +125,10 @@ extension HTTPExchange {
         }
     }
 
-    /// Looks whether the client has sealed it.
+    /// Checks whether the client has sealed the message.
     ///
-    /// - Returns: false where it cannot go: the envelope is not of a device of the account, and words would be due.
+    /// - Returns: false if the message is refused: its envelope is not of the account's device, and the policy demands
+    ///   protection.
     private mutating func recognise(_ now: Moment, _ actions: inout [ExchangeAction]) -> Bool {
         guard let outgoing, let account else { return true }
         switch environment.envelope(in: outgoing.found, of: account) {
@@ -154,7 +159,7 @@ extension HTTPExchange {
         if protects { enqueue(&actions) } else { passCollected(&actions) }
     }
 
-    /// The request as it came, its body included.
+    /// Sends the request as received, with its collected body.
     private mutating func passCollected(_ actions: inout [ExchangeAction]) {
         stage = .response
         actions.append(.send(head, body))
@@ -166,7 +171,7 @@ extension HTTPExchange {
         guard let account else { return }
         guard let outgoing else {
             if let obstacle { return refuse(obstacle, &actions) }
-            // Nobody has wanted to look at it until now.
+            // The body has not been collected yet.
             return collect(&actions)
         }
         let plaintext: [UInt8]
@@ -217,14 +222,14 @@ extension HTTPExchange {
     ) {
         switch result {
         case .success(let write):
-            // Of equal writes at the same time only the first is queued: all are told its id.
+            // Of equal concurrent writes only the first is queued. All get its local id.
             localID = write.isLost ? nil : write.localID
             accepted(write.token, now, &actions)
         case .failure(let refusal): refuse(.notQueued(refusal), &actions)
         }
     }
 
-    /// The write is stored, now or by an earlier request.
+    /// Continues after the write is stored, by this request or an earlier one.
     private mutating func accepted(_ token: WriteToken, _ now: Moment, _ actions: inout [ExchangeAction]) {
         if case .atOnce(let status, let body) = match?.route.answer, let localID {
             let text = RefusalForm.filled(
@@ -262,6 +267,6 @@ extension HTTPExchange {
 }
 
 extension ResponseHead {
-    /// Whether the backend does not have what was asked, and will not. RFC 9110 section 15.5, RFC 6585 section 4, RFC 8470.
+    /// Whether the backend has rejected the request for good. RFC 9110 section 15.5, RFC 6585 section 4, RFC 8470.
     fileprivate var isFinalRefusal: Bool { (400..<500).contains(status) && ![408, 425, 429].contains(status) }
 }

@@ -1,4 +1,4 @@
-// One request of a client and its answer: what the mapping says about it, who it belongs to, and what the policy wants.
+// Handles one request of a client and its answer, by mapping, account and policy.
 
 package import Envelope
 package import HTTPCodec
@@ -9,17 +9,17 @@ import Vault
 
 /// The machine of one exchange. Events go in, actions come out.
 ///
-///     passthrough, off     request ──────────────────────────────────────────────────────────────▶ pass
-///     content              request ▶ whose? ▶ body ▶ said before? ▶ for whom? ▶ seal ▶ queue ▶ answer
-///     history, sync        request ▶ whose? ▶ backend's answer ▶ its body ▶ open ▶ answer
+///     passthrough, off     request ───────────────────────────────────────────────────▶ pass
+///     content              request ▶ account ▶ body ▶ recall ▶ members ▶ seal ▶ queue ▶ answer
+///     history, sync        request ▶ account ▶ backend's answer ▶ its body ▶ open ▶ answer
 package struct HTTPExchange: Sendable {
-    /// Ours: bytes of a request whose text is sealed. What an envelope can hold is a part of it.
+    /// Ours: maximum body of a request with a text, in bytes. More than an envelope can hold.
     package static let requestLimit = 256 << 10
-    /// Ours: how long a client is kept waiting for a write that waits in the queue. It may say the same again: it
-    /// is found by its id. In nanoseconds.
+    /// Ours: how long a client waits for a queued write, in nanoseconds. It may repeat the request, which is recognised
+    /// by its id.
     package static let patience: Int64 = 60_000_000_000
 
-    /// What is being waited for.
+    /// The event that the exchange waits for.
     package enum Stage: Sendable {
         case beginning
         case account
@@ -49,28 +49,28 @@ package struct HTTPExchange: Sendable {
     package var credential: Credential?
     package var account: AccountID?
     var isUpgrade = false
-    /// Whether the answer's messages are looked at.
+    /// Whether the gateway reads the messages in the answer.
     package var readsAnswer = false
-    /// What the client writes, once its body is there.
+    /// The client's message, after its body was collected.
     package var outgoing: OutgoingMessage?
-    /// Why nobody can tell what the client writes, where its body has come or has been too long.
+    /// The reason why the collected body cannot be read; nil if there is none.
     package var obstacle: ExchangeRefusal?
     package var body = ByteBuffer()
     package var ticket: UInt64 = 0
     var responseHead = ResponseHead(0)
     package var incoming: IncomingMessages?
-    /// The local id that the client is told where it is answered at once.
+    /// The local id in an answer that does not wait for the backend.
     package var localID: String?
     /// Whether the request is for the gateway itself.
     var isCall = false
     package var call: ControlCall?
-    /// Whether what the client writes is an envelope of its own device.
+    /// Whether the client's message is an envelope of its own device.
     var isOwnEnvelope = false
-    /// What has been sealed.
+    /// The id of the sealed message.
     package var message: MessageID?
-    /// What tells the write from a new one when it is said again.
+    /// The key that distinguishes a repeated write from a new one.
     var writeKey: WriteKey?
-    /// The other one of two; nil if there are more, or nobody knows.
+    /// The other member of a conversation of two; nil if there are more, or the members are unknown.
     package var recipientName: String?
 
     package init(environment: JSONEnvironment, connection: ConnectionID) {
@@ -81,7 +81,7 @@ package struct HTTPExchange: Sendable {
         policies = environment.policies.snapshot
     }
 
-    /// A client may take its time between head and body, and the backend with an answer: what counts is the policy of now.
+    /// Loads the present policies. They may change while the exchange waits for the client or the backend.
     private mutating func renewPolicies() {
         guard environment.policies.version != policyVersion else { return }
         policyVersion = environment.policies.version
@@ -91,9 +91,9 @@ package struct HTTPExchange: Sendable {
     /// Whether anything may have to be sealed or opened.
     package var protects: Bool { policies.strictest.seeksProtection || !environment.latches.isEmpty }
 
-    /// Takes what has happened.
+    /// Handles an event.
     ///
-    /// - Parameter actions: gets what is to be done, in order.
+    /// - Parameter actions: receives the actions, in order.
     package mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
         renewPolicies()
         switch (stage, event) {
@@ -131,7 +131,7 @@ package struct HTTPExchange: Sendable {
     private mutating func begin(_ head: RequestHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
         self.head = head
         isUpgrade = head.isWebSocketUpgrade
-        // Under `off` bytes are bytes.
+        // Under `off` everything is forwarded unread.
         let isOn = policies.strictest.takesPart || !environment.latches.isEmpty
         if isOn, ControlRoute.isReserved(head.path) { return beginCall(now, &actions) }
         guard isOn, !head.isPreflight else { return pass(&actions) }
@@ -143,7 +143,7 @@ package struct HTTPExchange: Sendable {
         identify(now, &actions)
     }
 
-    /// Request and answer go through untouched.
+    /// Forwards request and answer unchanged.
     package mutating func pass(_ actions: inout [ExchangeAction]) {
         guard isUpgrade else {
             stage = .done
@@ -153,16 +153,16 @@ package struct HTTPExchange: Sendable {
         actions.append(.passRequest(head))
     }
 
-    /// The conversation that the route's head names; empty where it names none.
+    /// The conversation that the request's head names; empty if it names none.
     var conversationOfHead: String {
         guard let match, let source = match.route.conversation ?? match.route.request?.conversation else { return "" }
         return match.target[source] ?? ""
     }
 
-    /// The conversation of what the client writes, or that of the head.
+    /// The conversation of the client's message, or that of the head.
     package var conversation: String { outgoing?.conversation ?? conversationOfHead }
 
-    /// Where the request names messages that the backend may not have named yet.
+    /// The request's references to messages that may have no backend id yet.
     var localReferences: [QueuedReference] {
         guard let match else { return [] }
         return match.route.references.compactMap { source in
@@ -180,14 +180,14 @@ package struct HTTPExchange: Sendable {
         }
     }
 
-    /// What the queue calls a message that a client names; nothing where it is an id of the backend.
+    /// The queue's reference for a client's id; nil if it is an id of the backend.
     private func local(_ id: String) -> String? {
         if LocalMessageID.isOne(id) { return id }
         guard let account else { return nil }
         return environment.waitingWrites.reference(of: WaitingWrites.name(id, of: account, in: conversation))
     }
 
-    // MARK: Whose it is
+    // MARK: Account
 
     mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
         credential = Credential(of: head, at: mapping.account.credentials, actingAs: mapping.account.actingAs)
@@ -203,7 +203,7 @@ package struct HTTPExchange: Sendable {
         actions.append(.look(credential.question(to: mapping.account)))
     }
 
-    /// How old the backend's word may be: the less this backend itself has to do with what is asked, the younger it has to be.
+    /// Maximum age of a cached credential check. Shorter for requests that the backend does not check again.
     private var credentialMemory: Int64 {
         guard !isCall else { return CredentialBook.memoryForCalls }
         switch match?.route.label {
@@ -228,8 +228,9 @@ package struct HTTPExchange: Sendable {
         }
     }
 
-    /// The backend has not said whose it is. What it said before goes on counting, so that people can write while it is away;
-    /// but not for calls.
+    /// Handles a lookup without an answer: an older cached result is used, so that people can write during an outage.
+    ///
+    /// Calls are refused.
     private mutating func unanswered(_ now: Moment, _ actions: inout [ExchangeAction]) {
         guard !isCall else { return answerCall(ControlAnswer(.backendGone), &actions) }
         guard let credential,
@@ -239,15 +240,16 @@ package struct HTTPExchange: Sendable {
         proceed(now, &actions)
     }
 
-    /// The request shows no credential, or one that the backend does not accept.
+    /// Handles a request without a credential, or with one that the backend rejects.
     ///
-    /// - Parameter refusal: what the backend says to it.
+    /// - Parameter refusal: the backend's answer to the lookup; nil if there is none to forward.
     private mutating func unidentified(
         _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
     ) {
         guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
         noteUnprotectable(by: AccountID(text: "(not logged in)"))
-        // The policy of a few people does not decide about pages that everybody opens before a login.
+        // Only everyone's policy applies to pages that clients open before a login, not the policies of single
+        // accounts.
         if match == nil, !policies.everyone.demandsProtection, head.isAnonymousRead(mapping.account.credentials) {
             return pass(&actions)
         }
@@ -256,7 +258,7 @@ package struct HTTPExchange: Sendable {
         }
         switch match?.route.label {
         case .content where environment.isProtecting: break
-        // What is said over it could not be looked into.
+        // A WebSocket without an account cannot be inspected.
         case _ where isUpgrade && environment.isProtecting: break
         default: return pass(&actions)
         }
@@ -281,10 +283,10 @@ package struct HTTPExchange: Sendable {
         }
     }
 
-    /// Whether nothing in the request could be sealed, so that `hosted` refuses it.
+    /// The kind of a request that cannot be sealed, and that `hosted` refuses; nil for others.
     private var unprotectable: UnprotectableRequest? {
         switch match?.route.label {
-        // Refusing to read a file that the backend has would protect nothing.
+        // The backend has the file already, so refusing to read it would protect nothing.
         case .media: head.isRead ? nil : .media
         case .search: .search
         case .refused, nil: .verb
@@ -292,7 +294,7 @@ package struct HTTPExchange: Sendable {
         }
     }
 
-    /// Counts it for `pawl policy simulate`, by the same rule.
+    /// Counts an unprotectable request for `pawl policy simulate`.
     private func noteUnprotectable(by account: AccountID) {
         guard let unprotectable else { return }
         let route =
@@ -301,7 +303,7 @@ package struct HTTPExchange: Sendable {
         environment.observations.note(route, ObservedRecipient(unprotectable), by: account)
     }
 
-    /// The answer is to be looked at, so it has to come as it is.
+    /// Forwards the request and reads its answer, which therefore must have no encoding.
     private mutating func read(_ actions: inout [ExchangeAction]) {
         readsAnswer = true
         stage = .response
@@ -311,9 +313,10 @@ package struct HTTPExchange: Sendable {
         actions.append(.passRequest(head))
     }
 
-    /// A request that changes something without a text of its own. It waits in the queue where it names a message that the
-    /// backend does not know yet, or where something waits that its client has written before; else it goes at once, and what
-    /// was known of the conversation counts no more.
+    /// Handles a request that changes something without a text.
+    ///
+    /// The request is queued if it refers to a message without a backend id, or if earlier writes of the account in the
+    /// conversation wait. Otherwise it is forwarded at once, and its answer drops the conversation's cached members.
     private mutating func control(_ actions: inout [ExchangeAction]) {
         let isBehind = account.map { environment.waitingWrites.holds($0, in: conversationOfHead) } ?? false
         if !localReferences.isEmpty || isBehind {
@@ -328,25 +331,25 @@ package struct HTTPExchange: Sendable {
 }
 
 extension RequestHead {
-    /// RFC 6455 section 4.1.
+    /// Whether the request asks for a WebSocket. RFC 6455 section 4.1.
     var isWebSocketUpgrade: Bool {
         method == "GET" && headers.tokens("Connection").contains("upgrade")
             && headers.tokens("Upgrade").contains("websocket")
     }
 
-    /// Whether a body comes behind it, however long. RFC 9112 section 6.3.
+    /// Whether a body follows the head. RFC 9112 section 6.3.
     var announcesBody: Bool {
         headers.first("Transfer-Encoding") != nil || headers["Content-Length"].contains { $0 != "0" }
     }
 
-    /// Whether it only asks for something. RFC 9110 section 9.2.1.
+    /// Whether the request only reads. RFC 9110 section 9.2.1.
     package var isRead: Bool {
         (method == "GET" || method == "HEAD") && !announcesBody && !Mapping.isRewritten(headers)
     }
 
-    /// Whether it only asks for a page, without a login and without a query, which could hold words or a login.
+    /// Whether the request only reads a page, without credential and query. A query could hold text or a credential.
     ///
-    /// - Parameter places: where a mapping finds credentials.
+    /// - Parameter places: the places of credentials in the mapping.
     func isAnonymousRead(_ places: [AccountSource.Credential]) -> Bool {
         guard isRead, query == nil, !isWebSocketUpgrade, RequestPath(path) != nil else { return false }
         return !headers.fields.contains { field in
@@ -357,13 +360,12 @@ extension RequestHead {
         } && !places.contains { if case .cookie = $0 { Credential(of: self, at: [$0]) != nil } else { false } }
     }
 
-    /// What browsers ask first, without a credential. It carries nothing.
+    /// Whether the request is a browser's preflight, which has no credential and no content.
     var isPreflight: Bool { method == "OPTIONS" && !announcesBody && !Mapping.isRewritten(headers) }
 
-    /// What of a head is kept with a write that waits: all but what lets the client in, what belongs to its connection, and what
-    /// says how its body came.
+    /// The head that is stored with a queued write: without credentials, connection fields and framing of the body.
     ///
-    /// - Parameter places: where credentials stand.
+    /// - Parameter places: the places of credentials in the mapping.
     package func stored(without credential: Credential, at places: [AccountSource.Credential]) -> RequestHead {
         var dropped = Self.neverStored
         for case .header(let name) in places { dropped.insert(name.lowercased()) }
@@ -377,7 +379,7 @@ extension RequestHead {
         "transfer-encoding", "upgrade",
     ]
 
-    /// The target without what lets the client in.
+    /// The target without the credential.
     package func target(without credential: Credential) -> String {
         guard let query = credential.query, let all = self.query else { return target }
         let rest = all.split(separator: "&").filter { $0 != query }.joined(separator: "&")

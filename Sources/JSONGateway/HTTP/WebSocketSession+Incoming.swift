@@ -1,4 +1,4 @@
-// What the backend says over a WebSocket, on its way to the client.
+// Messages of the backend over a WebSocket to the client.
 
 import Envelope
 import JSONCodec
@@ -11,13 +11,13 @@ extension WebSocketSession {
         guard toClient.count < Self.waitingLimit else {
             return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
         }
-        // Where nothing can have to be opened, nothing is read.
+        // Messages are not read if nothing can have to be opened.
         guard protects || calls.isInUse else {
             return toClient.append(Slot(ticket: environment.nextTicket(), message: (bytes, isText), isReady: true))
         }
-        // Some read JSON in binary messages as well.
+        // Some clients read JSON in binary messages too.
         let document = try? JSONDocument(bytes)
-        // Only the gateway answers calls. What cannot be read, another reader might take for an answer.
+        // Only the gateway answers calls. A client might read an unreadable message as an answer.
         guard document.map({ !InBandCall.isReserved($0) }) ?? !(isText && calls.isInUse) else {
             return environment.tally.add(.unknownFromBackend)
         }
@@ -60,7 +60,7 @@ extension WebSocketSession {
             let opened = try incoming.opened(environment)
             settle(ticket, in: \.toClient, opened.isCopy ? nil : opened.bytes)
         } catch {
-            // What cannot be changed where it has to be is not shown.
+            // A message without the required changes must not reach the client.
             settle(ticket, in: \.toClient, nil)
             tell(.answerUnreadable, nil, &actions)
         }

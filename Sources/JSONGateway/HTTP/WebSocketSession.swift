@@ -1,5 +1,8 @@
-// One WebSocket connection whose messages are looked at. Nothing overtakes: what has to wait for the vault holds back what
-// comes behind it, in each direction for itself.
+// Handles one inspected WebSocket connection. Each direction keeps its order: a message that waits for the vault delays
+// all later messages of its direction.
+//
+// A write over a WebSocket is not queued. Only a frame on the same connection could complete it, and the client
+// receives none before the backend has answered. The client repeats the write.
 
 package import DequeModule
 import Envelope
@@ -10,51 +13,51 @@ package import Protection
 import Reports
 package import Vault
 
-/// What is to be done with messages of a WebSocket, in order.
+/// An action of a WebSocket session. The relay performs actions in order.
 package enum WebSocketAction: Sendable {
     case toBackend(ByteBuffer, isText: Bool)
     case toClient(ByteBuffer, isText: Bool)
     case look(Lookup)
     case submit(VaultJob)
     case wake(at: Int64)
-    /// Both sides are closed, with a code of RFC 6455 section 7.4 and words.
+    /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
     case close(code: UInt16, reason: String)
 }
 
-/// What happens to a WebSocket connection. Messages are whole: fragments are put together, control frames pass by themselves.
+/// An event of a WebSocket connection. Messages are whole; the relay assembles fragments and forwards control frames.
 package enum WebSocketEvent: Sendable {
     case fromClient(ByteBuffer, isText: Bool)
     case fromBackend(ByteBuffer, isText: Bool)
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     case notFound(Lookup.ID)
     case vault(VaultReply)
-    /// What has become of a message that this account knows by a local id.
+    /// News about a message that this account knows by a local id.
     case news(MessageNews)
     case woken
 }
 
 /// The machine of one WebSocket connection.
 package struct WebSocketSession: Sendable {
-    /// Ours: a longer message closes the connection, code 1009. In bytes.
+    /// Ours: maximum size of a message, in bytes. A longer one closes the connection with code 1009.
     package static let messageLimit = 16 << 20
-    /// Ours: messages of one direction that may wait for the vault; with more the connection is closed, code 1008.
+    /// Ours: maximum messages of one direction that wait. One more closes the connection with code 1008.
     package static let waitingLimit = 1024
 
-    /// A place in the order of one direction.
+    /// A message's position in the order of one direction.
     package struct Slot: Sendable {
         package var ticket: UInt64
         package var message: (bytes: ByteBuffer, isText: Bool)?
-        /// What becomes of it is known; without a message it goes nowhere.
+        /// Whether the slot can be processed: its message is sent, or dropped if nil.
         package var isReady = false
     }
 
-    /// A text of the client on its way to the backend.
+    /// A text of the client that is not sent yet.
     private struct Sending: Sendable {
         package var outgoing: OutgoingMessage
         package var room: AccountID
         /// Whether it is an envelope of the account's own device.
         var isOwnEnvelope = false
-        /// The other one of two; nil if there are more, or nobody knows.
+        /// The other member of a conversation of two; nil if there are more, or the members are unknown.
         package var recipientName: String?
     }
 
@@ -65,9 +68,9 @@ package struct WebSocketSession: Sendable {
     package var toBackend = Deque<Slot>()
     package var toClient = Deque<Slot>()
     private var sending: [UInt64: Sending] = [:]
-    /// Messages of the backend, by their place, whose envelopes are being opened.
+    /// Messages of the backend whose envelopes are being opened, with their slots.
     package var opening: [(slot: UInt64, messages: IncomingMessages)] = []
-    /// Texts whose conversation's members are being asked for, one question at a time.
+    /// Texts that wait for a lookup of members, one lookup at a time.
     private var asking = Deque<UInt64>()
     /// Calls of the control plane.
     package var calls = InBandCalls()
@@ -81,7 +84,7 @@ package struct WebSocketSession: Sendable {
         self.credential = credential
     }
 
-    /// Takes what has happened.
+    /// Handles an event.
     package mutating func take(_ event: WebSocketEvent, at now: Moment, _ actions: inout [WebSocketAction]) {
         switch event {
         case .fromClient(let bytes, let isText): said(bytes, isText, now, &actions)
@@ -103,7 +106,7 @@ package struct WebSocketSession: Sendable {
         flush(&actions)
     }
 
-    /// The device that the connection's credential has proven.
+    /// The device that the connection's credential has proven; nil if none.
     var provenDevice: DeviceID? {
         guard let credential else { return nil }
         return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
@@ -125,7 +128,7 @@ package struct WebSocketSession: Sendable {
         let demands = environment.policies.snapshot.policy(of: account).demandsProtection
         guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
         else {
-            // Nobody can tell what it says.
+            // The frame's content is unknown.
             environment.tally.add(.unlabelled)
             environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
             environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
@@ -196,7 +199,7 @@ package struct WebSocketSession: Sendable {
             environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
         }
         judge(ticket, members, &actions)
-        // Others may have been waiting for the same answer.
+        // Other texts may wait for the same answer.
         while let next = asking.first, let waiting = sending[next],
             let known = environment.conversations.members(of: waiting.outgoing.conversation, now: now.monotonic)
         {
@@ -268,7 +271,7 @@ package struct WebSocketSession: Sendable {
         tell(no, text?.outgoing, to: text?.recipientName, &actions)
     }
 
-    /// Says no in the backend's own way, behind what the client is being told already.
+    /// Appends a refusal in the backend's form to the messages for the client.
     package mutating func tell(
         _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
     ) {
@@ -287,7 +290,7 @@ package struct WebSocketSession: Sendable {
             Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
     }
 
-    /// Behind what the client is being told already.
+    /// Appends the notice about a backend id to the messages for the client.
     private mutating func tell(_ merge: MessageMerge) {
         guard let form = environment.mapping.merged else { return }
         let text = RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID])
@@ -329,7 +332,7 @@ package struct WebSocketSession: Sendable {
 
     // MARK: Order
 
-    /// What stands in a place goes as it is.
+    /// Marks a slot as ready, with its message unchanged.
     private mutating func ready(_ ticket: UInt64) {
         if let index = toBackend.firstIndex(where: { $0.ticket == ticket }) { toBackend[index].isReady = true }
     }

@@ -1,4 +1,4 @@
-// Who is behind this gateway: accounts that have shown it a credential, in this process or before.
+// The accounts behind this gateway: those that have shown it a valid credential, in this process or an earlier one.
 
 package import Protection
 package import StorePort
@@ -6,9 +6,9 @@ import Synchronization
 
 /// The accounts behind the gateway.
 package final class AccountBook: Sendable {
-    /// Ours: how often the same account is written down again with the same software. In nanoseconds.
+    /// Ours: minimum time between two records of the same account with the same software, in nanoseconds.
     package static let interval: Int64 = 600_000_000_000
-    /// Ours: bytes of a `User-Agent` that are kept.
+    /// Ours: maximum length of the stored products of a `User-Agent`, in bytes.
     static let softwareLimit = 96
 
     private struct State {
@@ -20,7 +20,7 @@ package final class AccountBook: Sendable {
 
     package init() {}
 
-    /// Takes over what a process before this one has written down.
+    /// Loads the accounts that earlier processes have stored.
     package func adopt(_ rows: [EvidenceRow]) {
         state.withLock { state in
             for row in rows where row.verified { state.known.insert(.services(row.name)) }
@@ -29,15 +29,16 @@ package final class AccountBook: Sendable {
 
     package func contains(_ account: AccountID) -> Bool { state.withLock { $0.known.contains(account) } }
 
-    /// All of them, for reports.
+    /// All accounts, for reports.
     package var all: Set<AccountID> { state.withLock { $0.known } }
 
     package var count: Int { state.withLock { $0.known.count } }
 
-    /// Notes that an account is here, and with what.
+    /// Records that an account uses the gateway, and its software.
     ///
-    /// - Parameter asked: whether it has shown that it can encrypt: by a subprotocol, a proven device, or an envelope.
-    /// - Returns: what is to be written down; often nothing.
+    /// - Parameter asked: whether the client has shown that it can encrypt: by a subprotocol, a proven device, or an
+    ///   envelope.
+    /// - Returns: the change to store; nil if a recent record says the same.
     package func note(_ account: AccountID, software: String?, asked: Bool = false, now: Moment) -> StoreChange? {
         let agent = software ?? ""
         let isNew = state.withLock { state in
@@ -59,8 +60,7 @@ package final class AccountBook: Sendable {
                 lastSeen: now.wall, registrations: 1))
     }
 
-    /// The products of a `User-Agent` without comments, RFC 9110 section 10.1.5: what is in brackets names machines, not
-    /// programs.
+    /// The products of a `User-Agent` without comments, which name machines, not programs. RFC 9110 section 10.1.5.
     package static func product(_ agent: String) -> String {
         var depth = 0
         var text = ""

@@ -1,8 +1,8 @@
-// Members to be added to one object of a document.
+// Members to add to one object of a document.
 
 import JSONCodec
 
-/// Members to be added to one object, some of them in objects that are added with them.
+/// Members to add to one object, some of them in nested objects that are added too.
 struct AddedMembers: Sendable {
     package indirect enum Member: Sendable {
         case value(JSONFragment)
@@ -16,12 +16,14 @@ struct AddedMembers: Sendable {
         }
     }
 
-    /// In the order in which they were asked for.
+    /// In the order of the calls to ``add(_:_:)``.
     private var members: [(name: String, member: Member)] = []
 
     package var fragments: [(name: String, value: JSONFragment)] { members.map { ($0.name, $0.member.fragment) } }
 
-    /// - Returns: whether nothing else stands there.
+    /// Adds a value at a path of names.
+    ///
+    /// - Returns: false if another value was added at the path, or at a part of it.
     package mutating func add(_ names: ArraySlice<String>, _ value: JSONFragment) -> Bool {
         guard let name = names.first else { return false }
         let rest = names.dropFirst()

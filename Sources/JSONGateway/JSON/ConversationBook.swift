@@ -1,5 +1,6 @@
-// Who is in which conversation, as the backend has said lately. The keys do not depend on it: all hosted members are one
-// recipient, the vault. It decides what is refused and whom the operator is told of.
+// A cache of the members of conversations, from recent answers of the backend. The keys do not depend on it, because
+// all hosted members are one recipient, the vault. It decides which messages are refused and which outsiders are
+// reported.
 
 package import Protection
 import RequestQueue
@@ -7,18 +8,18 @@ import Synchronization
 
 /// The members of conversations.
 package final class ConversationBook: Sendable {
-    /// Ours: how long an answer counts, where nothing was heard of a change. In nanoseconds.
+    /// Ours: lifetime of an entry, unless a change is noticed earlier. In nanoseconds.
     package static let memory: Int64 = 30_000_000_000
-    /// Ours: conversations remembered; with more, all of them are asked for again.
+    /// Ours: maximum cached conversations; beyond it the whole cache is dropped.
     package static let limit = 50_000
-    /// Ours: members of one conversation that are looked at.
+    /// Ours: maximum members of one conversation; a longer answer counts as unknown.
     package static let memberLimit = 20_000
 
     private let members = Mutex<[ExactText: (members: [AccountID], until: Int64)]>([:])
 
     package init() {}
 
-    /// The members of a conversation; nothing where they have to be asked for.
+    /// The members of a conversation; nil if the backend has to be asked.
     package func members(of conversation: String, now: Int64) -> [AccountID]? {
         members.withLock { members in
             guard let entry = members[ExactText(conversation)], entry.until > now else { return nil }
@@ -26,10 +27,10 @@ package final class ConversationBook: Sendable {
         }
     }
 
-    /// The conversations whose members were asked for, for reports.
+    /// The conversations in the cache, expired ones too, for reports.
     package var known: [String] { members.withLock { $0.keys.map(\.text) } }
 
-    /// The members of a conversation when they were last asked for, for reports; nil if they were not.
+    /// The last known members of a conversation, for reports; nil if there are none in the cache.
     package func lastMembers(of conversation: String) -> [AccountID]? {
         members.withLock { $0[ExactText(conversation)]?.members }
     }
@@ -41,9 +42,9 @@ package final class ConversationBook: Sendable {
         }
     }
 
-    /// Members of the conversations that were asked for lately, of whom this is not true.
+    /// The members of current entries for which `isBehind` is false.
     ///
-    /// - Parameter limit: at most so many.
+    /// - Parameter limit: maximum number of results.
     package func outsiders(
         now: Int64, limit: Int, isBehind: (AccountID) -> Bool
     ) -> [(account: AccountID, conversation: String)] {
@@ -60,7 +61,7 @@ package final class ConversationBook: Sendable {
 
     package func forgetAll() { members.withLock { $0.removeAll() } }
 
-    /// Something has been done to it.
+    /// Drops the entry of a conversation that may have changed.
     package func forget(_ conversation: String) {
         members.withLock { $0[ExactText(conversation)] = nil }
     }

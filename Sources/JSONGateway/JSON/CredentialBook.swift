@@ -1,5 +1,5 @@
-// Whose a credential is. The backend says so, in answer to a question of the gateway's own; what a client claims counts
-// for nothing. Remembered by a digest, so that no credential lies in memory longer than its request.
+// A cache of the owners of credentials. The gateway resolves a credential by a lookup at the backend, and ignores what
+// the client claims. The key is a digest, so that the cache holds no credential.
 
 import Crypto
 package import HTTPCodec
@@ -7,34 +7,35 @@ import NIOCore
 package import Protection
 import Synchronization
 
-/// The accounts of credentials that the backend has vouched for.
+/// The accounts of credentials, as confirmed by the backend.
 package final class CredentialBook: Sendable {
-    /// Ours: how long an answer counts for what the backend itself answers, because that refuses a credential which has ended
-    /// meanwhile. In nanoseconds.
+    /// Ours: lifetime of an entry for requests that the backend answers itself, because it rejects an expired
+    /// credential. In nanoseconds.
     package static let memory: Int64 = 600_000_000_000
-    /// Ours: the same for what the gateway keeps and sends later, with another login if it has to: as long as members count.
+    /// Ours: lifetime for writes, which the gateway stores and may send later with another login. The same as for
+    /// members.
     package static let memoryForWrites = ConversationBook.memory
-    /// Ours: the same for calls, which no backend sees: long enough for the calls of one moment.
+    /// Ours: lifetime for calls, which never reach the backend: long enough for a series of calls. In nanoseconds.
     package static let memoryForCalls: Int64 = 5_000_000_000
-    /// Ours: credentials remembered; with more, all of them are asked for again.
+    /// Ours: maximum cached credentials; beyond it the whole cache is dropped.
     package static let limit = 100_000
 
-    /// What stands for a credential here.
+    /// The digest by which a credential is stored.
     package struct Digest: Hashable, Sendable {
         fileprivate let value: SHA256.Digest
 
         package var bytes: [UInt8] { Array(value) }
     }
 
-    /// Ours: how long the backend's no counts, so that a client which repeats itself costs one question. In nanoseconds.
+    /// Ours: lifetime of a rejection, so that a client that repeats requests causes one lookup. In nanoseconds.
     package static let memoryOfRefusals: Int64 = 10_000_000_000
 
-    /// What is known of a credential.
+    /// The owner of a credential.
     package enum Owner: Equatable, Sendable {
         case account(AccountID)
-        /// The backend does not accept it.
+        /// The backend rejects the credential.
         case nobody
-        /// It has to be asked for.
+        /// The backend has to be asked.
         case unknown
     }
 
@@ -42,7 +43,9 @@ package final class CredentialBook: Sendable {
 
     package init() {}
 
-    /// - Parameter life: older answers do not count.
+    /// The owner of a credential.
+    ///
+    /// - Parameter life: maximum age of an entry with an account, in nanoseconds.
     package func owner(of credential: Digest, now: Int64, within life: Int64 = memory) -> Owner {
         accounts.withLock { accounts in
             guard let entry = accounts[credential] else { return .unknown }
@@ -50,7 +53,7 @@ package final class CredentialBook: Sendable {
         }
     }
 
-    /// Takes the backend's answer, where it is one.
+    /// Stores the backend's answer, unless it is `unknown`.
     package func remember(_ owner: Owner, of credential: Digest, now: Int64) {
         guard owner != .unknown else { return }
         accounts.withLock { accounts in
@@ -59,31 +62,35 @@ package final class CredentialBook: Sendable {
         }
     }
 
-    /// The backend does not accept it any more.
+    /// Drops a credential that the backend no longer accepts.
     package func forget(_ credential: Digest) {
         accounts.withLock { $0[credential] = nil }
     }
 }
 
-/// What a client shows to be let in, found in the head of a request.
+/// The credential in the head of a request.
 package struct Credential: Sendable, Equatable {
-    /// The fields that carry it. A token of the query is one of a field as well, where the backend takes either: RFC 6750
-    /// sections 2.1 and 2.3.
+    /// The fields that carry the credential.
+    ///
+    /// A token in the query is also a field here if the backend accepts both. RFC 6750 sections 2.1 and 2.3.
     package private(set) var fields = HeaderFields()
-    /// The part of the query that carried it, percent-encoded, as it came: `access_token=...`.
+    /// The part of the query that carries the credential, percent-encoded as received: `access_token=...`.
     package private(set) var query: String?
-    /// What names somebody else in whose name the request is, for questions: `user_id=...`. No secret, and left in the target.
+    /// The query part that names another user for whom the request acts: `user_id=...`. Added to lookups.
+    ///
+    /// Not secret, and left in the target.
     package private(set) var acting: String?
-    /// What stands for it wherever it is remembered. Made once: every request asks for it more than once.
+    /// The digest by which the credential is stored. Computed once, because each request uses it several times.
     package let digest: CredentialBook.Digest
-    /// The same, where no field can carry it.
+    /// ``query`` if no field can carry the credential, else nil.
     package var neededQuery: String? { fields.fields.isEmpty ? query : nil }
 
-    /// None, which every backend refuses.
+    /// Creates an empty credential, which every backend rejects.
     package init() { digest = Self.digest(of: HeaderFields(), nil, nil) }
 
-    /// Finds the credential of a request; nothing where it shows none. Two of them are none: nobody could say which one the
-    /// backend believes.
+    /// Finds the credential of a request; nil if it has none, or more than one.
+    ///
+    /// With several credentials it is undefined which one the backend uses.
     package init?(of head: RequestHead, at places: [AccountSource.Credential], actingAs: String? = nil) {
         var fields = HeaderFields()
         var query: String?
@@ -117,7 +124,7 @@ package struct Credential: Sendable, Equatable {
         if let name = actingAs, let query = head.query {
             switch RequestQuery(query)[name] {
             case .says(let other): acting = "\(name)=\(PercentCoding.segment(other))"
-            // Nobody could say which one the backend believes.
+            // It is undefined which of the values the backend uses.
             case .ambiguous where PercentCoding.lenient(query.utf8).firstRange(of: Array(name.utf8)) != nil: return nil
             case .absent, .ambiguous: break
             }
@@ -137,8 +144,9 @@ package struct Credential: Sendable, Equatable {
         return CredentialBook.Digest(value: hash.finalize())
     }
 
-    /// A question to the backend in the client's name. Its `Host` is not the client's, which could choose a tenant of the
-    /// backend by it: whoever sends it knows the one to use.
+    /// Creates a lookup at the backend with the client's credential.
+    ///
+    /// It has no `Host`: the client's could select a tenant of the backend. The sender of the lookup adds one.
     package func question(_ target: String) -> RequestHead {
         var target = target
         for part in [neededQuery, acting].compactMap(\.self) { target += (target.contains("?") ? "&" : "?") + part }

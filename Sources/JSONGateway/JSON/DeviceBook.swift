@@ -1,28 +1,30 @@
-// Which credential has proven which device, and what the next proof has to be made over. In memory: whoever starts again
-// proves again.
+// The devices that credentials have proven, and the challenges for proofs. In memory only: after a restart of the
+// gateway, clients prove their devices again.
 
 package import DeviceDirectory
 package import Envelope
 package import Protection
 import Synchronization
 
-/// What clients of a JSON backend have shown of their own devices. A request has no connection that could be proven, so
-/// the credential stands for it.
+/// The proven devices of clients of a JSON backend.
+///
+/// HTTP requests share no connection, so a proof is bound to the credential.
 package final class DeviceBook: Sendable {
-    /// Ours: how long a challenge may be answered. In nanoseconds.
+    /// Ours: lifetime of a challenge, in nanoseconds.
     package static let challengeLife: Int64 = 120_000_000_000
-    /// Ours: challenges that wait for their answer; with more, all of them are forgotten and asked for again.
+    /// Ours: maximum open challenges; beyond it all are dropped, and clients request new ones.
     static let challengeLimit = 20_000
-    /// Ours: credentials that have proven a device; with more, all of them have to prove theirs again.
+    /// Ours: maximum credentials with a proven device; beyond it all are dropped, and clients prove again.
     static let provenLimit = 100_000
-    /// Ours: calls of one account in a minute, in nanoseconds. Asking for keys uses up somebody's.
+    /// Ours: maximum calls of one account in ``callPeriod``, because a request for keys consumes another's prekeys.
     package static let callLimit = 240
+    /// In nanoseconds.
     static let callPeriod: Int64 = 60_000_000_000
 
     private struct State {
         var challenges: [CredentialBook.Digest: (nonce: [UInt8], until: Int64)] = [:]
         package var proven: [CredentialBook.Digest: (account: AccountID, device: DeviceID)] = [:]
-        /// Devices whose envelopes were seen.
+        /// Devices of which the gateway has seen envelopes.
         var sealers: Set<DeviceID> = []
         package var calls: [AccountID: (count: Int, since: Int64)] = [:]
     }
@@ -31,7 +33,7 @@ package final class DeviceBook: Sendable {
 
     package init() {}
 
-    /// Notes what a credential is to prove its device over; an earlier challenge counts no more.
+    /// Stores the challenge of a credential, and replaces an earlier one.
     package func challenge(_ credential: CredentialBook.Digest, with nonce: [UInt8], now: Int64) {
         state.withLock { state in
             if state.challenges.count >= Self.challengeLimit { state.challenges.removeAll() }
@@ -39,7 +41,8 @@ package final class DeviceBook: Sendable {
         }
     }
 
-    /// Takes the challenge of a credential, which counts once, whatever is made of it.
+    /// Removes and returns the challenge of a credential, which can be used once; nil if there is none or it has
+    /// expired.
     func takeChallenge(of credential: CredentialBook.Digest, now: Int64) -> [UInt8]? {
         state.withLock { state in
             guard let entry = state.challenges.removeValue(forKey: credential), entry.until > now else { return nil }
@@ -54,7 +57,7 @@ package final class DeviceBook: Sendable {
         }
     }
 
-    /// The device that a credential has proven, as long as the directory has it.
+    /// The device that a credential has proven; nil if there is none, or the directory does not publish it.
     package func device(
         of account: AccountID, by credential: CredentialBook.Digest, in directory: DirectoryTable
     ) -> DeviceID? {
@@ -64,14 +67,14 @@ package final class DeviceBook: Sendable {
         return proven.device
     }
 
-    /// An envelope of a published device has come from its account.
+    /// Records that an account has sent an envelope of its published device.
     func noteEnvelope(of device: DeviceID) {
         state.withLock { state in
             if state.sealers.count < Self.provenLimit { state.sealers.insert(device) }
         }
     }
 
-    /// Devices that a credential has proven since this process began, and those whose envelopes it has seen.
+    /// The devices proven since the start of this process, and those of which it has seen envelopes.
     package var seen: (proven: Set<DeviceID>, sealing: Set<DeviceID>) {
         state.withLock { (Set($0.proven.values.map(\.device)), $0.sealers) }
     }

@@ -1,11 +1,11 @@
-// A write whose answer was lost is said again, and a backend that cannot tell keeps it twice. People see it once.
+// Hides duplicates caused by retrying a write after a lost response.
 
 import Envelope
 import Synchronization
 
-/// Under which id of the backend each message was first seen.
+/// The backend id under which each message was first seen.
 final class FirstSights: Sendable {
-    /// Ours: messages remembered; with more, the older half is forgotten.
+    /// Ours: maximum stored messages; beyond it the older half is dropped.
     package static let limit = 100_000
 
     private struct State {
@@ -15,7 +15,7 @@ final class FirstSights: Sendable {
 
     private let state = Mutex(State())
 
-    /// Whether the same message was seen before under another id.
+    /// Whether the message was seen before under another id of the backend.
     func isCopy(_ message: MessageID, as remoteID: String) -> Bool {
         state.withLock { state in
             if let first = state.remoteIDs[message] { return first != remoteID }

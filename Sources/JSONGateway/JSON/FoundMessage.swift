@@ -1,47 +1,49 @@
-// One message of a document: where its parts stand, and what is said about it around the text.
+// One message of a document: the positions of its parts, and its metadata.
 
 package import JSONCodec
 
 /// A message that a mapping's shape has found.
 package struct FoundMessage: Sendable {
-    /// Ours: bytes of the name of an account or conversation, or of an id. The longest we know of have 255.
+    /// Ours: maximum length of an id or of the name of an account or conversation, in bytes. The longest known have
+    /// 255.
     package static let nameLimit = 512
 
     package let shape: MessageShape
     /// The value that holds the messages of one conversation.
     package let container: JSONPlace
     package let place: JSONPlace
-    /// The object that text, flag and envelope stand in.
+    /// The object that contains text, flag and envelope.
     package let content: JSONPlace
     package let conversation: String
-    /// The text; nothing in a message that has none, which is one because of its other parts.
+    /// The text; nil if the message consists of other parts only.
     package let text: JSONPlace?
-    /// What is sealed together with the text, as far as it is there, by its path.
+    /// The parts that are sealed together with the text and present in this message.
     package let also: [SealedPart]
     package let flag: JSONPlace?
-    /// Whether the flag says so, which proves nothing.
+    /// Whether the flag is true. The flag is not authenticated.
     package let isFlagged: Bool
-    /// The envelope's own field, where it has one.
+    /// The field of the envelope; nil if the message has none.
     package let envelopePlace: JSONPlace?
-    /// Bytes that may be an envelope: what stands there in Base64, or, without a field of its own, in the place of the
-    /// text. Many a word is Base64 by chance.
+    /// Bytes that may be an envelope, decoded from Base64; nil if the field is not Base64.
+    ///
+    /// They come from the envelope's field, or from the text if the shape has no such field. Many words are valid
+    /// Base64.
     package let envelope: [UInt8]?
     package let sender: String?
-    /// Whom it is for, where the message says so.
+    /// The recipients; nil if the mapping names none in messages.
     package let recipients: [String]?
     package let remoteID: String?
     package let localID: String?
 }
 
-/// A message that cannot be read, and so may say anything.
+/// A message that the gateway cannot read, so that its content is unknown.
 package struct UnreadMessage: Sendable {
-    /// Why not.
     package let fault: MessageFault
     package let shape: MessageShape
     package let place: JSONPlace
-    /// What its text would stand in; nothing where that cannot be found either.
+    /// The object that would contain the text; nil if it cannot be found.
     package let content: JSONPlace?
-    /// Nothing where that cannot be told either.
+    /// Nil if it cannot be read.
     package let conversation: String?
 
     init(fault: MessageFault, shape: MessageShape, place: JSONPlace, content: JSONPlace?, conversation: String?) {
@@ -49,7 +51,7 @@ package struct UnreadMessage: Sendable {
         (self.content, self.conversation) = (content, conversation)
     }
 
-    /// A message that could be read, and with which something else cannot be done.
+    /// Creates one from a readable message that the gateway cannot change as required.
     init(_ message: FoundMessage, _ fault: MessageFault) {
         self.init(
             fault: fault, shape: message.shape, place: message.place, content: message.content,
@@ -57,15 +59,15 @@ package struct UnreadMessage: Sendable {
     }
 }
 
-/// Something that is sealed together with a text.
+/// A value that is sealed together with the text.
 package struct SealedPart: Equatable, Sendable {
-    /// As it is written in the mapping; of a member that is sealed because all are, the path to it.
+    /// The path as written in the mapping, or the path of a member that is sealed because of ``MessageShape/kept``.
     package let path: String
     package let place: JSONPlace
 }
 
 extension MessageShape {
-    /// What is sealed of an object besides its text.
+    /// The values of an object that are sealed besides its text.
     package func parts(of object: JSONPlace, in document: JSONDocument) throws(MessageFault) -> [SealedPart] {
         var parts: [SealedPart] = []
         for path in also {
@@ -79,7 +81,7 @@ extension MessageShape {
         var names: Set<String> = []
         for place in document.children(object) {
             guard let name = try? document.name(place) else { throw .loneSurrogate(at: offset) }
-            // names that differ only in how their letters are composed are one name to some readers
+            // Some parsers treat names that differ only in Unicode composition as equal.
             guard names.insert(name).inserted else { throw .duplicateNames(at: offset) }
             guard name.utf8.count <= FoundMessage.nameLimit else {
                 throw .unusableName(path: "a member's name", at: document.range(place).lowerBound)
@@ -90,7 +92,7 @@ extension MessageShape {
         return parts
     }
 
-    /// Where something that was sealed belongs; nothing where the mapping names no such place.
+    /// The path to which an opened value is written; nil if the mapping does not allow this path.
     package func path(ofSealed text: String) -> JSONPath? {
         if let path = also.first(where: { $0.text == text }) { return path }
         guard let path = try? JSONPath(text), let names = path.memberNames, names.count == 1, takesMember(names[0])
@@ -98,14 +100,14 @@ extension MessageShape {
         return path
     }
 
-    /// Whether a member may hold something of what is said, its text aside.
+    /// Whether a member besides the text may hold content: a sealed value, the flag or the envelope.
     func mayBeSaid(in name: String) -> Bool {
         guard name != text.firstMember else { return false }
         return kept?.contains(name) == false || name == flag.firstMember || name == envelope?.firstMember
             || also.contains { $0.firstMember == name }
     }
 
-    /// Whether a member is sealed because all are.
+    /// Whether a member is sealed because ``kept`` does not name it.
     private func takesMember(_ name: String) -> Bool {
         guard let kept, !kept.contains(name) else { return false }
         return name != text.firstMember && name != flag.firstMember && name != envelope?.firstMember
@@ -113,55 +115,56 @@ extension MessageShape {
     }
 }
 
-/// Why a message cannot be read or changed. The fault of whoever wrote it, or of the mapping.
+/// The reason why a message cannot be read or changed. Its author or the mapping is at fault.
 package enum MessageFault: Error, Equatable, Sendable {
-    /// There is no message where one has to be.
+    /// There is no message where the mapping requires one.
     case noMessage
-    /// It has no text.
+    /// The message has no text.
     case noText(at: Int)
-    /// Nothing says what conversation it belongs to.
+    /// The message's conversation is missing.
     case noConversation(at: Int)
-    /// Something else stands where this path leads: a number in the place of a text, and the like.
+    /// The value at the path has the wrong kind, for instance a number instead of a text.
     case wrongKind(path: String, found: JSONKind, at: Int)
-    /// A path that is for one thing finds several.
+    /// A path for one value finds several.
     case severalValues(path: String)
-    /// An object on the way names two of its members alike.
+    /// An object on the path has two members with the same name.
     case duplicateNames(at: Int)
-    /// A text with half a surrogate pair in it.
+    /// A text contains half a surrogate pair.
     case loneSurrogate(at: Int)
-    /// The name of an account or conversation, or an id, that is empty, longer than ``FoundMessage/nameLimit``, or holds
-    /// white space or control characters.
+    /// An id, or the name of an account or conversation, is unusable.
+    ///
+    /// It is empty, longer than ``FoundMessage/nameLimit``, or contains white space or control characters.
     case unusableName(path: String, at: Int)
-    /// More than ``MessageReading/messageLimit``.
+    /// More messages than ``MessageReading/messageLimit``.
     case tooManyMessages
-    /// More members to be sealed than ``SealedContent/partLimit``.
+    /// More members to seal than ``SealedContent/partLimit``.
     case tooManyParts(at: Int)
-    /// What was sealed is not what the gateway seals.
+    /// The opened content is not in the gateway's format.
     case malformedContent
-    /// Something that is no object stands where a value has to be put back.
+    /// A value on the path to which an opened value has to be written is not an object.
     case blocked(path: String)
-    /// Edits that stand in each other's way: paths of the mapping that lead into one another.
+    /// Two edits overlap, because paths of the mapping lead into one another.
     case conflict
 }
 
 extension MessageFault: CustomStringConvertible {
-    /// In words, with places and paths and nothing of what people have said.
+    /// The fault in words, with offsets and paths but without content of messages.
     package var description: String {
         switch self {
-        case .noMessage: "there is no message where the mapping says that there is one"
+        case .noMessage: "there is no message where the mapping expects one"
         case .noText(let at): "the message at byte \(at) has no text"
-        case .noConversation(let at): "nothing says what conversation the message at byte \(at) belongs to"
+        case .noConversation(let at): "the message at byte \(at) names no conversation"
         case .wrongKind(let path, let found, let at): "\(path) finds \(found.words) at byte \(at)"
-        case .severalValues(let path): "\(path) finds several values, and there can be one only"
-        case .duplicateNames(let at): "the object at byte \(at) names two of its members alike"
-        case .loneSurrogate(let at): "the string at byte \(at) escapes half a character"
+        case .severalValues(let path): "\(path) finds several values, but only one is allowed"
+        case .duplicateNames(let at): "the object at byte \(at) has two members with the same name"
+        case .loneSurrogate(let at): "the string at byte \(at) contains half a surrogate pair"
         case .unusableName(let path, let at):
             "\(path) finds a name at byte \(at) that is empty, too long, or has white space in it"
         case .tooManyMessages: "there are more than \(MessageReading.messageLimit) messages"
         case .tooManyParts(let at):
             "the object at byte \(at) has more than \(SealedContent.partLimit) members to be sealed"
-        case .malformedContent: "what was sealed is not what a gateway seals"
-        case .blocked(let path): "nothing can be put at \(path): something that is no object stands in its way"
+        case .malformedContent: "the opened content is not in the gateway's format"
+        case .blocked(let path): "cannot write to \(path): a value on the way is not an object"
         case .conflict: "two paths of the mapping lead into one another"
         }
     }

@@ -1,4 +1,8 @@
 // The messages of an answer, or of a WebSocket message, on their way to a client that cannot read envelopes.
+//
+// One unreadable message does not affect the others. A message that cannot be read, marked or opened is replaced by
+// words if the backend's form allows it, otherwise removed. The whole answer is refused only if the messages in it
+// cannot be found, and only to readers for whom plaintext would have to be marked or withheld.
 
 import DeviceDirectory
 import Devices
@@ -9,15 +13,15 @@ package import Protection
 import Reports
 package import Vault
 
-/// What a backend hands out, and what is to become of it.
+/// The messages of one document from the backend, and how each is handled.
 package struct IncomingMessages: Sendable {
-    /// What a message has in the place of an envelope.
+    /// How a message is handled, by its envelope.
     private enum Handling: Sendable, Equatable {
-        /// Nothing that could be one.
+        /// The message has no envelope.
         case words
-        /// For the vault, under this number in ``items``.
+        /// The vault opens the envelope; the value is the index in ``items``.
         case item(Int)
-        /// Sealed by a device of the named sender's own: it is for the readers' own devices to open.
+        /// A device of the sender has sealed the message; the readers' own devices open it.
         case sealedByDevice
     }
 
@@ -26,15 +30,15 @@ package struct IncomingMessages: Sendable {
     private let document: JSONDocument
     private let messages: [FoundMessage]
     private let unread: [UnreadMessage]
-    /// Why there may be more than those, where there may.
+    /// The fault because of which messages may be missing from both lists; nil if none are.
     private let obstacle: MessageFault?
     private let label: Mapping.Label
     private let reader: AccountID
-    /// For the vault: the envelopes, in order.
+    /// The envelopes for the vault, in order.
     private let items: [ReadJob.Item]
-    /// What has been asked of the vault: its ticket, and how many answers it has, in the order of ``items``.
+    /// The jobs sent to the vault, with the number of their items and their outcomes, in the order of ``items``.
     private var asked: [(ticket: UInt64, count: Int, outcomes: [ReadOutcome]?)] = []
-    /// By message, what is known of its envelope.
+    /// One element for each message.
     private let handlings: [Handling]
 
     init(
@@ -73,12 +77,12 @@ package struct IncomingMessages: Sendable {
         self.handlings = handlings
     }
 
-    /// Many a word is Base64 by chance; an envelope says so in its first byte and is longer than most of them.
+    /// Whether bytes can be an envelope, by length and header. Many words are valid Base64.
     private static func maybeEnvelope(_ bytes: [UInt8]) -> Bool {
         bytes.count > Envelope.headerLength && Envelope.claim(of: bytes) != nil
     }
 
-    /// What is to be asked of the vault; often nothing.
+    /// Creates the jobs for the vault; empty if there are no envelopes.
     package mutating func jobs(_ connection: ConnectionID, _ environment: JSONEnvironment) -> [ReadJob] {
         ReadJob.runs(items).map { items in
             let ticket = environment.nextTicket()
@@ -87,22 +91,22 @@ package struct IncomingMessages: Sendable {
         }
     }
 
-    /// Takes an answer.
+    /// Stores the outcomes of a job.
     ///
-    /// - Returns: whether it is one to a question of these messages.
+    /// - Returns: whether the job is one of these messages.
     package mutating func take(_ outcomes: [ReadOutcome], for ticket: UInt64) -> Bool {
         guard let index = asked.firstIndex(where: { $0.ticket == ticket }) else { return false }
         asked[index].outcomes = outcomes
         return true
     }
 
-    /// Whether all answers are there.
+    /// Whether all jobs have outcomes.
     package var isComplete: Bool { asked.allSatisfy { $0.outcomes != nil } }
 
-    /// The document with opened texts in it, or with words about what could not be opened. Of copies in lists nothing is left.
+    /// Edits the document: opens or marks messages, replaces those that fail by notices, and removes copies from lists.
     ///
-    /// - Returns: the document, and whether all of it is a copy of what was seen before.
-    /// - Throws: ``MessageFault`` where the document cannot be changed so that nothing unmarked is left in it.
+    /// - Returns: the document, and whether it holds a copy that could not be removed.
+    /// - Throws: ``MessageFault`` if an unmarked message would be left in the document.
     package func opened(_ environment: JSONEnvironment) throws(MessageFault) -> (bytes: ByteBuffer, isCopy: Bool) {
         let outcomes = asked.flatMap { asked in
             (asked.outcomes ?? [])
@@ -125,9 +129,9 @@ package struct IncomingMessages: Sendable {
         return (try edits.apply(), isCopy)
     }
 
-    /// What becomes of one message.
+    /// Edits one message.
     ///
-    /// - Returns: whether it is a copy that could not be taken out.
+    /// - Returns: whether the message is a copy that could not be removed.
     private func put(
         _ message: FoundMessage, _ handling: Handling, _ outcomes: [ReadOutcome], _ policies: PolicySnapshot,
         _ edits: inout MessageEdits, _ environment: JSONEnvironment
@@ -151,7 +155,7 @@ package struct IncomingMessages: Sendable {
         return isCopy
     }
 
-    /// A message that nobody can read, or change where it has to be changed: the others are not lost with it.
+    /// Replaces or removes a message that cannot be read or changed. Other messages are not affected.
     private func blank(
         _ message: UnreadMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
@@ -165,7 +169,7 @@ package struct IncomingMessages: Sendable {
         return environment.firstSights.isCopy(id, as: "\(message.conversation) \(remoteID)")
     }
 
-    /// An envelope of a person's own device: untouched for those who can open it, words for the others.
+    /// Handles an envelope of a person's own device: unchanged for a client that opens it, a notice for others.
     private func putSealed(
         _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
@@ -173,9 +177,9 @@ package struct IncomingMessages: Sendable {
         environment.tally.add(.openedDevice)
     }
 
-    /// What the vault says to an envelope.
+    /// Applies the vault's outcome for an envelope.
     ///
-    /// - Returns: whether it was one; else it is a text that looked like one.
+    /// - Returns: false if the bytes were not an envelope, but a text that looked like one.
     private func put(
         _ outcome: ReadOutcome, _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) -> Bool {
@@ -192,8 +196,8 @@ package struct IncomingMessages: Sendable {
         return true
     }
 
-    /// Whether only the words are left that the gateway has put in the place of a sealed text: clients may ask a backend for parts of
-    /// messages.
+    /// Whether the message has the fallback text but no envelope, because the client has requested parts of messages
+    /// only.
     private func isWithoutItsEnvelope(_ message: FoundMessage) -> Bool {
         guard message.shape.envelope != nil, message.envelopePlace == nil, !message.shape.fallback.isEmpty,
             let text = message.text.flatMap({ try? document.text($0) })
@@ -201,7 +205,7 @@ package struct IncomingMessages: Sendable {
         return text == message.shape.fallback
     }
 
-    /// Plain text from whomever.
+    /// Handles a plaintext message: delivers, marks or withholds it.
     private func plaintext(
         _ message: FoundMessage, _ policies: PolicySnapshot, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
@@ -215,7 +219,7 @@ package struct IncomingMessages: Sendable {
             try edits.mark(message, with: Remarks.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)
         case .withhold where label.isHistory || message.shape.isHistory:
-            // What was said before the conversation was protected is shown as what it is.
+            // Messages from before the protection of the conversation are shown with a mark.
             try edits.mark(message, with: Remarks.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)
         case .withhold:

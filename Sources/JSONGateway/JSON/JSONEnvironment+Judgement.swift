@@ -1,15 +1,15 @@
-// The judgement of messages: the members of a conversation and the device of the client are known here, the rest is Judgement's.
+// Judges messages: supplies the members of the conversation and the client's device. `Judgement` decides.
 
 import DeviceDirectory
 import Envelope
 package import Protection
 
 extension JSONEnvironment {
-    /// What is done with a text.
+    /// Decides about a text.
     ///
     /// - Parameters:
-    ///   - members: of the conversation; nil if the backend does not say.
-    ///   - capability: whether the client that writes has proven a device.
+    ///   - capability: whether the writing client has proven a device.
+    ///   - members: the members of the conversation; nil if unknown.
     package func verdict(
         on room: AccountID, by sender: AccountID, _ capability: Capability, _ members: [AccountID]?,
         _ policies: PolicySnapshot
@@ -18,16 +18,16 @@ extension JSONEnvironment {
             .outbound(.text, from: Sender(sender, capability), to: audience(of: room, sender, members, policies))
     }
 
-    /// What is done with an envelope of the sender's own device.
+    /// Decides about an envelope of the sender's own device.
     ///
-    /// - Parameter members: of the conversation; nil if the backend does not say.
+    /// - Parameter members: the members of the conversation; nil if unknown.
     func verdictOnEnvelope(
         to room: AccountID, by sender: AccountID, _ members: [AccountID]?, _ policies: PolicySnapshot
     ) -> EnvelopeVerdict {
         Judgement(policies, latches).envelope(from: sender, to: audience(of: room, sender, members, policies))
     }
 
-    /// The readers of a message, which is counted for reports.
+    /// Returns the readers of a message, and counts the message for reports.
     private func audience(
         of room: AccountID, _ sender: AccountID, _ members: [AccountID]?, _ policies: PolicySnapshot
     ) -> Audience {
@@ -39,22 +39,24 @@ extension JSONEnvironment {
         return .conversation(room, members)
     }
 
-    /// What is done with plaintext that the backend hands to an account.
+    /// Decides about plaintext that the backend delivers to an account.
     ///
-    /// - Parameter conversation: nil if nobody can tell; then what would be done in the strictest.
+    /// - Parameter conversation: nil if unknown; the strictest conversation then decides.
     package func inbound(to reader: AccountID, in conversation: String?, _ policies: PolicySnapshot) -> InboundVerdict {
         Judgement(policies, latches).inbound(to: reader, .conversation(conversation.map { .room($0) }))
     }
 
-    /// Whether nothing that an account reads can have to be marked or withheld, so that it may be anything.
+    /// Whether all plaintext for an account is delivered unmarked, so that content need not be inspected.
     func passesUnread(to reader: AccountID) -> Bool { inbound(to: reader, in: nil, policies.snapshot) == .deliver }
 
-    /// Whether there is nothing to open either: no conversation is protected, and nobody has published a device.
+    /// Whether an account can receive nothing sealed: no latch, no published device, and ``passesUnread(to:)``.
     func hasNothingSealed(for reader: AccountID) -> Bool {
         latches.isEmpty && directory.isEmpty && passesUnread(to: reader)
     }
 
-    /// How texts for people name the readers of a conversation: the other one of two. Ids of conversations say nothing to people.
+    /// The name of the recipient in texts for people: the other member of two, else nil.
+    ///
+    /// People do not know the ids of conversations.
     package func recipientName(_ members: [AccountID]?, besides sender: AccountID) -> String? {
         let others = members?.filter { $0 != sender } ?? []
         return others.count == 1 ? others[0].name : nil
@@ -62,7 +64,7 @@ extension JSONEnvironment {
 }
 
 extension ObservedRecipient {
-    /// How a message in a conversation with named members is counted for reports.
+    /// The category under which a message is counted for reports.
     fileprivate init(_ recipient: Recipient) {
         self =
             switch recipient {

@@ -1,4 +1,4 @@
-// What all exchanges and WebSocket connections of a gateway share.
+// The state that all exchanges and WebSocket connections of a gateway share.
 
 package import DeviceDirectory
 package import HTTPCodec
@@ -10,13 +10,13 @@ import RequestQueue
 package import StorePort
 import Synchronization
 
-/// The surroundings of a JSON backend's sessions. Everything in it may be used from any thread.
+/// The shared state of a JSON gateway. It may be used from any thread.
 package final class JSONEnvironment: Sendable {
-    /// What a reload replaces. One object for all, because every exchange has one at hand and looks at little of it.
+    /// The settings that a reload replaces. A class, so that each exchange keeps only a reference.
     package final class Settings: Sendable {
         package let mapping: Mapping
         package let texts: RemarkTexts
-        /// Bytes of an answer whose messages are opened.
+        /// Maximum size of an answer whose messages are opened, in bytes.
         package let answerLimit: Int
 
         package init(mapping: Mapping, texts: RemarkTexts, answerLimit: Int) {
@@ -24,8 +24,9 @@ package final class JSONEnvironment: Sendable {
         }
     }
 
-    /// Bytes of an answer whose messages are opened, where the configuration does not say. Some first synchronisations of
-    /// Matrix accounts with many rooms are longer than 16 MiB.
+    /// Ours: default of ``Settings/answerLimit``, in bytes.
+    ///
+    /// Some initial synchronisations of Matrix accounts with many rooms are longer than 16 MiB.
     package static let answerLimit = 64 << 20
 
     package let policies: PolicyTable
@@ -59,7 +60,7 @@ package final class JSONEnvironment: Sendable {
         self.directory = directory
     }
 
-    /// The mapping now; a reload may replace it.
+    /// The present mapping. A reload may replace it.
     package var mapping: Mapping { settings.mapping }
     package var texts: RemarkTexts { settings.texts }
     package var settings: Settings { current.withLock { $0 } }
@@ -69,15 +70,17 @@ package final class JSONEnvironment: Sendable {
         conversations.forgetAll()
     }
 
-    /// Whether an account is behind this gateway and takes part.
+    /// Whether an account is behind this gateway, and its policy takes part.
     package func isBehind(_ account: AccountID, _ policies: PolicySnapshot) -> Bool {
         accounts.contains(account) && policies.policy(of: account).takesPart
     }
 
-    /// Whether anything is protected anywhere. Then nobody may say what cannot be looked into, because it might be for there.
+    /// Whether anything is protected anywhere.
+    ///
+    /// If so, content that the gateway cannot inspect is refused: it could be addressed to a protected conversation.
     package var isProtecting: Bool { policies.strictest.demandsProtection || !latches.isEmpty }
 
-    /// Tells a connection when ``isProtecting`` may have become true.
+    /// Notifies a connection when ``isProtecting`` may have become true.
     ///
     /// - Parameter listener: called on any thread.
     package func watchProtection(_ connection: ConnectionID, _ listener: @escaping @Sendable () -> Void) {
@@ -90,13 +93,13 @@ package final class JSONEnvironment: Sendable {
         latches.listeners.remove(connection)
     }
 
-    /// A number for a job of the vault, which its answer bears.
+    /// A number for a job of the vault. The vault's reply carries it.
     package func nextTicket() -> UInt64 { tickets.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
-/// Who would be affected by a stricter policy, since it was last written down.
+/// Counters of messages that a stricter policy would affect, since they were last stored.
 package final class SharedObservations: Sendable {
-    /// Ours: conversations and senders kept between two times of writing down; more are counted nowhere.
+    /// Ours: maximum counters between two stores; further combinations are not counted.
     package static let limit = 50_000
 
     private struct Key: Hashable {
@@ -117,7 +120,7 @@ package final class SharedObservations: Sendable {
         }
     }
 
-    /// Rows could not be stored: they are handed out again.
+    /// Takes back rows that could not be stored, for the next attempt.
     package func giveBack(_ changes: [StoreChange]) {
         counts.withLock { counts in
             for case .addObservation(let row) in changes {
@@ -130,7 +133,7 @@ package final class SharedObservations: Sendable {
         }
     }
 
-    /// What was noted, as rows, and begins anew.
+    /// Returns all counters as rows, and resets them.
     package func take(wall: Int64) -> [StoreChange] {
         let noted = counts.withLock { counts in
             defer { counts.removeAll() }
@@ -147,12 +150,12 @@ package final class SharedObservations: Sendable {
 }
 
 extension Credential {
-    /// Asks whose it is.
+    /// The lookup of the credential's owner.
     package func question(to source: AccountSource) -> Lookup { Lookup(.account, question(source.target)) }
 }
 
 extension AccountSource {
-    /// Whose it is, as the backend answers; unknown where it cannot say now.
+    /// Reads the owner from the backend's answer; unknown if the backend has a temporary failure.
     package func owner(in answer: ResponseHead, _ body: ByteBuffer) -> CredentialBook.Owner {
         switch answer.status {
         case 200..<300:
@@ -167,16 +170,16 @@ extension AccountSource {
 }
 
 extension MembersSource {
-    /// Ours: bytes of an answer about members.
+    /// Ours: maximum size of an answer with members, in bytes.
     private static let answerLimit = 4 << 20
 
-    /// Asks who is in a conversation, in a client's name.
+    /// The lookup of a conversation's members, with a client's credential.
     package func question(of conversation: String, by credential: Credential) -> Lookup {
         let target = Mapping.target(target, conversation: conversation)
         return Lookup(.members, credential.question(target), limit: Self.answerLimit)
     }
 
-    /// The members that the backend names in its answer; nothing where it names none, or cannot be read.
+    /// Reads the members from the backend's answer; nil if the answer is an error or cannot be read.
     package func members(in answer: ResponseHead, _ body: ByteBuffer) -> [AccountID]? {
         guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
             let places = try? document.places(accounts, limit: ConversationBook.memberLimit)

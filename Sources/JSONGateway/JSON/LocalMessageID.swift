@@ -1,12 +1,13 @@
-// What a client calls a message that the backend has given no name yet.
+// Ids of messages to which the backend has not assigned an id yet.
 
 package import Envelope
 
-/// Local ids as clients see them: `pawl-` and the message id in hexadecimal. They can be told from every id of a backend, so
-/// that a request which names one is known to speak of a message of the queue, also after a restart.
+/// Local ids as clients see them: `pawl-` and the message id in hexadecimal.
+///
+/// They differ from all ids of a backend, so that a request with one refers to a queued message, also after a restart.
 package enum LocalMessageID {
     private static let prefix = "pawl-"
-    /// Bytes of each.
+    /// Length of an id, in bytes.
     package static let length = 21
 
     package static func text(of message: MessageID) -> String {

@@ -1,7 +1,7 @@
 package import HTTPCodec
 package import JSONCodec
 
-/// What the names in a route's braces stand for in one request, percent-decoded.
+/// The values of a route's names in braces for one request, percent-decoded.
 package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
     private var pairs: [(name: String, value: String)] = []
 
@@ -25,7 +25,7 @@ package struct Captures: Equatable, Sendable, ExpressibleByDictionaryLiteral {
     }
 }
 
-/// What the target of a request says of its message.
+/// Values in the target of a request that describe its message.
 package struct TargetValues: Equatable, Sendable {
     package let captures: Captures
     package let query: RequestQuery
@@ -34,7 +34,7 @@ package struct TargetValues: Equatable, Sendable {
         (self.captures, self.query) = (captures, query)
     }
 
-    /// What a source says that stands in the target; nothing for other sources.
+    /// The value of a source in the target; nil for other sources.
     package subscript(_ source: ValueSource) -> String? {
         switch source {
         case .capture(let name): return captures[name]
@@ -46,12 +46,12 @@ package struct TargetValues: Equatable, Sendable {
     }
 }
 
-/// The route that a request fits.
+/// The route that matches a request.
 package struct RouteMatch: Sendable {
     package let route: Mapping.Route
     package let target: TargetValues
 
-    /// Whether the head alone says for whom a text is.
+    /// Whether the head alone identifies the recipients of a text.
     var saysForWhom: Bool {
         guard let shape = route.request, shape.recipients == nil else { return false }
         return target[shape.conversation] != nil
@@ -59,9 +59,9 @@ package struct RouteMatch: Sendable {
 }
 
 extension Mapping {
-    /// The first route that a request fits, and what its target says.
+    /// Finds the first route that matches a request, with the values in the target.
     ///
-    /// - Returns: nothing where none fits, or where the request can be read in more than one way; see ``RequestPath``.
+    /// - Returns: nil if none matches, or the request is ambiguous; see ``RequestPath``.
     package func route(for head: RequestHead) -> RouteMatch? {
         guard !Self.isRewritten(head.headers), head.method != "OPTIONS" || !head.announcesBody,
             let path = RequestPath(head.path)
@@ -82,20 +82,20 @@ extension Mapping {
             route: routes[found], target: TargetValues(captures: captures, query: parsed ?? RequestQuery(query)))
     }
 
-    /// Whether what people write may come over a WebSocket.
+    /// Whether WebSocket messages may carry content of people.
     package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
 
-    /// Whether what people write may come from the backend over a WebSocket.
+    /// Whether WebSocket messages of the backend may carry content of people.
     var hearsFrames: Bool { frames.contains { $0.direction == .fromBackend && !$0.shapes.isEmpty } }
 
-    /// The first kind of frame that a WebSocket message is.
+    /// Finds the first kind of frame that matches a WebSocket message.
     ///
-    /// - Returns: nothing where it is none, or where two names in it are alike, so that nobody can say what it is.
+    /// - Returns: nil if none matches, or duplicate names make the message ambiguous.
     package func frame(for document: JSONDocument, _ direction: FrameRoute.Direction) -> FrameRoute? {
         (try? knownFrame(for: document, direction)) ?? nil
     }
 
-    /// The same, with a fault where nobody can say what it is.
+    /// Finds the kind like ``frame(for:_:)``, but throws if the message is ambiguous.
     func knownFrame(
         for document: JSONDocument, _ direction: FrameRoute.Direction
     ) throws(JSONMatchError) -> FrameRoute? {
@@ -110,13 +110,13 @@ extension Mapping {
         return nil
     }
 
-    /// The target of a question of the gateway's own, with the conversation put in its place.
+    /// The target of a lookup, with the conversation inserted.
     package static func target(_ template: String, conversation: String) -> String {
         guard let range = template.firstRange(of: "{conversation}") else { return template }
         return template[..<range.lowerBound] + PercentCoding.segment(conversation) + template[range.upperBound...]
     }
 
-    /// Whether fields ask the backend to take the request for another one. Some do what these say.
+    /// Whether fields ask the backend to use another method or path. Some backends do.
     static func isRewritten(_ headers: HeaderFields) -> Bool {
         headers.fields.contains { field in
             guard let first = field.name.utf8.first, first | 0x20 == UInt8(ascii: "x"), field.name.utf8.count >= 13
@@ -131,14 +131,14 @@ extension Mapping {
 }
 
 extension Mapping.Route {
-    /// HEAD is what GET is: its answer is the same without the body. RFC 9110 section 9.3.2.
+    /// Whether the route allows a method. GET includes HEAD. RFC 9110 section 9.3.2.
     package func takes(_ method: String) -> Bool {
         methods.isEmpty || methods.contains(method) || method == "HEAD" && methods.contains("GET")
     }
 }
 
 extension RequestQuery {
-    /// Whether what a route asks of the query is so. What is ambiguous is no way.
+    /// Whether the query meets a condition. An ambiguous value meets none.
     package func satisfies(_ condition: QueryCondition) -> Bool {
         switch (condition.test, self[condition.name]) {
         case (.present, .says), (.absent, .absent): true

@@ -1,25 +1,26 @@
-// What an operator says about a backend's API: which requests carry what people write, and where in them it stands.
-// Reading it from a file is the configuration's business.
+// The operator's description of a backend's API: which requests carry messages, and where in them the parts are.
+// `MappingFile` reads it from a file.
 
 package import JSONCodec
 
 /// The mapping of one backend.
 package struct Mapping: Sendable, Equatable {
-    /// What the operator calls it: `matrix`. For reports; nothing is sealed under it.
+    /// The operator's name for the mapping, for instance `matrix`. For reports only; no envelope depends on it.
     package var name: String
     package var account: AccountSource
-    /// How the members of a conversation are asked for; nothing where messages name their recipients.
+    /// The lookup of a conversation's members; nil if messages name their recipients.
     package var members: MembersSource?
-    /// The first route that fits counts.
+    /// The routes. The first that matches is used.
     package var routes: [Mapping.Route] { didSet { index = RouteIndex(routes) } }
     private(set) var index: RouteIndex
-    /// Messages of WebSocket connections; the first that fits counts.
+    /// The kinds of WebSocket messages. The first that matches is used.
     package var frames: [FrameRoute]
     package var refusal: RefusalForm
-    /// What a WebSocket client is told when the backend has named a message that was answered at once: JSON, with `{local_id}` and
-    /// `{message_id}` in it; nothing where clients find out themselves.
+    /// The notice for WebSocket clients when the backend has assigned an id to a message with a local id.
+    ///
+    /// JSON with `{local_id}` and `{message_id}` in it; nil if clients need no notice.
     package var merged: String?
-    /// Which pages in browsers may read the gateway's own answers; none if nil.
+    /// The web pages that may read the gateway's own answers; none if nil.
     package var crossOrigin: CrossOrigin?
 
     package init(
@@ -36,10 +37,11 @@ package struct Mapping: Sendable, Equatable {
     }
 }
 
-/// How the gateway learns whose a request is: what the client shows, and a request that asks the backend what it thinks
-/// of that. A name that a client claims counts for nothing.
+/// How the gateway finds the account of a request: the client's credential, and a lookup at the backend.
+///
+/// The gateway ignores an account name that the client claims.
 package struct AccountSource: Sendable, Equatable {
-    /// Where a client shows that it has logged in.
+    /// A place of the credential in a request.
     package enum Credential: Sendable, Equatable {
         case header(String)
         case query(String)
@@ -47,12 +49,13 @@ package struct AccountSource: Sendable, Equatable {
     }
 
     package var credentials: [Credential]
-    /// The target of a GET that answers who has this credential.
+    /// The target of the GET that returns the owner of a credential.
     package var target: String
-    /// Where the account's name stands in the answer.
+    /// The path of the account's name in the answer.
     package var name: JSONPath
-    /// The query by which an application service writes in somebody else's name. It goes into the question; nil if the backend
-    /// has no such thing.
+    /// The query name by which an application service acts for another user; nil if the backend has none.
+    ///
+    /// The lookup repeats it.
     package var actingAs: String?
 
     package init(credentials: [Credential], target: String, name: JSONPath) {
@@ -60,13 +63,13 @@ package struct AccountSource: Sendable, Equatable {
     }
 }
 
-/// How the members of a conversation are asked for.
+/// The lookup of a conversation's members.
 package struct MembersSource: Sendable, Equatable {
-    /// The target of a GET, `{conversation}` in it.
+    /// The target of a GET, with `{conversation}` in it.
     package var target: String
-    /// Where the members stand in the answer.
+    /// The path of the members in the answer.
     package var accounts: JSONPath
-    /// Whether the account is the name of the value there, not the value.
+    /// Whether the account is the name of the member at the path, not its value.
     package var areNames: Bool
 
     package init(target: String, accounts: JSONPath, areNames: Bool) {
@@ -75,55 +78,55 @@ package struct MembersSource: Sendable, Equatable {
 }
 
 extension Mapping {
-    /// What a request is for.
+    /// The purpose of a request.
     package enum Label: String, Sendable, CaseIterable {
-        /// It carries what people write: sealed.
+        /// Carries messages of people, which are sealed.
         case content
-        /// Its answer holds what people wrote some time ago.
+        /// The answer holds earlier messages.
         case history
-        /// Its answer holds what people have just written.
+        /// The answer holds new messages.
         case sync
-        /// It says what somebody looks for, which the backend would read: refused where protection is due, else ``history``.
+        /// Carries a search term in the clear: refused if protection is demanded, else like ``history``.
         case search
-        /// It changes something that is no text: passes, in the order of the conversation where it names a message.
+        /// Changes something without text: forwarded, in order after queued writes to which it refers.
         case control
-        /// It carries files: refused where protection is due.
+        /// Carries files: an upload is refused if protection is demanded.
         case media
-        /// It has nothing to do with what people write.
+        /// Carries no messages.
         case passthrough
-        /// It never passes where protection is due.
+        /// Refused if protection is demanded.
         case refused
 
-        /// Whether its answer holds what people wrote some time ago.
+        /// Whether the answer holds earlier messages.
         package var isHistory: Bool { self == .history || self == .search }
     }
 
     /// One kind of request.
     package final class Route: Sendable, Equatable {
-        /// How a client that writes is answered.
+        /// When and how a write is answered.
         package enum Answer: Sendable, Equatable {
-            /// It waits for the backend's answer.
+            /// The client waits for the backend's answer.
             case whenDone
-            /// It is answered as soon as the write is stored: with this status and body, `{local_id}` in it.
+            /// The client is answered when the write is stored: with this status and body, `{local_id}` in it.
             case atOnce(status: Int, body: String)
         }
 
-        /// The methods; any where there are none.
+        /// The allowed methods; any if empty.
         package let methods: [String]
         package let path: PathPattern
         package let query: [QueryCondition]
         package let label: Mapping.Label
-        /// What people write, in the request.
+        /// The shape of the message in the request.
         package let request: MessageShape?
-        /// What people wrote, in the answer.
+        /// The shapes of messages in the answer.
         package let response: [MessageShape]
-        /// In the answer to a write: the backend's id of the message.
+        /// The path of the message's backend id in the answer to a write.
         package let remoteID: JSONPath?
-        /// The client's id of what it writes.
+        /// The client's id of the written message.
         package let localID: ValueSource?
-        /// The conversation, for control requests, which have no shape.
+        /// The conversation of control requests, which have no shape.
         package let conversation: ValueSource?
-        /// Ids of other messages that the request names.
+        /// The ids of other messages to which the request refers.
         package let references: [ValueSource]
         package let answer: Answer
 
@@ -157,7 +160,7 @@ extension Mapping {
     }
 }
 
-/// What a query has to be like for a route to fit.
+/// A condition of a route on the query.
 package struct QueryCondition: Sendable, Equatable {
     package enum Test: Sendable, Equatable {
         case present
@@ -179,7 +182,7 @@ package struct FrameRoute: Sendable, Equatable {
     }
 
     package var direction: Direction
-    /// It fits where this leads somewhere: `$[?type == "message"]`.
+    /// Matches if this path finds a value, for instance `$[?type == "message"]`; always if nil.
     package var when: JSONPath?
     package var label: Mapping.Label
     package var shapes: [MessageShape]
@@ -189,50 +192,53 @@ package struct FrameRoute: Sendable, Equatable {
     }
 }
 
-/// Where something stands.
+/// The source of a value.
 package enum ValueSource: Sendable, Equatable {
-    /// A part of the path, by the name that the route gives it.
+    /// A segment of the path, by its name in the route.
     case capture(String)
     case query(String)
-    /// In the message.
+    /// A path in the message.
     case message(JSONPath)
-    /// In the container around the message.
+    /// A path in the container of the message.
     case container(JSONPath)
-    /// The name of the container around the message.
+    /// The name of the container of the message.
     case containerName
 }
 
-/// Where in a document messages stand, and what in them is what.
+/// The positions of messages in a document, and of the parts of a message.
 package struct MessageShape: Sendable, Equatable {
     /// Values that hold the messages of one conversation each.
     package var containers: JSONPath
-    /// In a container: the messages.
+    /// The messages, from a container.
     package var messages: JSONPath
-    /// The conversation that a message belongs to.
+    /// The conversation of a message.
     package var conversation: ValueSource
-    /// In a message: the object that text, flag and envelope stand in, whatever is around it; the message itself where
-    /// nothing is said. So what is sealed has the same names in the request and in all answers.
+    /// The object with text, flag and envelope, from the message; nil if it is the message itself.
+    ///
+    /// With it, sealed values have the same paths in the request and in all answers.
     package var content: JSONPath?
     // In that object:
     package var text: JSONPath
-    /// What is sealed together with the text, and taken out of the message.
+    /// Values that are sealed together with the text, and removed from the message.
     package var also: [JSONPath]
-    /// Where this is said, every member of the object is sealed but these and those that the paths here lead into.
+    /// The members of the object that are not sealed; nil if only ``text`` and ``also`` are sealed.
+    ///
+    /// If set, all other members are sealed, except those into which the paths here lead.
     package var kept: Set<String>?
-    /// The mark that the message is encrypted.
+    /// The flag that the message is encrypted.
     package var flag: JSONPath
-    /// Where the envelope goes; in the place of the text where nothing is said.
+    /// The path of the envelope; nil if it replaces the text.
     package var envelope: JSONPath?
-    /// What stands in the place of the text then, for clients that read past the gateway.
+    /// The text beside an envelope in its own field, for clients that bypass the gateway.
     package var fallback: String
     // In the message:
-    /// Who wrote it. Nothing in a request: whoever sends it.
+    /// The author; nil in a request, where it is the sending account.
     package var sender: JSONPath?
-    /// Whom it is for, where the message says so.
+    /// The recipients; nil if the message does not name them.
     package var recipients: JSONPath?
     package var remoteID: JSONPath?
     package var localID: JSONPath?
-    /// Whether they may be older than what protects their conversation, although the answer is one of ``Mapping/Label/sync``.
+    /// Whether the messages may be older than their conversation's protection, even in a ``Mapping/Label/sync`` answer.
     package var isHistory = false
 
     package init(
@@ -258,13 +264,13 @@ package struct MessageShape: Sendable, Equatable {
     }
 }
 
-/// How a backend of this kind says no, so that clients understand it.
+/// The form of the gateway's refusals, in the backend's own style, so that clients understand them.
 package struct RefusalForm: Sendable, Equatable {
     package var status: Int
     package var contentType: String
-    /// JSON, with `{reason}` inside a string for the words and `{code}` for the gateway's word for it.
+    /// JSON, with `{reason}` inside a string for the text and `{code}` for the gateway's code.
     package var body: String
-    /// The same as a WebSocket message, with `{local_id}` besides; ``body`` where nothing is said.
+    /// The form of a WebSocket message, which may also contain `{local_id}`; ``body`` is used if nil.
     package var frame: String?
 
     package init(

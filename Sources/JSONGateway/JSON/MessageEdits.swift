@@ -1,19 +1,19 @@
-// Changes to the messages of a document, made where they lie: every byte that they are not about stays what it was.
+// Edits the messages of a document in place. All other bytes of the document stay unchanged.
 
 import Envelope
 package import JSONCodec
 package import NIOCore
 
-/// Changes to be made to a document's messages, each message at most once. A change that throws has changed nothing.
+/// Collects edits of a document's messages, at most one for each message. A method that throws changes nothing.
 package struct MessageEdits: Sendable {
     private enum Change: Sendable {
         case replace(JSONPlace, JSONFragment)
         case remove(JSONPlace)
         case insert(String, JSONFragment, beside: JSONPlace)
-        /// A member that is to be there, by the names that lead to it from an object, some of them to objects that are not.
+        /// Adds a value at a path of names from an object, with the missing objects on the way.
         case add([String], JSONFragment, to: JSONPlace)
 
-        /// The place that it is about.
+        /// The place of the edit.
         package var place: JSONPlace {
             switch self {
             case .replace(let place, _), .remove(let place), .insert(_, _, let place), .add(_, _, let place): place
@@ -23,14 +23,14 @@ package struct MessageEdits: Sendable {
 
     private let document: JSONDocument
     private var changes: [Change] = []
-    /// Those that count whatever else is to happen there: a message may stand in another one that goes.
+    /// Changes that override all others in their place: a message may be inside another one that is removed.
     private var overruling: [Change] = []
-    /// The messages that they are about, which two shapes may have found.
+    /// The places of these changes, because two shapes may find the same message.
     private var overruled: Set<JSONPlace> = []
 
     package init(_ document: JSONDocument) { self.document = document }
 
-    /// Puts an envelope in the place of what was sealed, and sets the flag.
+    /// Replaces the sealed content by an envelope, and sets the flag.
     package mutating func seal(_ message: FoundMessage, envelope: [UInt8]) throws(MessageFault) {
         guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
         var base64: [UInt8] = []
@@ -48,8 +48,9 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// Puts back what was sealed, takes out flag and envelope, and whatever else stands at the paths of what is sealed:
-    /// nobody vouches for that.
+    /// Writes the opened content back, and removes flag and envelope.
+    ///
+    /// Also removes other values at sealed paths, because they are not authenticated.
     package mutating func open(_ message: FoundMessage, _ content: SealedContent) throws(MessageFault) {
         guard let text = content.values.first?.value else { throw .malformedContent }
         try wholly { edits throws(MessageFault) in
@@ -66,21 +67,21 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// Takes the whole message out of the list that it stands in, with all that stands in it.
+    /// Removes the whole message from its array.
     ///
-    /// - Returns: false where it stands in none.
+    /// - Returns: false if the message is not in an array.
     package mutating func drop(_ message: FoundMessage) -> Bool {
         guard document.isElement(message.place) else { return false }
         if overruled.insert(message.place).inserted { overruling.append(.remove(message.place)) }
         return true
     }
 
-    /// Puts words of the gateway in the place of the message.
+    /// Replaces the message's text by words of the gateway.
     package mutating func replace(_ message: FoundMessage, with words: String) throws(MessageFault) {
         try wholly { edits throws(MessageFault) in
             try edits.set(message.shape.text, message.text, to: .string(words), in: message)
             for place in message.also.map(\.place) {
-                // a whole content in the message, as that of an edit, says the same words; anything else goes
+                // A nested content, for instance of an edit, gets the same words. Other values are removed.
                 if let inner = try edits.innerText(message, place) {
                     edits.changes.append(.replace(inner, .string(words)))
                     for other in try edits.innerAlso(message, place) { edits.changes.append(.remove(other)) }
@@ -92,9 +93,9 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// Puts words of the gateway in front of the text, and of every other form of it.
+    /// Inserts words of the gateway before the text, and before all other forms of it.
     ///
-    /// - Throws: ``MessageFault`` where nothing can be marked, and texts may stand in what is there.
+    /// - Throws: ``MessageFault`` if nothing can be marked although the message may contain texts.
     package mutating func mark(_ message: FoundMessage, with words: String) throws(MessageFault) {
         try wholly { edits throws(MessageFault) in
             let count = edits.changes.count
@@ -115,10 +116,11 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// Puts words of the gateway in the place of a message of which not even the parts are known: all goes that may say something.
-    /// Where words can stand nowhere, the message goes.
+    /// Replaces a message of unknown structure by words of the gateway, and removes all members that may hold content.
     ///
-    /// - Throws: the message's own fault, where it is the whole document.
+    /// Removes the message if it has no place for words.
+    ///
+    /// - Throws: the message's own fault if it would have to be removed, but is the whole document.
     package mutating func blank(_ message: UnreadMessage, with words: String) throws(MessageFault) {
         let names = message.shape.text.memberNames ?? []
         guard let content = message.content, document.kind(content) == .object, !document.hasDuplicateNames(content),
@@ -143,7 +145,7 @@ package struct MessageEdits: Sendable {
         if !isSaid { overruling.append(.add([first], text, to: content)) }
     }
 
-    /// Makes all changes.
+    /// Applies all changes.
     package func apply() throws(MessageFault) -> ByteBuffer {
         var edits = JSONEdits(document)
         var additions: [JSONPlace: AddedMembers] = [:]
@@ -169,7 +171,7 @@ package struct MessageEdits: Sendable {
 
     // MARK: Parts
 
-    /// Makes the changes to one message, all or none.
+    /// Adds the changes of one message, all or none.
     private mutating func wholly(_ body: (inout Self) throws(MessageFault) -> Void) throws(MessageFault) {
         let count = changes.count
         do throws(MessageFault) {
@@ -180,7 +182,7 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// The changes without those to what goes anyway.
+    /// All changes, without those inside a place that another change overrides.
     private var lasting: [Change] {
         guard !overruling.isEmpty else { return changes }
         let gone = OutermostRanges(
@@ -194,7 +196,9 @@ package struct MessageEdits: Sendable {
             }
     }
 
-    /// - Parameter place: where the path leads; nothing where there is nothing yet.
+    /// Sets the value at a path.
+    ///
+    /// - Parameter place: the present value at the path; nil if there is none.
     private mutating func set(
         _ path: JSONPath, _ place: JSONPlace?, to value: JSONFragment, in message: FoundMessage
     ) throws(MessageFault) {
@@ -207,7 +211,7 @@ package struct MessageEdits: Sendable {
         }
         guard document.kind(object) == .object else { throw .blocked(path: path.text) }
         if names.count == 1, let text = message.text, document.isMember(text, of: object) {
-            // null, which was no text
+            // A null, which does not count as text.
             if let old = document.member(names[0], of: object) { return changes.append(.replace(old, value)) }
             return changes.append(.insert(names[0], value, beside: text))
         }
@@ -236,7 +240,7 @@ package struct MessageEdits: Sendable {
         }
     }
 
-    /// The text in an object that is sealed as a whole.
+    /// The text in an object that is sealed as a whole; nil if it has none.
     private func innerText(_ message: FoundMessage, _ object: JSONPlace) throws(MessageFault) -> JSONPlace? {
         guard document.kind(object) == .object, let text = try document.one(message.shape.text, from: object),
             document.kind(text) == .string
@@ -249,17 +253,17 @@ package struct MessageEdits: Sendable {
     }
 }
 
-/// Ranges of values in a document, of which one may stand in another. Those that stand in none.
+/// The outermost of several ranges of values in a document. Ranges may be nested.
 private struct OutermostRanges {
     private var ranges: [Range<Int>] = []
 
     init(_ all: [Range<Int>]) {
-        // Values do not cross: of two that begin in the same place the longer one holds the other.
+        // Ranges of values are nested or disjoint: of two with the same start the longer one contains the other.
         let ordered = all.sorted { ($0.lowerBound, -$0.upperBound) < ($1.lowerBound, -$1.upperBound) }
         for range in ordered where range.upperBound > ranges.last?.upperBound ?? -1 { ranges.append(range) }
     }
 
-    /// The one that could hold a range.
+    /// The last range that starts at or before the start of `range`; the only one that can contain it.
     private func last(before range: Range<Int>) -> Range<Int>? {
         var (low, high) = (0, ranges.count)
         while low < high {

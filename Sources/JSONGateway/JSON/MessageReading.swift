@@ -1,33 +1,34 @@
-// The messages of a request, an answer or a WebSocket message, by the shapes of the mapping.
+// Finds the messages of a request, an answer or a WebSocket message by the shapes of the mapping.
 
 import Envelope
 package import JSONCodec
 
-/// What a document says, and what in it cannot be read.
+/// The messages of a document, and those that cannot be read.
 package struct MessageReading: Sendable {
-    /// Ours: messages of one document. A first synchronisation has some dozens a room.
+    /// Ours: maximum messages of one document. An initial synchronisation has some dozens for each room.
     package static let messageLimit = 1 << 15
 
-    /// In the order of the shapes, and of the document.
+    /// The readable messages, in the order of the shapes and of the document.
     package private(set) var messages: [FoundMessage] = []
-    /// Messages that are not in ``messages``, because something is wrong with them.
+    /// The messages that cannot be read.
     package private(set) var unread: [UnreadMessage] = []
-    /// What is wrong with the document itself, so that there may be messages that are in neither.
+    /// Faults of the document, because of which messages may be missing from both lists.
     package private(set) var obstacles: [MessageFault] = []
-    /// All that is wrong. Where there is anything in a request, nothing of the request is known to be protected.
+    /// All faults. A request with any fault cannot be sealed reliably.
     package var faults: [MessageFault] { unread.map(\.fault) + obstacles }
 
     private let document: JSONDocument
     private let target: TargetValues
     private let isRequest: Bool
-    /// Where messages have been found: what two shapes find is one message.
+    /// The places of the messages, because two shapes may find the same message.
     private var seen: Set<JSONPlace> = []
 
     /// Finds the messages.
     ///
     /// - Parameters:
-    ///   - shapes: the shapes of a request have to find a message each with a text; in an answer nothing need be there.
-    ///   - target: what the request's target says.
+    ///   - shapes: in a request each shape has to find a message, and each message needs a text; an answer may have
+    ///     none.
+    ///   - target: the values in the request's target.
     package init(
         _ document: JSONDocument, _ shapes: [MessageShape], target: TargetValues = TargetValues(), isRequest: Bool
     ) {
@@ -66,7 +67,7 @@ package struct MessageReading: Sendable {
         if isRequest, count == 0 { throw .noMessage }
     }
 
-    /// One message; nothing where an answer holds something there that carries none.
+    /// Reads one message; nil if the value in an answer is no message.
     private func message(
         _ shape: MessageShape, _ container: JSONPlace, _ place: JSONPlace
     ) throws(MessageFault) -> FoundMessage? {
@@ -100,7 +101,7 @@ package struct MessageReading: Sendable {
         return try one(path, from: place)
     }
 
-    /// A string that can be read; nothing where there is none, or null.
+    /// The readable string at a path; nil if there is none, or null.
     private func string(_ path: JSONPath, in place: JSONPlace) throws(MessageFault) -> JSONPlace? {
         guard let found = try one(path, from: place), !document.isNull(found) else { return nil }
         let offset = document.range(found).lowerBound
@@ -187,7 +188,7 @@ package struct MessageReading: Sendable {
 }
 
 extension JSONDocument {
-    /// The one place that a path leads to.
+    /// The only place to which a path leads; nil if there is none. Throws if there are several.
     package func one(_ path: JSONPath, from place: JSONPlace? = nil) throws(MessageFault) -> JSONPlace? {
         do throws(JSONMatchError) {
             return try self.place(path, from: place)
@@ -199,9 +200,9 @@ extension JSONDocument {
         }
     }
 
-    /// A name or an id as a text: a string, or a whole number; nothing for null.
+    /// Reads a name or an id: a string or an integer; nil for null.
     ///
-    /// - Parameter path: how it was found, for the error.
+    /// - Parameter path: the path of the value, for the error.
     package func identifier(_ place: JSONPlace, _ path: String) throws(MessageFault) -> String? {
         let offset = range(place).lowerBound
         switch kind(place) {
@@ -219,7 +220,7 @@ extension JSONDocument {
 }
 
 extension FoundMessage {
-    /// Whether a text can be the name of something; see ``MessageFault/unusableName(path:at:)``.
+    /// Whether a text is a valid name or id; see ``MessageFault/unusableName(path:at:)``.
     package static func isUsable(_ name: String) -> Bool {
         !name.isEmpty && name.utf8.count <= nameLimit
             && name.unicodeScalars.allSatisfy {

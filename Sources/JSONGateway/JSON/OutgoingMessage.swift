@@ -1,4 +1,4 @@
-// A text that a client sends to a JSON backend: found, turned into what is sealed, and replaced by its envelope.
+// A message that a client sends to a JSON backend: finds it, extracts the content to seal, and inserts the envelope.
 
 package import JSONCodec
 package import NIOCore
@@ -9,16 +9,16 @@ package struct OutgoingMessage: Sendable {
     package let found: FoundMessage
 
     package var conversation: String { found.conversation }
-    /// What the client calls it, where it says so in the message.
+    /// The client's id of the message; nil if the message has none.
     package var localID: String? { found.localID }
-    /// Whom it is for, where the message says so.
+    /// The recipients; empty if the message does not name them.
     package var recipients: [String] { found.recipients ?? [] }
 
-    /// Finds it.
+    /// Finds the message.
     ///
     /// - Parameters:
-    ///   - target: what the request's target says.
-    /// - Throws: ``MessageFault`` where there is not one message that can be read, and nothing else that somebody says.
+    ///   - target: the values in the request's target.
+    /// - Throws: ``MessageFault`` if the document does not hold exactly one message, or any part cannot be read.
     init(
         _ document: JSONDocument, _ shapes: [MessageShape], target: TargetValues = TargetValues()
     ) throws(MessageFault) {
@@ -30,17 +30,17 @@ package struct OutgoingMessage: Sendable {
         self.found = found
     }
 
-    /// What is sealed of it.
+    /// The content to seal.
     package func plaintext() throws(MessageFault) -> [UInt8] { try SealedContent(document, found).bytes }
 
-    /// The document with the envelope in it.
+    /// Returns the document with the envelope in place of the sealed content.
     package func sealed(_ envelope: [UInt8]) throws(MessageFault) -> ByteBuffer {
         var edits = MessageEdits(document)
         try edits.seal(found, envelope: envelope)
         return try edits.apply()
     }
 
-    /// An id that stands in the message.
+    /// The id at a path in the message; nil if there is none.
     package func identifier(_ path: JSONPath) -> String? {
         guard let place = try? document.one(path, from: found.place) else { return nil }
         return try? document.identifier(place, path.text)

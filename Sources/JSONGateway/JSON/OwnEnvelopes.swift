@@ -8,23 +8,23 @@ import JSONCodec
 package import Protection
 
 extension JSONEnvironment {
-    /// What a client has put into the place of an envelope.
+    /// The kind of envelope in a client's message.
     package enum ClientEnvelope: Equatable, Sendable {
-        /// Nothing that could be one: words.
+        /// No envelope.
         case none
-        /// Sealed by a published device of the very account.
+        /// Sealed by a published device of the sending account.
         case own(DeviceID)
-        /// It names a device of somebody else, or one that nobody has published.
+        /// Names a device of another account, or an unpublished one.
         case foreign
     }
 
-    /// Whether an account has devices of its own.
+    /// Whether an account has published devices of its own and is not blocked.
     package func isCapable(_ account: AccountID) -> Bool {
         guard !directory.isEmpty, let entry = directory[account] else { return false }
         return !entry.isBlocked && !entry.published.isEmpty
     }
 
-    /// What a message of an account is: the flag alone says nothing, nor does a name of a device.
+    /// Classifies the envelope in a message of an account. Neither the flag nor the device id is sufficient alone.
     package func envelope(in message: FoundMessage, of account: AccountID) -> ClientEnvelope {
         guard message.isFlagged, let bytes = message.envelope, let envelope = try? Envelope(bytes, in: .json),
             envelope.isWellFormed
@@ -35,7 +35,7 @@ extension JSONEnvironment {
 }
 
 extension Envelope {
-    /// Whether what stands behind the header can be what the kind says. Words behind a header are not.
+    /// Whether the bytes after the header have the form of the envelope's kind, and are not text.
     var isWellFormed: Bool {
         switch kind {
         case .several:

@@ -1,20 +1,21 @@
 import HTTPCodec
 
-/// The path of a route: `/rooms/{conversation}/send/m.room.message/{local_id}`. A name in braces takes one segment, `**` at
-/// the end takes one or more, however they are called. Segments are compared percent-decoded.
+/// The path of a route, for instance `/rooms/{conversation}/send/m.room.message/{local_id}`.
+///
+/// A name in braces matches one segment, `**` at the end one or more. Segments are compared percent-decoded.
 ///
 ///     pattern = 1*( "/" segment ) [ "/" ] / "/**"
 ///     segment = literal / "{" name "}" / "**"         "**" at the end only
 ///     name    = 1*( ALPHA / DIGIT / "_" )
 package struct PathPattern: Hashable, Sendable {
     package enum Segment: Hashable, Sendable {
-        /// Empty at the end only: the slash that some paths end with.
+        /// Empty only as the last segment, for a path that ends with a slash.
         case literal(String)
         case capture(String)
         case rest
     }
 
-    /// Ours: characters of a pattern.
+    /// Ours: maximum length of a pattern, in bytes.
     package static let lengthLimit = 1024
 
     package let text: String
@@ -22,7 +23,7 @@ package struct PathPattern: Hashable, Sendable {
 
     package init(text: String, segments: [Segment]) { (self.text, self.segments) = (text, segments) }
 
-    /// Reads a pattern as an operator writes it.
+    /// Parses a pattern.
     package init(_ text: String) throws(PathPatternError) {
         guard text.utf8.count <= Self.lengthLimit else {
             throw PathPatternError(text, "a path has at most \(Self.lengthLimit) characters")
@@ -37,14 +38,14 @@ package struct PathPattern: Hashable, Sendable {
         for (index, part) in parts.enumerated() {
             let isLast = index == parts.count - 1
             if part == "**" {
-                guard isLast else { throw PathPatternError(text, "** stands at the end of a path only") }
+                guard isLast else { throw PathPatternError(text, "** is allowed only at the end of a path") }
                 segments.append(.rest)
             } else if part.hasPrefix("{") || part.hasSuffix("}") {
                 let name = try Self.name(part, text)
-                guard names.insert(name).inserted else { throw PathPatternError(text, "{\(name)} stands in it twice") }
+                guard names.insert(name).inserted else { throw PathPatternError(text, "{\(name)} appears in it twice") }
                 segments.append(.capture(name))
             } else {
-                guard !part.isEmpty || isLast else { throw PathPatternError(text, "two slashes stand side by side") }
+                guard !part.isEmpty || isLast else { throw PathPatternError(text, "it has an empty segment (//)") }
                 segments.append(.literal(try Self.literal(part, text)))
             }
         }
@@ -61,7 +62,7 @@ package struct PathPattern: Hashable, Sendable {
         guard part.hasPrefix("{"), part.hasSuffix("}"), !name.isEmpty, name.utf8.allSatisfy(Self.isNameByte) else {
             throw PathPatternError(
                 text,
-                "braces stand around a whole segment, with a name of letters, digits and _ in them: {conversation}")
+                "braces enclose a whole segment, with a name of letters, digits and _ in them: {conversation}")
         }
         return String(name)
     }
@@ -74,17 +75,17 @@ package struct PathPattern: Hashable, Sendable {
     private static func literal(_ part: Substring, _ text: String) throws(PathPatternError) -> String {
         guard !part.utf8.contains(where: { "*{}?#%\\;".utf8.contains($0) || $0 <= 0x20 || $0 == 0x7F }) else {
             throw PathPatternError(
-                text, "`\(part)` is no segment: there is no * within a segment, and none of {}?#%\\; or white space")
+                text, "`\(part)` is not a valid segment: it must not contain *, {}?#%\\; or white space")
         }
-        guard part != ".", part != ".." else { throw PathPatternError(text, "`\(part)` leads elsewhere") }
+        guard part != ".", part != ".." else { throw PathPatternError(text, "the segment `\(part)` is not allowed") }
         return String(part)
     }
 }
 
-/// Why a text is no pattern. The fault of whoever wrote the mapping.
+/// An invalid pattern in a mapping.
 package struct PathPatternError: Error, Equatable, Sendable, CustomStringConvertible {
     package let pattern: String
-    /// What is wrong and what to write, in words.
+    /// The fault and its correction, in words.
     package let reason: String
 
     package init(_ pattern: String, _ reason: String) { (self.pattern, self.reason) = (pattern, reason) }

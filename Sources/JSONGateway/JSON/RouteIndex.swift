@@ -1,14 +1,14 @@
-// Finding the route of a request among many.
+// Finds the route of a request.
 
 package import HTTPCodec
 
-/// Routes by the segments of their paths.
+/// An index of routes by the segments of their paths.
 package struct RouteIndex: Sendable, Equatable {
-    /// What is known once some segments have been read.
+    /// A node of the tree, reached by a sequence of segments.
     private struct Node: Sendable, Equatable {
         var literals: [String: Int] = [:]
         package var capture: Int?
-        /// Routes that end here, and those that take whatever follows.
+        /// Routes that end here (`ends`), and routes with `**` here (`rests`).
         package var ends: [Int] = []
         var rests: [Int] = []
     }
@@ -44,7 +44,7 @@ package struct RouteIndex: Sendable, Equatable {
         }
     }
 
-    /// The first route whose path fits and of which `fits` is true. It goes deeper by one call a segment.
+    /// Returns the first route whose path matches and for which `fits` is true. Recurses once per segment.
     package func first(_ segments: [String], where fits: (Int) -> Bool) -> Int? {
         var best: Int?
         search(segments, 0, 0, &best, fits)
@@ -68,7 +68,7 @@ package struct RouteIndex: Sendable, Equatable {
 }
 
 extension RouteIndex {
-    /// Whether one path fits one pattern, whatever the method.
+    /// Whether a path matches a pattern.
     package static func fits(_ pattern: PathPattern, _ path: RequestPath) -> Bool {
         let isRest = pattern.segments.last == .rest
         let count = pattern.segments.count
@@ -76,7 +76,7 @@ extension RouteIndex {
         return common(pattern, path) == count
     }
 
-    /// How many segments of a pattern a path goes along with it.
+    /// The number of leading segments of a path that match a pattern.
     package static func common(_ pattern: PathPattern, _ path: RequestPath) -> Int {
         zip(pattern.segments, path.segments).prefix { segment, text in
             switch segment {

@@ -1,22 +1,26 @@
-// What is sealed of a message: `{"body":"hello","formatted_body":"<b>hello</b>"}`. The names are the paths of the mapping
-// as they are written there, the values are the bytes that the client wrote. The first one is the text.
+// The sealed content of a message: `{"body":"hello","formatted_body":"<b>hello</b>"}`. The names are paths as written
+// in the mapping, the values are the client's bytes. The first one is the text.
+//
+// Opened values are put back only at paths that the mapping names, and what the backend has put there meanwhile is
+// removed. With `keep` everything else in the content is sealed, so that a field that the mapping does not name is not
+// left in the clear.
 
 package import JSONCodec
 import NIOCore
 
-/// The values of a message that only its readers are to see.
+/// The values of a message that are sealed for its readers.
 package struct SealedContent: Equatable, Sendable {
-    /// Ours: values that are sealed besides the text. Putting them back compares each with each.
+    /// Ours: maximum sealed values besides the text, because opening compares each with each.
     package static let partLimit = 256
 
-    /// By path, the text first.
+    /// The values with their paths, the text first.
     package let values: [(path: String, value: JSONFragment)]
 
     package static func == (left: Self, right: Self) -> Bool {
         left.values.elementsEqual(right.values) { $0 == $1 }
     }
 
-    /// What of a message is to be sealed.
+    /// Collects the values of a message to seal.
     package init(_ document: JSONDocument, _ message: FoundMessage) throws(MessageFault) {
         guard let text = message.text else { throw .noText(at: document.range(message.place).lowerBound) }
         values =
@@ -24,7 +28,7 @@ package struct SealedContent: Equatable, Sendable {
             + message.also.map { ($0.path, JSONFragment(document, $0.place)) }
     }
 
-    /// Reads what was sealed. It comes from one of our own, so anything else is a fault.
+    /// Parses opened content. Throws ``MessageFault/malformedContent`` if a gateway cannot have sealed it.
     package init(_ bytes: [UInt8]) throws(MessageFault) {
         guard let document = try? JSONDocument(ByteBuffer(bytes: bytes)), document.kind(document.root) == .object,
             !document.hasDuplicateNames(document.root), document.count(document.root) <= Self.partLimit + 1
@@ -40,6 +44,6 @@ package struct SealedContent: Equatable, Sendable {
         self.values = values
     }
 
-    /// The bytes to be sealed.
+    /// The bytes to seal.
     package var bytes: [UInt8] { JSONFragment.object(values.map { ($0.path, $0.value) }).bytes }
 }

@@ -1,9 +1,9 @@
-// Which WebSocket connections an account has, so that it can be told what has become of its messages.
+// The WebSocket connections of each account, for notices about its messages.
 
 package import Protection
 import Synchronization
 
-/// What the backend calls a message that a client knows by a local id.
+/// The backend's id of a message that a client knows by a local id.
 package struct MessageMerge: Sendable, Equatable {
     package var localID: String
     package var remoteID: String
@@ -11,16 +11,16 @@ package struct MessageMerge: Sendable, Equatable {
     package init(localID: String, remoteID: String) { (self.localID, self.remoteID) = (localID, remoteID) }
 }
 
-/// What has become of a message that was answered at once.
+/// The fate of a message whose write was answered before the backend had it.
 package enum MessageNews: Sendable, Equatable {
     case merged(MessageMerge)
-    /// The backend will not have it.
+    /// The message will not be sent.
     ///
-    /// - Parameter reason: in words; nothing where an operator has dropped it.
+    /// - Parameter reason: the reason in words; nil if an operator has dropped it.
     case lost(localID: String, reason: String?)
 }
 
-/// The open WebSocket connections whose messages are looked at.
+/// The open, inspected WebSocket connections of all accounts.
 package final class SocketBook: Sendable {
     private let listeners = Mutex<[AccountID: [ConnectionID: @Sendable (MessageNews) -> Void]]>([:])
 
@@ -40,10 +40,10 @@ package final class SocketBook: Sendable {
         }
     }
 
-    /// How many connections of an account there are.
+    /// The number of connections of an account.
     package func count(of account: AccountID) -> Int { listeners.withLock { $0[account]?.count ?? 0 } }
 
-    /// Tells every connection of an account.
+    /// Notifies all connections of an account.
     package func tell(_ account: AccountID, _ news: MessageNews) {
         for listener in listeners.withLock({ Array(($0[account] ?? [:]).values) }) { listener(news) }
     }

@@ -1,15 +1,15 @@
-// What an operator who writes a mapping wants to know of it: which requests it says nothing of.
+// Statistics of requests that the mapping does not cover, for the operator who writes it.
 
 import RequestQueue
 import Synchronization
 
-/// Requests that fitted no route since the start, by method and shape of path.
+/// Requests since the start that matched no route, by method and shape of path.
 package final class UnmatchedRequests: Sendable {
     /// Requests of one shape.
     package struct Row: Sendable, Equatable {
-        /// As it stood in the request; of a frame what it came over.
+        /// The method as received; `frame` for a WebSocket message.
         package var method: String
-        /// Segments that look like somebody's or something's name are `*`; without the query.
+        /// The path without the query, with `*` for segments that look like names or ids.
         package var path: String
         package var count: Int
         /// In milliseconds since 1970.
@@ -23,11 +23,11 @@ package final class UnmatchedRequests: Sendable {
         }
     }
 
-    /// Ours: shapes that are kept. A flood of new ones is counted under ``others``.
+    /// Ours: maximum number of shapes. Further ones are counted under ``others``.
     package static let limit = 200
-    /// Ours: characters of a method and of a path that are kept.
+    /// Ours: stored characters of a method and of a path.
     private static let length = (method: 16, path: 120)
-    /// The path of what finds no place.
+    /// The path under which shapes beyond ``limit`` are counted.
     package static let others = "(other paths)"
 
     private let rows = Mutex<[ExactText: Row]>([:])
@@ -45,18 +45,20 @@ package final class UnmatchedRequests: Sendable {
         }
     }
 
-    /// The most frequent first.
+    /// All rows, the most frequent first.
     package var all: [Row] {
         rows.withLock { $0.values.sorted { ($1.count, $0.path, $0.method) < ($0.count, $1.path, $1.method) } }
     }
 
-    /// The method and the shape of the path of a request that fits no route.
+    /// The method and the shape of the path of a request without a route.
     package static func name(_ method: String, _ path: String) -> String {
         "\(method.prefix(length.method)) \(shape(of: path).prefix(length.path))"
     }
 
-    /// A path with `*` for each segment that looks like the name of one thing: it holds a digit, a percent sign or other signs
-    /// than words have, or is long. Versions (`v3`, `r0`) and names that begin as a domain does (`org.matrix.msc3575`) stay.
+    /// Returns the path with `*` for each segment that looks like a name or id.
+    ///
+    /// Such a segment is longer than 32 bytes, or has other characters than letters and `-_.`. Versions (`v3`, `r0`)
+    /// and names that begin like a domain (`org.matrix.msc3575`) stay.
     private static func shape(of path: String) -> String {
         path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { segment in
             let isWord = segment.count <= 32 && segment.allSatisfy(isLetter)

@@ -1,13 +1,13 @@
-// What waits in the queue, as exchanges have to know it.
+// The writes that wait in the queue, for exchanges that refer to them.
 
 package import Protection
 import RequestQueue
 import Synchronization
 
-/// The messages and conversations of writes that are not done yet. It is as large as the queue may be.
+/// The messages and conversations of unfinished writes. Bounded by the queue's own limit.
 ///
-/// Whoever edits or deletes a message that the backend has not named yet can name it by nothing but what its client has called
-/// it. When the backend has named it, its client knows that name, and the client's own may be the backend's for another message.
+/// Until the backend assigns an id, edits and deletes refer to a message by its client id. Afterwards that client id is
+/// dropped: it may equal another message's backend id.
 package final class WaitingWrites: Sendable {
     private struct Lane: Hashable {
         package let account: ExactText
@@ -19,7 +19,7 @@ package final class WaitingWrites: Sendable {
     }
 
     private struct State {
-        /// What the queue calls the messages of each name, the last one last.
+        /// The queue's references of the messages with each name, the latest last.
         package var names: [ExactText: [String]] = [:]
         package var lanes: [Lane: Int] = [:]
     }
@@ -28,21 +28,21 @@ package final class WaitingWrites: Sendable {
 
     package init() {}
 
-    /// What a client's own id is a name for: nobody else's, and none of another conversation, is the same.
+    /// The name of a message with a client id, unique for its account and conversation.
     package static func name(_ id: String, of account: AccountID, in conversation: String) -> String {
         "\(account.text) \(conversation) \(id)"
     }
 
-    /// What the queue calls a message of this name: each write its own, because clients may give an id twice.
+    /// The queue's reference of a message with this name. Each write has its own, because clients may repeat an id.
     package static func reference(_ name: String, mark: String) -> String { "\(name) \(mark)" }
 
     private static func name(of reference: String) -> ExactText {
         ExactText(String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)]))
     }
 
-    /// A write is about to be in the queue.
+    /// Adds a write, before it is queued.
     ///
-    /// - Parameter references: what the queue calls the message that it makes.
+    /// - Parameter references: the queue's references of the message that the write creates.
     package func begin(_ account: String, in conversation: String, _ references: [String]) {
         state.withLock { state in
             state.lanes[Lane(account, conversation), default: 0] += 1
@@ -50,7 +50,7 @@ package final class WaitingWrites: Sendable {
         }
     }
 
-    /// It is done, or will not be.
+    /// Removes a write that is done or has failed.
     package func end(_ account: String, in conversation: String, _ references: [String]) {
         state.withLock { state in
             let lane = Lane(account, conversation)
@@ -64,10 +64,10 @@ package final class WaitingWrites: Sendable {
         }
     }
 
-    /// What the queue calls the message of this name that waits; the last one of them.
+    /// The queue's reference of the latest waiting message with this name; nil if none waits.
     package func reference(of name: String) -> String? { state.withLock { $0.names[ExactText(name)]?.last } }
 
-    /// Whether something that an account has written in a conversation waits.
+    /// Whether a write of an account in a conversation waits.
     package func holds(_ account: AccountID, in conversation: String) -> Bool {
         state.withLock { $0.lanes[Lane(account.text, conversation)] != nil }
     }

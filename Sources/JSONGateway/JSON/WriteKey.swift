@@ -1,28 +1,33 @@
-// What tells a write that is said again from a new one.
+// Distinguishes a repeated write from a new one.
+//
+// The name is a keyed digest of account, target, client id and text. Clients count their messages from one, on each
+// device and with each login. So another text is another write, and so is the same text under another credential once
+// the first write is done. The backend receives the name as the idempotency key.
 
 import Crypto
 package import Protection
 
-/// What a write is called in the queue. It tells nobody what was written or by whom, so it may stand in the queue's file and go
-/// to the backend.
+/// The name of a write in the queue.
+///
+/// It reveals neither content nor author, so the queue's file may store it, and the backend may receive it.
 package struct WriteKey: Hashable, Sendable {
     package let name: String
 }
 
-/// Makes the names of writes, under a secret.
+/// Creates the names of writes, keyed by a secret.
 package struct WriteKeys: Sendable {
-    /// The hash at its beginning, where the key is in it.
+    /// The initial hash state, with the key absorbed.
     private let beginning: HMAC<SHA256>
 
     /// - Parameter secret: 32 bytes, the same in every process of a gateway.
     package init(secret: [UInt8]) { beginning = HMAC<SHA256>(key: SymmetricKey(data: secret)) }
 
-    /// Made of whose the write is, where it goes, what its client calls it, and what it says.
+    /// The name of a write, from its account, method, target, client id and content.
     ///
     /// - Parameters:
-    ///   - method: with the target, without its credential: where the write goes.
-    ///   - id: what its client calls it.
-    ///   - content: what it says, before it is sealed.
+    ///   - target: the target without the credential.
+    ///   - id: the client's id of the message.
+    ///   - content: the content before it is sealed.
     package func key(
         of account: AccountID, _ method: String, _ target: String, id: String, content: [UInt8]
     ) -> WriteKey {
@@ -31,18 +36,20 @@ package struct WriteKeys: Sendable {
                 "write", [Array(account.text.utf8), Array(method.utf8), Array(target.utf8), Array(id.utf8), content]))
     }
 
-    /// The same for one credential. Many clients count their messages from one with each login: what another credential has had
-    /// done is another message.
+    /// The name of a write for one credential.
     ///
-    /// - Parameter mark: what stands for the credential.
+    /// Many clients count their messages from one with each login, so a finished write of another credential is another
+    /// message.
+    ///
+    /// - Parameter mark: the mark of the credential; see ``mark(of:)``.
     package func own(_ key: WriteKey, mark: String) -> WriteKey {
         WriteKey(name: name("own", [Array(key.name.utf8), Array(mark.utf8)]))
     }
 
-    /// What stands for a credential beside a write: no credential can be guessed from it.
+    /// The mark of a credential stored with a write. The credential cannot be derived from it.
     package func mark(of credential: Credential) -> String { name("credential", [credential.digest.bytes]) }
 
-    /// 128 bits of HMAC-SHA-256 over the parts, each behind its length, as hexadecimal digits.
+    /// 128 bits of HMAC-SHA-256 over the parts, each prefixed by its length, as hexadecimal digits.
     private func name(_ kind: String, _ parts: [[UInt8]]) -> String {
         var hash = beginning
         for part in [Array(kind.utf8)] + parts {

@@ -1,17 +1,19 @@
-// The shell's end of the control socket.
+// The client of the control socket.
 
 import ArgumentParser
 import Foundation
 import NIOCore
 import NIOPosix
 
-/// Sends commands to a running gateway and prints what it says.
+/// Sends commands to a running gateway and prints its answers.
 struct AdminClient {
     private let path: String
 
     init(_ common: CommonOptions) { path = common.socketPath }
 
-    /// Performs a command as a person sees it; asks for confirmation where the gateway wants one.
+    /// Performs a command and prints the answer.
+    ///
+    /// If the gateway requires confirmation, the client asks the operator, provided that standard input is a terminal.
     func perform(_ words: [String]) async throws {
         var answer = try await send(words)
         if answer.exit == ExitStatus.needsConfirmation, let token = answer.confirmation, isatty(0) == 1 {
@@ -43,7 +45,7 @@ struct AdminClient {
                 return try JSONDecoder().decode(AdminAnswer.self, from: answer)
             }
         } catch is DecodingError {
-            throw failure("The program at \(path) answered something that this program does not understand.")
+            throw failure("The program at \(path) sent an answer that this program cannot read.")
         } catch {
             let isSidecar = words.first == "sidecar"
             throw failure(

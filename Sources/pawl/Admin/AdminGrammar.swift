@@ -1,28 +1,28 @@
-// One grammar: the same definitions parse what an operator types in a shell and what the gateway is handed.
+// One grammar: the shell and the gateway parse commands with the same definitions.
 
 import ArgumentParser
 import Foundation
 import StorePort
 
-/// A command that a running gateway carries out.
+/// A command that a running gateway executes.
 protocol AdminCommand: AsyncParsableCommand {
     var common: CommonOptions { get }
     func answer(_ gateway: Gateway) async throws -> AdminAnswer
 }
 
 extension AdminCommand {
-    /// In a shell: the words go to the gateway.
+    /// In a shell: sends the words to the gateway.
     func run() async throws {
         try await AdminClient(common).perform(Array(CommandLine.arguments.dropFirst()))
     }
 }
 
-/// Options of every command that talks to a gateway.
+/// Options of every command that connects to a gateway.
 struct CommonOptions: ParsableArguments {
-    @Option(name: .long, help: "The data directory of the gateway or sidecar. Its control socket is in there.")
+    @Option(name: .long, help: "The data directory of the gateway or sidecar, which has its control socket.")
     var data: String = CommonOptions.defaultData
 
-    @Option(name: .long, help: "The control socket, where it is not DIR/pawl.sock.")
+    @Option(name: .long, help: "The control socket, if it is not DIR/pawl.sock.")
     var socket: String?
 
     @Flag(name: .long, help: "Print JSON for scripts.")
@@ -30,14 +30,16 @@ struct CommonOptions: ParsableArguments {
 
     static let serviceData = "/var/lib/pawl"
 
-    /// The directory of a gateway that commands look at unless another is named.
+    /// The data directory that commands use by default.
     static var defaultData: String {
         dataDirectory(ProcessInfo.processInfo.environment, isRoot: geteuid() == 0) { path in
             access(path, R_OK | W_OK) == 0
         }
     }
 
-    /// `PAWL_DATA`; else that of the system service if this user may use it, as `sudo -u pawl` does; else a person's own.
+    /// `PAWL_DATA`; else the directory of the system service, if this user may use it; else the user's own.
+    ///
+    /// With `sudo -u pawl` the user may use that of the system service.
     static func dataDirectory(
         _ environment: [String: String], isRoot: Bool, canUse: (String) -> Bool
     ) -> String {
@@ -46,7 +48,7 @@ struct CommonOptions: ParsableArguments {
         return isService ? serviceData : personalData(environment, isRoot: isRoot)
     }
 
-    /// Where a person's own sidecar keeps its keys.
+    /// The data directory of a user's own sidecar.
     static func personalData(_ environment: [String: String], isRoot: Bool) -> String {
         guard !isRoot, let home = environment["HOME"] else { return serviceData }
         return (environment["XDG_DATA_HOME"] ?? home + "/.local/share") + "/pawl"
@@ -55,7 +57,7 @@ struct CommonOptions: ParsableArguments {
     var socketPath: String { socket ?? data + "/pawl.sock" }
 }
 
-/// The commands that a gateway carries out.
+/// The commands that a gateway executes.
 enum AdminGrammar {
     static let commands: [any ParsableCommand.Type] = [
         Status.self, Users.self, Clients.self, DevicesCommand.self, ConversationsCommand.self, PolicyCommand.self,
@@ -63,21 +65,21 @@ enum AdminGrammar {
         Drain.self, Sidecar.self,
     ]
 
-    /// The root for words that come over the socket.
+    /// The root command for words from the control socket.
     struct Root: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "pawl",
             subcommands: AdminGrammar.commands + [RunningConfig.self, BackupCommand.self, Version.self])
     }
 
-    /// What of `pawl config` a gateway carries out; the rest reads files where it is typed.
+    /// The part of `pawl config` that a gateway executes. The other subcommands run in the operator's shell.
     struct RunningConfig: ParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "config", abstract: "Have the gateway read its configuration again.",
+            commandName: "config", abstract: "Make the gateway read its configuration again.",
             subcommands: [Config.Reload.self])
     }
 
-    /// Carries out words for a gateway.
+    /// Parses words and executes the command on a gateway.
     static func perform(_ words: [String], on gateway: Gateway) async -> AdminAnswer {
         do {
             var parsed = try Root.parseAsRoot(words)
@@ -96,7 +98,7 @@ enum AdminGrammar {
     }
 }
 
-/// How many rows a listing shows at most.
+/// The maximum number of rows in a listing.
 struct RowLimit: ExpressibleByArgument {
     /// Ours: more than any table of the store holds.
     static let highest = 1_000_000
@@ -113,7 +115,7 @@ struct RowLimit: ExpressibleByArgument {
     var defaultValueDescription: String { "\(rows)" }
 }
 
-/// A failure with words for the operator.
+/// A failure with a message for the operator.
 struct AdminFailure: Error {
     var message: String
     init(_ message: String) { self.message = message }

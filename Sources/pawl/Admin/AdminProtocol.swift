@@ -1,4 +1,5 @@
-// What goes over the control socket: one line of JSON with the words that an operator typed, one line back.
+// The protocol of the control socket: the client sends the words of a command as one line of JSON. The gateway sends
+// its answer as JSON and closes the connection.
 
 import Foundation
 
@@ -7,17 +8,17 @@ struct AdminRequest: Codable, Sendable {
     var words: [String]
 }
 
-/// What the gateway answers.
+/// The answer of the gateway.
 struct AdminAnswer: Codable, Sendable {
     var exit: Int32
     /// For standard output.
     var out: String
     /// For standard error.
     var error: String
-    /// What to send again with `--confirm` once a person has agreed.
+    /// The token to send with `--confirm` after the operator has agreed.
     var confirmation: String?
 
-    /// Escapes control characters of both texts: names in them come from chat users, and a terminal would obey.
+    /// Escapes control characters in both texts: chat users choose the names in them, and a terminal would execute them.
     init(exit: Int32, out: String, error: String, confirmation: String? = nil) {
         self.exit = exit
         self.out = Printable.text(out)
@@ -27,7 +28,7 @@ struct AdminAnswer: Codable, Sendable {
 
     static func text(_ out: String) -> AdminAnswer { AdminAnswer(exit: 0, out: out, error: "") }
 
-    /// Text with escape sequences of our own, as a coloured picture has them. The caller escapes what it takes from outside.
+    /// Text with escape sequences of our own, such as a coloured QR code. The caller escapes text from outside.
     static func picture(_ out: String) -> AdminAnswer {
         var answer = AdminAnswer.text("")
         answer.out = out
@@ -38,7 +39,7 @@ struct AdminAnswer: Codable, Sendable {
         AdminAnswer(exit: exit, out: "", error: error)
     }
 
-    /// A value as JSON with sorted keys, so that scripts can compare.
+    /// A value as JSON with sorted keys, so that scripts can compare outputs.
     static func json(_ value: some Encodable) throws -> AdminAnswer {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
@@ -48,14 +49,15 @@ struct AdminAnswer: Codable, Sendable {
 
 /// Texts for a terminal.
 enum Printable {
-    /// Ours: characters of a name in a column; the columns of a table with two such names fit on a wide terminal.
+    /// Ours: longest name in a column, in characters. A table with two such names fits on a wide terminal.
     static let nameLimit = 64
 
-    /// A text in which control characters, except the line feed, and characters that reorder text are written as `\u001B`.
-    /// JSON means the same afterwards: such characters stand inside its strings only.
+    /// Escapes control characters, except the line feed, and characters that reorder text, as `\u001B`.
+    ///
+    /// JSON keeps its meaning, because it has such characters inside strings only.
     static func text(_ text: String) -> String { escaped(text) { $0 == "\n" } }
 
-    /// A name or another text of one line, as part of a longer text.
+    /// Escapes a name or another text of one line for a longer text. Line feeds are escaped too.
     static func line(_ text: String) -> String { escaped(text) { _ in false } }
 
     private static func escaped(_ text: String, except isKept: (Unicode.Scalar) -> Bool) -> String {

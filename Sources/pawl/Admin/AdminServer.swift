@@ -1,19 +1,21 @@
-// The gateway's end of the control socket: mode 0600, one command a connection.
+// The server of the control socket: mode 0600, one command per connection.
 
 import Foundation
 import Logging
 import NIOCore
 import NIOPosix
 
-/// Listens at a Unix socket that only its owner may open.
+/// Listens on a Unix socket that only its owner may open.
 final class AdminServer: Sendable {
-    /// Ours: words of one command, in bytes.
+    /// Ours: largest request, in bytes.
     static let requestLimit = 64 * 1024
 
     private let channel: any Channel
     private let path: String
 
-    /// - Throws: where the socket cannot be made. A socket that a dead process left is replaced.
+    /// Replaces the socket that a dead process left.
+    ///
+    /// - Throws: an error of NIO if the socket cannot be created.
     static func start(
         path: String, group: MultiThreadedEventLoopGroup, perform: @escaping @Sendable ([String]) async -> AdminAnswer
     ) async throws -> AdminServer {
@@ -39,7 +41,7 @@ final class AdminServer: Sendable {
     }
 }
 
-/// Gathers one line, has it performed, answers and closes.
+/// Reads one line, performs the command, sends the answer and closes the connection.
 private final class AdminHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer

@@ -1,4 +1,7 @@
-// Commands that change something. Each is audited.
+// Commands for policies and protected conversations, and `pawl drain`. Each change is audited.
+//
+// `off` is refused while a latch is up, because it would send protected conversations in the clear. `Assembly` and
+// `Gateway` check the same at a start and at a reload.
 
 import ArgumentParser
 import Envelope
@@ -12,7 +15,7 @@ import StorePort
 /// `pawl policy`
 struct PolicyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "policy", abstract: "Show, set or try out policies.",
+        commandName: "policy", abstract: "Show, set or simulate policies.",
         subcommands: [Get.self, Set.self, Simulate.self])
 
     static func parse(_ name: String) throws -> Policy {
@@ -24,15 +27,15 @@ struct PolicyCommand: AsyncParsableCommand {
 
     /// `pawl policy get`
     struct Get: AdminCommand {
-        static let configuration = CommandConfiguration(abstract: "Show the policy of everyone and of accounts.")
+        static let configuration = CommandConfiguration(abstract: "Show the policies of everyone, accounts and rooms.")
         @OptionGroup var common: CommonOptions
 
         struct Report: Codable {
             var everyone: String
-            /// By name; if two entries are shown under one name, the stricter policy.
+            /// By displayed name; the stricter policy if two entries have the same name.
             var accounts: [String: String]
             var rooms: [String: String]
-            /// Accounts whose policy counts in rooms too.
+            /// Accounts whose policy applies in rooms too.
             var withRooms: [String]
         }
 
@@ -67,37 +70,37 @@ struct PolicyCommand: AsyncParsableCommand {
     /// `pawl policy set`
     struct Set: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set the policy of everyone, of an account or of a room. It holds at once and after a restart.",
+            abstract: "Set the policy of everyone, an account or a room. It applies at once and survives restarts.",
             discussion: """
-                The policy of an account counts in conversations of two people. A room has the stricter of everyone's policy \
-                and its own, whoever speaks there, because one sealed message protects a room for good. Conversations that \
-                become protected for good are listed first, and the change is made when you confirm it.
+                The policy of an account applies in conversations of two people. A room has the stricter of everyone's \
+                policy and its own, whoever writes there, because one sealed message protects a room for good. \
+                Conversations that become protected for good are listed first, and the change is made when you confirm it.
                 """)
         @Argument(
             help: "off, observe, opportunistic, hosted or required; `default` removes an account's or a room's own.")
         var policy: String
         @Option(help: "An account, as the backend writes it: alice, @alice:example.org. Without it, everyone.")
         var account: String?
-        @Option(help: "A room or conversation: what is written there has the stricter of its policy and everyone's.")
+        @Option(help: "A room or conversation: messages there have the stricter of its policy and everyone's.")
         var room: String?
         @Flag(
             help:
-                "With --account: its policy counts in rooms too, so that rooms that it writes in are protected for good."
+                "With --account: the policy applies in rooms too, so rooms where it writes become protected for good."
         )
         var withRooms = false
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
-        @Flag(help: "Take a name that this gateway has never seen.") var force = false
+        @Flag(help: "Accept a name that this gateway has never seen.") var force = false
         @OptionGroup var common: CommonOptions
 
         struct Report: Codable {
             /// The account, the room, or `everyone`.
             var scope: String
-            /// The policy; `default` after its own was removed.
+            /// The policy; `default` if the scope's own policy was removed.
             var policy: String
             /// Whether the gateway has ever seen the name.
             var known: Bool
-            /// What the change covers now.
+            /// What the change covers at present.
             var covers: KnownNames.Coverage
         }
 
@@ -148,17 +151,17 @@ struct PolicyCommand: AsyncParsableCommand {
             if let new, account != nil, new.sealsEndToGateway {
                 text +=
                     withRooms
-                    ? " It counts in rooms too: each room that this account writes in is protected for good."
-                    : " It counts in conversations of two people; rooms keep everyone's policy or their own."
+                    ? " It applies in rooms too: each room that this account writes in is protected for good."
+                    : " It applies in conversations of two people; rooms keep everyone's policy or their own."
             }
             text += Self.whatStays(new, gateway)
             if let new, new.demandsProtection {
-                text += " Hosted is end-to-gateway: whoever runs this gateway can read it."
+                text += " Hosted is end-to-gateway encryption: the operator of this gateway can read the messages."
             }
             return text
         }
 
-        /// A policy that is taken back undoes nothing, and says so.
+        /// Text about conversations that stay protected under a weaker policy; empty if there are none.
         ///
         /// - Parameter new: nil if a policy was removed.
         private static func whatStays(_ new: Policy?, _ gateway: Gateway) -> String {
@@ -168,7 +171,7 @@ struct PolicyCommand: AsyncParsableCommand {
                 + " whatever the policy is, until an operator resets it: pawl conversations list."
         }
 
-        /// Asks before conversations become protected for good; nil if none would, or the operator has agreed.
+        /// Asks before conversations become protected for good; nil if none would, or if the operator has agreed.
         private func question(_ new: Policy, for id: AccountID?, _ gateway: Gateway) throws -> AdminAnswer? {
             var changed = gateway.environment.policies.snapshot
             if let id { changed.set(new, for: id, withRooms: withRooms) } else { changed.everyone = new }
@@ -178,14 +181,14 @@ struct PolicyCommand: AsyncParsableCommand {
             return try gateway.question(forecast, words, asJSON: common.json)
         }
 
-        /// Whom the command is about; nil for everyone.
+        /// Returns the account or room of the command, nil for everyone, and whether the gateway has seen it.
         ///
-        /// - Throws: ``AdminFailure`` if nobody and nothing of that name is known.
+        /// - Throws: ``AdminFailure`` if the name is invalid, or is unknown and `--force` is not given.
         private func scope(_ names: KnownNames, _ gateway: Gateway) throws -> (AccountID?, isKnown: Bool) {
             guard let name = account ?? room else { return (nil, true) }
             let isIRC = gateway.json == nil
             let own = gateway.environment.policies.snapshot.accounts
-            // What an earlier version accepted can be taken back.
+            // Names that an earlier version accepted can still be removed.
             if policy == "default", let account,
                 let earlier = [AccountID.services(account), AccountID(text: account)].first(where: { own[$0] != nil })
             {
@@ -211,7 +214,7 @@ struct PolicyCommand: AsyncParsableCommand {
             var text = "This gateway knows no \(noun) \(name), so nothing has changed."
             if room == nil, names.nicks.contains(name.lowercased()) {
                 text +=
-                    " \(name) is the nick of somebody without an account: such people have everyone's policy."
+                    " \(name) is the nick of someone without an account: such people have everyone's policy."
             }
             if !nearest.isEmpty { text += " Known and similar: \(nearest.joined(separator: ", "))." }
             return text + " To set it before the first login, exactly as the backend writes the name, add --force."
@@ -221,11 +224,11 @@ struct PolicyCommand: AsyncParsableCommand {
     /// `pawl policy simulate`
     struct Simulate: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Count what stricter policies would have refused, from what was observed.",
+            abstract: "Count the observed messages that stricter policies would have refused.",
             discussion: """
-                It names people, routes and commands, the conversations that would become protected for good, and who \
-                could not read them any more. While nothing is protected, bodies of HTTP requests are not read: texts that \
-                stand where the mapping does not find them are not counted.
+                The report names people, routes and commands, the conversations that would become protected for good, and \
+                the people who could no longer read them. While nothing is protected, the gateway does not read bodies of \
+                HTTP requests, so it does not count text that the mapping does not find.
                 """)
         @Argument(help: "One policy; without it, all that are stricter than the one in force.") var policy: String?
         @OptionGroup var common: CommonOptions
@@ -251,13 +254,13 @@ struct PolicyCommand: AsyncParsableCommand {
 /// `pawl conversations`
 struct ConversationsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "conversations", abstract: "List protected conversations, or lower the latch of one.",
+        commandName: "conversations", abstract: "List protected conversations, or end the protection of one.",
         subcommands: [List.self, Reset.self])
 
     /// `pawl conversations list`
     struct List: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List conversations that never slip back by themselves.")
+            abstract: "List protected conversations. Only an operator can end their protection.")
         @OptionGroup var common: CommonOptions
         @Option(help: "At most this many.") var limit = RowLimit(1000)
 
@@ -286,9 +289,9 @@ struct ConversationsCommand: AsyncParsableCommand {
     /// `pawl conversations reset`
     struct Reset: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Lower the latch of a conversation or a room. Everybody in it is told; it is audited.")
-        @Argument(help: "One account, the nick of somebody who is here without one, or a room.") var first: String
-        @Argument(help: "The other one; not for a room.") var second: String?
+            abstract: "End the protection of a conversation or a room. On IRC its members are notified. It is audited.")
+        @Argument(help: "One account, the nick of a connected person without an account, or a room.") var first: String
+        @Argument(help: "The other account or nick; leave it out for a room.") var second: String?
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @OptionGroup var common: CommonOptions
 
@@ -296,7 +299,7 @@ struct ConversationsCommand: AsyncParsableCommand {
             let isRoom =
                 second == nil && (gateway.json != nil || first.first.map { !$0.isLetter && !$0.isNumber } == true)
             if gateway.json != nil, second != nil {
-                throw AdminFailure("Name one conversation, as pawl conversations list has it.")
+                throw AdminFailure("Name one conversation, as pawl conversations list shows it.")
             }
             guard isRoom || second != nil else { throw AdminFailure("Name both people, or one room with its prefix.") }
             let one = isRoom ? gateway.room(first) : gateway.account(named: first)
@@ -316,8 +319,8 @@ struct ConversationsCommand: AsyncParsableCommand {
             try gateway.reset(id)
             return .text(
                 gateway.json == nil
-                    ? "The latch is lowered. Those who are connected have been told."
-                    : "The latch is lowered. Nobody can be told of it by HTTP: tell them yourself.")
+                    ? "The protection is ended. Connected members have been notified."
+                    : "The protection is ended. The gateway cannot notify people over HTTP: tell them yourself.")
         }
     }
 }
@@ -325,15 +328,15 @@ struct ConversationsCommand: AsyncParsableCommand {
 /// `pawl drain`
 struct Drain: AdminCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Take no more clients, and stop when the last one has gone.")
+        abstract: "Accept no more clients, and stop when the last one has disconnected.")
     @OptionGroup var common: CommonOptions
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let count = gateway.server.connectionCount
         await gateway.drain()
-        var text = "No more clients are taken. \(count) are still connected; the gateway stops when they have gone."
+        var text = "No more clients are accepted. \(count) are still connected; the gateway stops when they have left."
         if let report = await gateway.json?.writes.queue.report(), report.depth > 0 {
-            text += " \(report.depth) writes wait; what is not sent by then is sent by the next start."
+            text += " \(report.depth) writes wait; those that are not sent by then are sent after the next start."
         }
         return .text(text)
     }

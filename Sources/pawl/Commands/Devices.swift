@@ -1,6 +1,7 @@
 // `pawl devices`: people's own devices, as the directory of a gateway has them.
 
 import ArgumentParser
+import CommitLoop
 import DeviceDirectory
 import Devices
 import Envelope
@@ -17,13 +18,13 @@ import Vault
 /// `pawl devices`
 struct DevicesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "devices", abstract: "List people's own devices, remove a lost one, or block an account's.",
+        commandName: "devices", abstract: "List people's own devices, remove a lost one, or block those of an account.",
         subcommands: [List.self, Revoke.self, Block.self, Unblock.self])
 
     /// `pawl devices list`
     struct List: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the devices whose public keys the directory has. Their private keys are with the people.")
+            abstract: "List the devices whose public keys the directory has. The private keys stay with their owners.")
         @Option(help: "Only this account's.") var account: String?
         @OptionGroup var common: CommonOptions
 
@@ -33,7 +34,7 @@ struct DevicesCommand: AsyncParsableCommand {
             /// `published`, `listed` by the account without keys here, or `blocked`.
             var state: String
             var connected: Bool
-            /// In front of a JSON backend: an envelope of it has come since the gateway began.
+            /// In front of a JSON backend: the gateway has received an envelope of it since its start.
             var sealing: Bool
             var oneTimePrekeys: Int
             var provenAt: String
@@ -72,11 +73,11 @@ struct DevicesCommand: AsyncParsableCommand {
     /// `pawl devices revoke`
     struct Revoke: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take a device out of the directory, or all of an account. Nobody finds its keys here any more.",
+            abstract: "Remove a device, or all of an account, from the directory. Its keys are no longer found here.",
             discussion: """
-                The account's own list still names it, and people who know it go on using it: a lost device is removed for \
-                good by its owner, from another one (pawl sidecar revoke). To keep an account from publishing again: \
-                pawl devices block.
+                The account's own list still names it, and people who know it continue to use it. Only its owner can \
+                remove a lost device for good, with another device (pawl sidecar revoke). To keep an account from \
+                publishing again: pawl devices block.
                 """)
         @Argument(help: "The account.") var account: String
         @Argument(help: "The device, as pawl devices list shows it; without it, all of the account.") var device:
@@ -96,7 +97,7 @@ struct DevicesCommand: AsyncParsableCommand {
             let what = device.map { "the device \($0) of \(account)" } ?? "all devices of \(account)"
             let words = "devices revoke \(known.text) \(device ?? "")"
             guard gateway.confirmations.accept(confirm, for: words) else {
-                return gateway.question("Nobody finds \(what) in the directory any more.", words)
+                return gateway.question("The directory will no longer have \(what).", words)
             }
             try await gateway.direct(.remove(known, id), "revoke \(what)", of: known)
             return .text("Removed: \(what). They can publish again; to prevent that: pawl devices block \(account).")
@@ -143,7 +144,7 @@ extension Gateway {
         return directory
     }
 
-    /// Changes the directory, audits it, and takes the proof of the account's connections away.
+    /// Changes the directory, audits the change, and revokes the proofs of the account's connections.
     func direct(_ request: DirectoryJob.Request, _ detail: String, of account: AccountID) async throws {
         _ = try directory()
         let nobody = ConnectionID(0)

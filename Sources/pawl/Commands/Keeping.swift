@@ -1,4 +1,4 @@
-// `pawl backup` and `pawl restore`: store and key together, and what going back means.
+// `pawl backup` and `pawl restore`: the store with its key and its queue, in one file.
 
 import ArgumentParser
 import Foundation
@@ -14,15 +14,15 @@ struct BackupCommand: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "backup",
         abstract: "Write the store, its key and the queue into one file, while the gateway runs.",
-        discussion: "Whoever has the file can read what is sealed in the store. Keep it as you keep the key.")
+        discussion: "Anyone with the file can decrypt the store. Protect it like the storage key.")
     @Argument(help: "The file to write; it must not exist.") var file: String
     @OptionGroup var common: CommonOptions
 
     func validate() throws {
-        guard !file.hasPrefix("-"), !file.isEmpty else { throw ValidationError("A backup goes into a file: name one.") }
+        guard !file.hasPrefix("-"), !file.isEmpty else { throw ValidationError("Name the file for the backup.") }
     }
 
-    /// In a shell: the gateway may have another working directory.
+    /// In a shell: sends the absolute path, because the gateway may have another working directory.
     func run() async throws {
         let path = URL(fileURLWithPath: file).path
         var words = ["backup", path]
@@ -36,13 +36,13 @@ struct BackupCommand: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        guard file.hasPrefix("/") else { throw AdminFailure("Name the file by its whole path.") }
+        guard file.hasPrefix("/") else { throw AdminFailure("Name the file by its absolute path.") }
         try gateway.writeBackup(file)
         try gateway.commit([gateway.audit("backup", file)])
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
         if common.json { return try .json(Report(file: file, bytes: bytes)) }
         return .text(
-            "The store\(gateway.json == nil ? "" : ", the queue of writes") and its key are in \(file) (\(bytes) bytes). Whoever has it can read them."
+            "The store\(gateway.json == nil ? "" : ", the queue of writes") and its key are in \(file) (\(bytes) bytes). Anyone with this file can read them."
         )
     }
 }
@@ -50,23 +50,23 @@ struct BackupCommand: AdminCommand {
 /// `pawl restore`
 struct RestoreCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "restore", abstract: "Bring a backup back. The gateway must not run.",
+        commandName: "restore", abstract: "Restore a backup. The gateway must not run.",
         discussion: """
-            Going back means: latches, policies, devices and the audit log are as they were when the backup was made. \
-            Sessions are not: their keys may have been used since, so they are set up anew inside the vault. Messages \
-            that were waiting are given up, because they may have been sent since.
+            Latches, policies, devices and the audit log return to their state at the time of the backup. Sessions do \
+            not: their keys may have been used since, so the vault sets them up anew. Messages that were waiting are \
+            given up, because they may have been sent since.
 
             --accept-rollback does the same for a store that was copied back by other means.
             """)
     @Argument(help: "The backup.") var file: String?
     @OptionGroup var place: StorePlace
-    @Flag(help: "Move what is in the directory aside first.") var force = false
-    @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that stands in the directory.")
+    @Flag(help: "Move existing files in the directory aside first.") var force = false
+    @Flag(name: .customLong("accept-rollback"), help: "Accept the older state that is already in the directory.")
     var acceptRollback = false
 
     func validate() throws {
         guard (file != nil) != acceptRollback else {
-            throw ValidationError("Name the backup, or use --accept-rollback for what already stands in the directory.")
+            throw ValidationError("Name the backup, or use --accept-rollback for the state already in the directory.")
         }
     }
 

@@ -1,4 +1,4 @@
-// Commands that work without a gateway, or around one.
+// `pawl version`, `pawl watch` and `pawl config`, which the shell executes at least in part.
 
 import ArgumentParser
 import Foundation
@@ -33,19 +33,19 @@ struct Version: AdminCommand {
 
 /// `pawl watch`
 struct Watch: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Show the status again and again, in place.")
+    static let configuration = CommandConfiguration(abstract: "Show the status repeatedly, in place.")
     @OptionGroup var common: CommonOptions
-    /// Ours: a day. Longer pauses are no watching, and clocks do not take all numbers.
+    /// Ours: a day, in seconds. Longer pauses are of no use, and clocks do not accept all numbers.
     private static let longestPause = 86_400.0
 
-    @Option(help: "Seconds between two looks, from 0.1 to 86400.") var every = 2.0
-    @Option(help: "Stop after this many looks; 0 never stops.") var count = 0
+    @Option(help: "Seconds between two reports, from 0.1 to 86400.") var every = 2.0
+    @Option(help: "Stop after this many reports; 0 never stops.") var count = 0
 
     func validate() throws {
         guard (0.1...Self.longestPause).contains(every) else {
             throw ValidationError("--every takes seconds from 0.1 to 86400.")
         }
-        guard count >= 0 else { throw ValidationError("--count takes no number below zero.") }
+        guard count >= 0 else { throw ValidationError("--count must not be negative.") }
     }
 
     func run() async throws {
@@ -53,7 +53,7 @@ struct Watch: AsyncParsableCommand {
         var looks = 0
         while count == 0 || looks < count {
             let answer = try await client.send(["status"] + (common.json ? ["--json"] : []))
-            // Home and clear to the end: what stood there is overwritten without flicker.
+            // Cursor to the top left, then clear to the end: replaces the last report without flicker.
             if isatty(1) == 1 { print("\u{1B}[H\u{1B}[J", terminator: "") }
             print(answer.out)
             fflush(nil)
@@ -66,14 +66,14 @@ struct Watch: AsyncParsableCommand {
 /// `pawl config`
 struct Config: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "config", abstract: "Check a configuration, or have the gateway read its own again.",
+        commandName: "config", abstract: "Check a configuration, or make the gateway read its own again.",
         subcommands: [Check.self, Reload.self, Keys.self])
 
     /// `pawl config check`
     struct Check: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Say what is wrong with a file, or what is not the default.",
-            discussion: "With --mapping, say what a mapping makes of samples: raw HTTP as copied from a terminal.")
+            abstract: "Report the errors of a file, or its values that are not the default.",
+            discussion: "With --mapping, show how a mapping handles samples of raw HTTP, as copied from a terminal.")
         @Argument(help: "The YAML file.") var file: String?
         @OptionGroup var samples: MappingSamples
 

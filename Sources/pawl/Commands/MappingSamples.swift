@@ -1,4 +1,4 @@
-// `pawl config check --mapping`: what a mapping makes of a request, an answer, a frame.
+// `pawl config check --mapping`: applies a mapping to samples of requests, answers and frames.
 
 import ArgumentParser
 import Foundation
@@ -7,20 +7,20 @@ import MappingFile
 import NIOCore
 import PawlConfiguration
 
-/// The options of `pawl config check` that are about a mapping.
+/// The options of `pawl config check` for a mapping.
 struct MappingSamples: ParsableArguments {
-    /// Who sends a frame.
+    /// The sender of a frame.
     enum Side: String, ExpressibleByArgument, CaseIterable {
         case client, backend
     }
 
     @Option(help: "Check this mapping.") var mapping: String?
     @Option(
-        help: "A request to try it on: a file with its line, header, an empty line and its body; - is standard input.")
+        help: "A sample request: a file with its line, header, an empty line and its body; - is standard input.")
     var request: String?
     @Option(help: "The answer to that request, or the answer's body alone.") var response: String?
-    @Option(help: "A WebSocket message to try it on.") var frame: String?
-    @Option(name: .customLong("from"), help: "Who sends the frame: client or backend.") var side: Side?
+    @Option(help: "A sample WebSocket message.") var frame: String?
+    @Option(name: .customLong("from"), help: "The sender of the frame: client or backend.") var side: Side?
     @Flag(help: "Print JSON for scripts.") var json = false
 
     func check() throws {
@@ -28,19 +28,19 @@ struct MappingSamples: ParsableArguments {
             throw ValidationError("Samples need a mapping: --mapping FILE.")
         }
         guard response == nil || request != nil else {
-            throw ValidationError("Say which request this answers: --request FILE.")
+            throw ValidationError("Name the request that this answers: --request FILE.")
         }
         guard (frame == nil) == (side == nil) else {
-            throw ValidationError("A frame comes from somebody: --frame FILE --from client, or --from backend.")
+            throw ValidationError("Use --frame FILE together with --from client or --from backend.")
         }
         guard [request, response, frame].count(where: { $0 == "-" }) <= 1 else {
-            throw ValidationError("Standard input is one sample only.")
+            throw ValidationError("Only one sample can be read from standard input.")
         }
     }
 
-    /// Prints what there is to say.
+    /// Applies the mapping to the samples and prints the results.
     ///
-    /// - Throws: an exit code where a sample is not what the mapping expects.
+    /// - Throws: an exit code if a sample does not fit the mapping.
     func run() throws {
         guard let file = mapping else { return }
         let mapping = try MappingFile.read(path: file)
@@ -69,7 +69,7 @@ struct MappingSamples: ParsableArguments {
         guard trials.allSatisfy(\.isGood) else { throw ExitCode(ExitStatus.failed) }
     }
 
-    /// At most what a gateway would read, and one byte more, which tells that there is too much.
+    /// Reads a file until it exceeds the limit for samples, so that a longer file is detected.
     private static func bytes(_ file: String) throws -> [UInt8] {
         guard let handle = file == "-" ? .standardInput : FileHandle(forReadingAtPath: file) else {
             throw AdminFailure("the sample \(file) cannot be read")

@@ -1,4 +1,4 @@
-// Commands that look at the requests for the backend.
+// Commands that show the requests for the backend.
 
 import ArgumentParser
 import Foundation
@@ -11,10 +11,10 @@ import StorePort
 /// `pawl queue`
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "queue", abstract: "Look at writes to the backend, and hold, drop or retry them.",
+        commandName: "queue", abstract: "Show writes to the backend, and hold, drop or retry them.",
         discussion: """
-            A request holds ciphertext only. In front of a backend that speaks HTTP, what is done stays visible for a day and what \
-            is dead until it is removed; in IRC what is finished stays for an hour, the last 50,000 of it at most.
+            A request holds ciphertext only. In front of a backend that speaks HTTP, done requests stay visible for a day, and \
+            dead ones until they are removed. On IRC, finished requests stay for an hour, at most the last 50,000.
             """,
         subcommands: [List.self, Show.self, Hold.self, Release.self, Drop.self, Retry.self, Purge.self, Repair.self],
         defaultSubcommand: List.self)
@@ -75,7 +75,7 @@ struct QueueCommand: AsyncParsableCommand {
     /// `pawl queue show`
     struct Show: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show all that is known of one request, and what it waits for.")
+            abstract: "Show one request in full, and what it waits for.")
 
         @Argument(help: "The id, from pawl queue list.") var id: UInt64
         @OptionGroup var common: CommonOptions

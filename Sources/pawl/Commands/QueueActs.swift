@@ -8,10 +8,10 @@ import Reports
 import RequestQueue
 import StorePort
 
-/// What a hold or a release is about.
+/// The requests or the account to hold or release.
 struct ScopeOptions: ParsableArguments {
     @Argument(help: "Ids, from pawl queue list.") var ids: [UInt64] = []
-    @Option(help: "All that this account sends: a services account, or the nick of somebody who is here without one.")
+    @Option(help: "All requests of this account: a services account, or the nick of a connected person without one.")
     var account: String?
 
     func validate() throws {
@@ -31,7 +31,7 @@ extension QueueCommand {
         var text: String
     }
 
-    /// Outcomes as an answer: exit code 1 where one of them is not what was asked for.
+    /// Returns outcomes as an answer. The exit code is 1 if one of the acts was refused.
     static func answer(_ outcomes: [Outcome], json: Bool) throws -> AdminAnswer {
         var answer = AdminAnswer.text("")
         if json {
@@ -59,9 +59,9 @@ extension QueueCommand {
         static let configuration = CommandConfiguration(
             abstract: "Keep waiting requests from being sent until they are released.",
             discussion: """
-                What its sender writes to the same name afterwards waits behind a held request, so that the order stays. A \
-                hold is kept over restarts and stops the clock of limits.request_age. It does not outlive an account that \
-                is not logged in.
+                Later messages of its sender to the same name wait behind a held request, so that the order is kept. A \
+                hold survives restarts and stops the clock of limits.request_age. The hold of someone who is not logged in \
+                ends with their connection.
                 """)
         @OptionGroup var scope: ScopeOptions
         @OptionGroup var common: CommonOptions
@@ -74,7 +74,7 @@ extension QueueCommand {
                     try await QueueCommand.carryOut(
                         .hold(scope), name,
                         "\(name) is held." + gateway.remark(scope)
-                            + " To let it go: pawl queue release \(scope.words(gateway))",
+                            + " To release it: pawl queue release \(scope.words(gateway))",
                         on: gateway))
             }
             return try QueueCommand.answer(outcomes, json: common.json)
@@ -83,7 +83,7 @@ extension QueueCommand {
 
     /// `pawl queue release`
     struct Release: AdminCommand {
-        static let configuration = CommandConfiguration(abstract: "Let go what is held. It is sent in its order.")
+        static let configuration = CommandConfiguration(abstract: "Release held requests. They are sent in order.")
         @OptionGroup var scope: ScopeOptions
         @OptionGroup var common: CommonOptions
 
@@ -101,10 +101,10 @@ extension QueueCommand {
     /// `pawl queue drop`
     struct Drop: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Give waiting requests up for good. Their senders are told; it is audited.",
+            abstract: "Drop waiting requests for good. Their senders are notified; the act is audited.",
             discussion: """
-                What has been sent over IRC and waits for the backend's answer cannot be dropped. Over HTTP it can, such as where the \
-                backend does not answer: the gateway does not wait for the answer any more, and the backend may have done it.
+                A request that has been sent over IRC and waits for the backend's answer cannot be dropped. Over HTTP it can, \
+                for example if the backend does not answer: the gateway stops waiting, and the backend may have carried it out.
                 """)
         @Argument(help: "Ids, from pawl queue list.") var ids: [UInt64]
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
@@ -123,17 +123,17 @@ extension QueueCommand {
             let sent = try ids.filter(gateway.isUnderWay)
             guard yes || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
-                    "This gives \(ids.count == 1 ? "request \(names)" : "\(ids.count) requests") up for good: "
-                        + "never sent, and the text cannot be had again."
+                    "This drops \(ids.count == 1 ? "request \(names)" : "\(ids.count) requests") for good: "
+                        + "never sent, and the text cannot be recovered."
                         + (sent.isEmpty
                             ? ""
-                            : " Of these the backend may have done \(sent.map { "\($0)" }.joined(separator: " "))."),
+                            : " The backend may already have done \(sent.map { "\($0)" }.joined(separator: " "))."),
                     words)
             }
             var outcomes: [Outcome] = []
             for id in ids {
                 let doubt = sent.contains(id) ? " It had been sent: the backend may have done it." : ""
-                let text = "Request \(id) is dropped.\(doubt) Its sender is told if connected."
+                let text = "Request \(id) is dropped.\(doubt) Its sender is notified if connected."
                 outcomes.append(try await QueueCommand.carryOut(.drop(id), "\(id)", text, on: gateway))
             }
             return try QueueCommand.answer(outcomes, json: common.json)
@@ -143,15 +143,15 @@ extension QueueCommand {
     /// `pawl queue retry`
     struct Retry: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send dead requests again, where their recipients would still open them.",
+            abstract: "Send dead requests again, if their recipients can still open them.",
             discussion: """
-                The same bytes go out. In front of a backend that speaks HTTP they go at their old place; in IRC behind what was \
-                sent since, and a request is refused where the recipient has opened it already, where keys or the session have \
-                been set up anew, and in a sidecar, which does not have the recipient's keys.
+                The same bytes are sent. In front of a backend that speaks HTTP they keep their place in the queue. On IRC they \
+                are sent after all later messages, and a request is refused if the recipient has already opened it, if keys or \
+                the session have been set up anew, and in a sidecar, which does not have the recipient's keys.
                 """)
         @Argument(help: "Ids, from pawl queue list --state dead.") var ids: [UInt64] = []
         @Flag(help: "All dead requests.") var dead = false
-        @Flag(help: "All dead requests, and those that wait for their next attempt now.") var all = false
+        @Flag(help: "All dead requests, and at once those that wait for their next attempt.") var all = false
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
         @OptionGroup var common: CommonOptions
@@ -176,8 +176,8 @@ extension QueueCommand {
             let words = all ? "retry all" : "retry dead"
             guard yes || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
-                    "This sends \(QueueCommand.dead(try gateway.deadLetters().count)) again. What the backend has done already may "
-                        + "stand there twice.", words)
+                    "This sends \(QueueCommand.dead(try gateway.deadLetters().count)) again. Messages that the backend already has may "
+                        + "appear there twice.", words)
             }
             let (retried, refused, hurried) = try await gateway.retryDead(hurries: all)
             var outcomes = [
@@ -201,8 +201,8 @@ extension QueueCommand {
     /// `pawl queue purge`
     struct Purge: AdminCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Remove dead requests for good. It is audited.",
-            discussion: "Without ids all dead requests are removed. What waits is not touched: see pawl queue drop.")
+            abstract: "Remove dead requests for good. The act is audited.",
+            discussion: "Without ids all dead requests are removed. To remove waiting requests: pawl queue drop.")
         @Argument(help: "Ids, from pawl queue list --state dead.") var ids: [UInt64] = []
         @Option(help: "The token that the gateway gave for this.") var confirm: String?
         @Flag(help: "Do it without asking.") var yes = false
@@ -240,20 +240,20 @@ extension Gateway {
 }
 
 extension Gateway {
-    /// Why a request cannot be dropped; nothing where it waits.
+    /// Why a request cannot be dropped; nil if it waits.
     fileprivate func whyNotDropped(_ id: UInt64) throws -> String? {
         if let writes = json?.writes { return writes.whyNotDropped(try writes.request(id)) }
         guard let request = try store.request(id) else { return Remarks.noRequest(id) }
         return request.state == .pending
-            ? nil : "Request \(id) is \(request.state.name): only what waits can be dropped."
+            ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
     }
 
-    /// Whether a request has been sent to a backend that speaks HTTP and has no answer.
+    /// Whether a request has been sent to a backend that speaks HTTP, which has not answered.
     fileprivate func isUnderWay(_ id: UInt64) throws -> Bool {
         try json?.writes.request(id).state == .inFlight
     }
 
-    /// What an operator should know who may have mistyped a name.
+    /// A hint for an operator who may have mistyped a name; empty if the account is connected.
     fileprivate func remark(_ scope: RequestScope) -> String {
         guard json == nil, case .account(let account) = scope, environment.roster.connections(of: account).isEmpty
         else { return "" }

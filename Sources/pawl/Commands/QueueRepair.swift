@@ -1,4 +1,4 @@
-// `pawl queue repair`: what can be read of a damaged queue goes into a new one, while no gateway runs.
+// `pawl queue repair`: copies the readable part of a damaged queue into a new one, while no gateway runs.
 
 import ArgumentParser
 import Foundation
@@ -10,25 +10,25 @@ extension QueueCommand {
     /// `pawl queue repair`
     struct Repair: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Save what can be read of a damaged queue.sqlite. The gateway must not run.",
+            abstract: "Recover the readable part of a damaged queue.sqlite. The gateway must not run.",
             discussion: """
-                In front of a backend that speaks HTTP only. What is damaged is kept aside as queue.sqlite.damaged. Requests \
-                of which nobody knows what became are dead afterwards, since they may have been done; pawl queue retry sends \
-                one again. Where the file is gone altogether, an empty queue is begun.
+                Only for a backend that speaks HTTP. The damaged file is kept as queue.sqlite.damaged. Requests whose \
+                outcome is unknown are dead afterwards, because the backend may have carried them out; pawl queue retry \
+                sends one again. If the file is missing, an empty queue is created.
                 """)
         @Option(help: "The data directory.") var data: String = CommonOptions.defaultData
-        @Flag(help: "Do it though no damage is found: a large file is not read whole at a start.") var force = false
+        @Flag(help: "Repair even if no damage is found: the check does not read all of a large file.") var force = false
         @Flag(help: "Print JSON for scripts.") var json = false
 
         struct Report: Codable {
             /// `repaired`, `begun` or `whole`.
             var outcome: String
             var requests = 0
-            /// Of them, those of which nobody knows what became.
+            /// The number of them whose outcome is unknown.
             var doubtful = 0
-            /// What the backend's names of messages are.
+            /// The number of recovered ids that the backend has assigned to messages.
             var names = 0
-            /// Where the damaged file is.
+            /// The path of the damaged file.
             var kept: String?
         }
 
@@ -65,11 +65,11 @@ extension QueueCommand {
         private static func text(_ report: Report, _ data: String) -> String {
             switch report.outcome {
             case "whole":
-                "The queue in \(data) is whole: nothing has been changed. To rewrite it all the same, add --force."
-            case "begun": "An empty queue is in \(data). What waited in the old one is not in it."
+                "The queue in \(data) is not damaged: nothing has been changed. To rewrite it anyway, add --force."
+            case "begun": "An empty queue has been created in \(data), without the requests of the old one."
             default:
-                "\(report.requests) requests are saved, \(report.doubtful) of which may have been done and are dead now: "
-                    + "pawl queue list --state dead. The damaged file is \(report.kept ?? ""); remove it when all is well."
+                "\(report.requests) requests are recovered. The backend may have done \(report.doubtful) of them, which are dead "
+                    + "now: pawl queue list --state dead. The damaged file is \(report.kept ?? ""); remove it when all is well."
             }
         }
     }

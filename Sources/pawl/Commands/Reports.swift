@@ -1,4 +1,4 @@
-// Commands that look.
+// Commands that show reports.
 
 import ArgumentParser
 import DeviceDirectory
@@ -12,7 +12,7 @@ import StorePort
 struct Status: AdminCommand {
     static let configuration = CommandConfiguration(
         abstract: "Show how far the migration is and what blocks it.",
-        discussion: "Protection `gateway` is end-to-gateway: whoever runs the gateway can read it.")
+        discussion: "Protection `gateway` is end-to-gateway: the operator of the gateway can read the messages.")
 
     @OptionGroup var common: CommonOptions
 
@@ -89,7 +89,7 @@ struct Clients: AdminCommand {
         var software: String
         var people: Int
         var askedForCapability: Int
-        /// Those of them with a published device.
+        /// The people among them with a published device.
         var capable: Int
         var lastSeen: String
     }
@@ -116,7 +116,7 @@ struct Clients: AdminCommand {
 
 /// `pawl audit`
 struct Audit: AdminCommand {
-    static let configuration = CommandConfiguration(abstract: "Show what operators have done. The log only grows.")
+    static let configuration = CommandConfiguration(abstract: "Show the acts of operators. Entries are never removed.")
 
     @OptionGroup var common: CommonOptions
     @Option(help: "At most this many, the newest.") var limit = RowLimit(100)

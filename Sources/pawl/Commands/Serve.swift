@@ -9,16 +9,16 @@ struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run the gateway in front of a backend.",
         discussion: """
-            Without a file the options below are enough. With --config FILE they win over the file; environment \
-            variables (PAWL_POLICY, PAWL_UPSTREAM_URL, ...) stand between. SIGHUP reads the configuration again, \
-            SIGTERM stops.
+            Without a file the options below are enough. With --config FILE, environment variables (PAWL_POLICY, \
+            PAWL_UPSTREAM_URL, ...) override the file, and the options override both. SIGHUP reads the configuration \
+            again, SIGTERM stops the gateway.
             """)
 
     @Option(help: "A YAML file; see config/pawl.yaml for every key.") var config: String?
     @Option(help: "Where clients connect, as a URL; may be given more than once.") var listen: [String] = []
     @Option(help: "The backend, as a URL.") var upstream: String?
     @Option(help: "off, observe, opportunistic, hosted or required.") var policy: String?
-    @Option(help: "The data directory; it is made if it is not there.") var data: String?
+    @Option(help: "The data directory; it is created if it does not exist.") var data: String?
     @Option(help: "Where /metrics, /live and /ready are served, host:port; an empty text turns them off.")
     var metrics: String?
     @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")

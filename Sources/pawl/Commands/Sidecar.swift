@@ -4,38 +4,38 @@ import ArgumentParser
 import Foundation
 import PawlConfiguration
 
-/// Runs a sidecar, or asks a running one.
+/// Runs a sidecar, or sends a command to a running one.
 struct Sidecar: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Give an unmodified client end-to-end encryption: run beside it, between it and the network.",
         discussion: """
             pawl sidecar --listen irc://127.0.0.1:6667 --upstream ircs://irc.example.org --data DIR
 
-            Then connect your client to 127.0.0.1, port 6667. It holds your keys, in DIR. People who have a sidecar as \
-            well are found by themselves: write to them, and both see when keys have been exchanged. A room is encrypted \
-            while everybody in it has a sidecar, and for good if you ask for it: pawl sidecar protect '#ROOM'.
+            Then connect your client to 127.0.0.1, port 6667. The sidecar keeps your keys in DIR. It finds other people \
+            with a sidecar by itself: write to them, and both of you are told when keys have been exchanged. A room is \
+            encrypted while everyone in it has a sidecar, and for good if you ask for it: pawl sidecar protect '#ROOM'.
             """,
         subcommands: [Run.self] + asking, defaultSubcommand: Run.self)
 
-    /// What a running sidecar answers.
+    /// The commands for a running sidecar.
     static let asking: [any ParsableCommand.Type] = [
         SidecarStatus.self, SidecarVerify.self, SidecarAccept.self, SidecarForget.self, SidecarAdopt.self,
         SidecarJoin.self,
         SidecarRevoke.self, SidecarProtect.self, SidecarPlain.self,
     ]
 
-    /// `pawl sidecar run`, or nothing behind `sidecar`
+    /// `pawl sidecar run`, the default of `pawl sidecar`
     struct Run: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Run it; this is what `pawl sidecar` alone does.")
+        static let configuration = CommandConfiguration(abstract: "Run the sidecar; the same as `pawl sidecar` alone.")
 
         @Option(help: "A YAML file; see config/sidecar.yaml.") var config: String?
         @Option(help: "Where your client connects, as a URL on loopback; may be given more than once.")
         var listen: [String] = []
         @Option(help: "The network, as a URL: ircs:// for TLS.") var upstream: String?
-        @Option(help: "A PEM file with the network's own certificate authority, where it has one.") var ca: String?
-        @Option(help: "The directory for your keys; it is made if it is not there.") var data: String?
-        @Option(help: "How messages that came end to end are marked: text, tags or off.") var marks: String?
-        @Flag(help: "Refuse to send, and withhold, what is not end-to-end.") var require = false
+        @Option(help: "A PEM file with the network's own certificate authority, if it has one.") var ca: String?
+        @Option(help: "The directory for your keys; it is created if it does not exist.") var data: String?
+        @Option(help: "How end-to-end encrypted messages are marked: text, tags or off.") var marks: String?
+        @Flag(help: "Refuse to send, and withhold, messages that are not end-to-end encrypted.") var require = false
         @Option(name: .customLong("log-level"), help: "trace, debug, info, notice, warning, error or critical.")
         var logLevel: String?
 
@@ -47,7 +47,7 @@ struct Sidecar: AsyncParsableCommand {
             let home = config == nil ? data ?? own : data
             var overrides = PawlConfiguration.Overrides(
                 listen: listen, upstream: upstream, data: home, logLevel: logLevel)
-            // A person's own machine has nobody who scrapes it.
+            // Metrics of a person's own machine are not collected.
             overrides.set("metrics.listen", to: .one(""), option: "sidecar")
             if let ca { overrides.set("upstream.tls.ca", to: .one(ca), option: "--ca") }
             if let marks { overrides.set("sidecar.marks", to: .one(marks), option: "--marks") }

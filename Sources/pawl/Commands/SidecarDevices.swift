@@ -1,4 +1,4 @@
-// Several devices of one person: one takes the other into its list, and a lost one is removed.
+// Several devices of one person: adds another device to the own list, and removes a lost one.
 
 import ArgumentParser
 import Devices
@@ -10,12 +10,13 @@ import Vault
 /// `pawl sidecar adopt`
 struct SidecarAdopt: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "adopt", abstract: "Take another sidecar of yours into your list of devices.",
+        commandName: "adopt", abstract: "Add another sidecar of yours to your list of devices.",
         discussion: """
-            Both sidecars are connected. Write a message from one to the other, and wait until both have read that keys were \
-            exchanged; that takes some seconds. On the new one: pawl sidecar join NICK, with the nick of this one. Then here: \
-            pawl sidecar adopt NICK, with the nick of the new one. Do so before you write to others from the new one: whoever \
-            has met it as a person of its own reads that keys have changed, and has to accept them.
+            Both sidecars must be connected. Send a message from one to the other, and wait some seconds until both report \
+            that keys were exchanged. On the new one: pawl sidecar join NICK, with the nick of this one. Then here: \
+            pawl sidecar adopt NICK, with the nick of the new one. Do this before you write to others from the new one: \
+            people who already have its keys as those of another person are told that your keys have changed, and must \
+            accept them.
             """)
     @Argument(help: "The nick of the other device.") var nick: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
@@ -28,37 +29,37 @@ struct SidecarAdopt: AdminCommand {
         let isOwn = try gateway.peers().own.map { peer.chain.continues($0.chain) } ?? false
         guard isOwn || gateway.confirmations.accept(confirm, for: words) else {
             return gateway.question(
-                "From now on people accept what \(nick) writes as yours. On the other device, pawl sidecar verify shows the "
-                    + "same digits if nobody stands between: \(number).", words)
+                "From now on people accept messages from \(nick) as yours. Unless someone intercepts the connection, pawl sidecar "
+                    + "verify on the other device shows the same digits: \(number).", words)
         }
         try await gateway.decide(.adopt, about: peer.name)
         guard let own = try gateway.peers().own, own.chain.current.count > 1 else {
             throw AdminFailure(
-                "\(nick) could not be taken in: there is no room in the list, or it has devices already.")
+                "\(nick) could not be added: your list is full, or \(nick) already has a list with several devices.")
         }
         try gateway.write([(peer.name, .adopted(own.chain))])
-        return .text("\(nick) is one of your \(own.chain.current.count) devices, once it has said: pawl sidecar join.")
+        return .text("\(nick) is one of your \(own.chain.current.count) devices as soon as it runs: pawl sidecar join.")
     }
 }
 
 /// `pawl sidecar join`
 struct SidecarJoin: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "join", abstract: "Let another sidecar of yours take this device into its list.")
+        commandName: "join", abstract: "Let another sidecar of yours add this device to its list.")
     @Argument(help: "The nick of the other device.") var nick: String
     @OptionGroup var common: CommonOptions
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let peer = try gateway.peer(named: nick)
         try await gateway.decide(.join, about: peer.name)
-        return .text("This device waits for \(nick). There: pawl sidecar adopt, with the nick of this device.")
+        return .text("This device waits for \(nick). On that one: pawl sidecar adopt, with the nick of this device.")
     }
 }
 
 /// `pawl sidecar revoke`
 struct SidecarRevoke: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "revoke", abstract: "Remove a device of yours that is lost. People are told; the device is not.")
+        commandName: "revoke", abstract: "Remove a lost device of yours. People are notified; the device is not.")
     @Argument(help: "The device, as pawl sidecar status shows it.") var device: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
@@ -69,13 +70,13 @@ struct SidecarRevoke: AdminCommand {
             throw AdminFailure("You have no device \(device). See: pawl sidecar status.")
         }
         guard id != own?.device else {
-            throw AdminFailure("This is the device itself. Remove it from another one of yours.")
+            throw AdminFailure("This is the device of this sidecar. Remove it with another device of yours.")
         }
         let words = "revoke \(device)"
         guard gateway.confirmations.accept(confirm, for: words) else {
             return gateway.question("The device \(device) can then read no new messages, and cannot come back.", words)
         }
         try await gateway.revoke(id)
-        return .text("The device \(device) is removed. Those who are there are told; others with your next message.")
+        return .text("The device \(device) is removed. Connected people are notified; others with your next message.")
     }
 }

@@ -1,4 +1,4 @@
-// What a running sidecar answers: whose keys it knows, and what a person decides about them.
+// Commands for a running sidecar: the known keys, and a person's decisions about them.
 
 import ArgumentParser
 import Devices
@@ -78,7 +78,7 @@ struct SidecarStatus: AdminCommand {
             """)
     }
 
-    /// A device as people see it: the first digits of its id.
+    /// The id of a device as people see it, in 16 hexadecimal digits.
     static func name(_ device: ListedDevice) -> String {
         let digits = String(device.id.value, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
@@ -89,26 +89,26 @@ struct SidecarStatus: AdminCommand {
 struct SidecarVerify: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify",
-        abstract: "Show the safety number of you and somebody, as digits and as a QR code.",
+        abstract: "Show the safety number you share with someone, as digits and as a QR code.",
         discussion: """
-            Compare it by another way than this network: aloud, face to face, or by a camera that reads the code from \
-            the other screen. If both sides see the same digits, nobody stands between; say so with --matches. If the keys \
-            have changed, the digits are those of the new ones: compare, then accept, then --matches.
+            Compare it by other means than this network: in a call, face to face, or with a camera that reads the code from \
+            the other screen. If both sides see the same digits, nobody intercepts your messages; confirm it with --matches. \
+            If the keys have changed, the digits are those of the new ones: compare, then accept, then --matches.
             """)
     @Argument(help: "A nick or an account.") var nick: String
-    @Flag(help: "You have compared, and the digits are the same.") var matches = false
+    @Flag(help: "Confirm that you have compared the digits and they are the same.") var matches = false
     @Flag(help: "No QR code.") var plain = false
-    @Flag(help: "A QR code without colours; so it is where the output is no terminal.") var uncoloured = false
+    @Flag(help: "Plain QR code without colours (default if the output is not a terminal).") var uncoloured = false
     @OptionGroup var common: CommonOptions
 
     struct Report: Codable {
         var name: String
-        /// The number of the keys that are known.
+        /// The safety number of the known keys.
         var safetyNumber: String
-        /// Whether the keys that are offered now have been compared; false after a change, whatever was compared before.
+        /// Whether the current keys have been compared; false after a change, even if the old keys were compared.
         var verified: Bool
         var changed: Bool
-        /// The number of the keys that were offered in place of those that are known.
+        /// The safety number of the new keys, if new ones were offered.
         var offeredSafetyNumber: String?
     }
 
@@ -123,7 +123,7 @@ struct SidecarVerify: AdminCommand {
             guard peer.offered == nil else {
                 throw AdminFailure(
                     "The keys of \(nick) have changed. Compare the number of the new ones (pawl sidecar verify \(nick)), then "
-                        + "accept them (pawl sidecar accept \(nick)), then say --matches.")
+                        + "accept them (pawl sidecar accept \(nick)), then use --matches.")
             }
             try await gateway.decide(.verify, about: peer.name)
             return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
@@ -138,8 +138,8 @@ struct SidecarVerify: AdminCommand {
         let shown = offered ?? number
         let title =
             offered == nil
-            ? "The safety number of you and \(nick):"
-            : "\(nick) shows new keys. The safety number of you and \(nick) with the NEW keys:"
+            ? "The safety number you share with \(nick):"
+            : "\(nick) shows new keys. The safety number you share with \(nick) with the NEW keys:"
         var lines = [title, ""]
         lines += Self.rows(of: shown.description).map { "    " + $0 }
         if !plain, let code = SafetyCode.terminal(shown, coloured: !uncoloured) { lines += ["", code] }
@@ -150,7 +150,7 @@ struct SidecarVerify: AdminCommand {
                 : "You have not compared this number."
             lines += [
                 "", compared, "Nothing is sent to \(nick) until you accept the new keys. In this order:",
-                "1. Compare the digits with \(nick) by another way than this network. If they differ, do not go on.",
+                "1. Compare the digits with \(nick) by other means than this network. If they differ, do not go on.",
                 "2. pawl sidecar accept \(nick)", "3. pawl sidecar verify \(nick) --matches",
             ]
             return .text(lines.joined(separator: "\n"))
@@ -160,7 +160,7 @@ struct SidecarVerify: AdminCommand {
         return .picture(lines.joined(separator: "\n"))
     }
 
-    /// Four groups of five digits a row.
+    /// Four groups of five digits per row.
     private static func rows(of number: String) -> [String] {
         let groups = number.split(separator: " ")
         return stride(from: 0, to: groups.count, by: 4).map { start in
@@ -172,7 +172,7 @@ struct SidecarVerify: AdminCommand {
 /// `pawl sidecar accept`
 struct SidecarAccept: AdminCommand {
     static let configuration = CommandConfiguration(
-        commandName: "accept", abstract: "Accept the new keys of somebody who has started again.")
+        commandName: "accept", abstract: "Accept the new keys of someone whose keys have changed.")
     @Argument(help: "A nick or an account.") var nick: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
@@ -180,7 +180,7 @@ struct SidecarAccept: AdminCommand {
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let peer = try gateway.peer(named: nick)
         guard let offered = peer.offered else {
-            throw AdminFailure("\(nick) has shown no other keys than those that are known. See: pawl sidecar status.")
+            throw AdminFailure("\(nick) has shown no new keys. See: pawl sidecar status.")
         }
         let words = "accept \(peer.name.text) \(offered.root)"
         guard gateway.confirmations.accept(confirm, for: words) else {
@@ -201,7 +201,7 @@ struct SidecarAccept: AdminCommand {
 struct SidecarForget: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "forget",
-        abstract: "Forget somebody's keys; messages to them may go in plain text until keys are exchanged again.")
+        abstract: "Forget someone's keys; messages to them may be sent in plain text until keys are exchanged again.")
     @Argument(help: "A nick or an account.") var nick: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
     @OptionGroup var common: CommonOptions
@@ -211,7 +211,7 @@ struct SidecarForget: AdminCommand {
         let words = "forget \(peer.name.text)"
         guard gateway.confirmations.accept(confirm, for: words) else {
             return gateway.question(
-                "The keys of \(nick) are forgotten, and messages to them go in plain text until keys are exchanged anew.",
+                "The keys of \(nick) are forgotten, and messages to them are sent in plain text until keys are exchanged anew.",
                 words)
         }
         try await gateway.decide(.forget, about: peer.name)

@@ -1,4 +1,4 @@
-// What a person decides about a room of theirs, and asks the others in it for.
+// Commands that protect a room or end its protection, and ask the other members to do the same.
 
 import ArgumentParser
 import Devices
@@ -9,10 +9,10 @@ import Reports
 struct SidecarProtect: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "protect",
-        abstract: "Keep a room end-to-end encrypted whoever joins, and ask the others in it for the same.",
+        abstract: "Keep a room end-to-end encrypted whoever joins, and ask the others in it to do the same.",
         discussion: """
-            Without this, a room is encrypted while everybody in it has a sidecar. The members with a sidecar read your \
-            request in the room; each of them follows with the same command. pawl sidecar plain is the way back.
+            Without this, a room is encrypted while everyone in it has a sidecar. The members with a sidecar see your \
+            request in the room, and each can follow it with the same command. To undo it: pawl sidecar plain.
             """)
     @Argument(help: "The room, with its prefix; in a shell between quotes.") var room: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
@@ -29,8 +29,8 @@ struct SidecarProtect: AdminCommand {
                 ? "Everybody who is there now can read."
                 : "There now, and cannot read: \(outsiders.joined(separator: ", "))."
             let question = """
-                From now on what you say in \(room) is sent end-to-end encrypted only, and plain text under the name of \
-                somebody with a sidecar is withheld. \(cannot) \(found.report.readers) others with a sidecar are asked \
+                From now on your messages in \(room) are sent end-to-end encrypted only, and plain text under the name \
+                of someone with a sidecar is withheld. \(cannot) \(found.report.readers) others with a sidecar are asked \
                 to do the same.
                 """
             return gateway.question(question, words)
@@ -46,10 +46,10 @@ struct SidecarProtect: AdminCommand {
 struct SidecarPlain: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "plain",
-        abstract: "Protect a room no longer, and ask the others in it for the same. It is audited.",
+        abstract: "Stop protecting a room, and ask the others in it to do the same. The act is audited.",
         discussion: """
-            The room is then encrypted while everybody in it has a sidecar. Members who go on protecting it are shown no \
-            plain text of yours.
+            The room is then encrypted while everyone in it has a sidecar. Members who still protect it do not see your \
+            plain text.
             """)
     @Argument(help: "The room, with its prefix; in a shell between quotes.") var room: String
     @Option(help: "The token that the sidecar gave for this.") var confirm: String?
@@ -59,17 +59,17 @@ struct SidecarPlain: AdminCommand {
         _ = try gateway.peers()
         let found = try await gateway.room(joined: room)
         guard found.report.isProtected else {
-            throw AdminFailure("You do not protect \(room): plain text goes there while somebody has no sidecar.")
+            throw AdminFailure("You do not protect \(room): it gets plain text while a member has no sidecar.")
         }
         let words = "plain \(found.report.name)"
         guard gateway.confirmations.accept(confirm, for: words) else {
             let question = """
-                What you say in \(room) then goes out in plain text while somebody without a sidecar is there. Others \
-                who protect it are asked to end that as well; until they do, they are shown no plain text of yours.
+                Your messages in \(room) are then sent in plain text while someone without a sidecar is there. Others \
+                who protect it are asked to stop as well; until they do, they do not see your plain text.
                 """
             return gateway.question(question, words)
         }
         try await gateway.ask(.plain, found)
-        return .text("You protect \(room) no longer. The others with a sidecar are asked to do the same.")
+        return .text("You no longer protect \(room). The others with a sidecar are asked to do the same.")
     }
 }

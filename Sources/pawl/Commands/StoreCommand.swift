@@ -1,4 +1,4 @@
-// `pawl store`: what is said once of a whole store, while no gateway runs.
+// `pawl store`: settings of a whole store, for use while no gateway runs.
 
 import ArgumentParser
 import Devices
@@ -11,7 +11,7 @@ import StorePort
 /// `pawl store`
 struct StoreCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "store", abstract: "Show or correct what a store is for. The gateway must not run.",
+        commandName: "store", abstract: "Show or change the settings of a store. The gateway must not run.",
         subcommands: [Network.self])
 
     /// `pawl store network`
@@ -22,7 +22,7 @@ struct StoreCommand: AsyncParsableCommand {
                 The name is bound to every sealed message. After a change, messages that were sealed under the old name are \
                 read only if upstream.earlier_networks lists it.
                 """)
-        @Argument(help: "The new name; without it, the present one is shown.") var name: String?
+        @Argument(help: "The new name; without it, the current one is shown.") var name: String?
         @OptionGroup var place: StorePlace
 
         func validate() throws {
@@ -43,7 +43,7 @@ struct StoreCommand: AsyncParsableCommand {
                 let old = try RoleRecord.name(in: store)
                 guard let name else {
                     return print(
-                        old.map(Printable.line) ?? "The store has no name of a network: no gateway has started on it.")
+                        old.map(Printable.line) ?? "The store has no network name yet: no gateway has started on it.")
                 }
                 guard name != old else { return print("The network is \(name) already. Nothing has changed.") }
                 let detail = old.map { "\($0) → \(name)" } ?? name
@@ -63,23 +63,23 @@ struct StoreCommand: AsyncParsableCommand {
     }
 }
 
-/// Where a store and its key are, for commands that open it themselves.
+/// The location of a store and its key, for commands that open it themselves.
 struct StorePlace: ParsableArguments {
     @Option(help: "The data directory.")
     var data: String = ProcessInfo.processInfo.environment["PAWL_DATA"] ?? "/var/lib/pawl"
     @Option(name: .customLong("key-file"), help: "The storage key, if not DIR/storage.key.") var keyFile: String?
     @Option(
         name: .customLong("key-environment"),
-        help: "The environment variable that holds the storage key, where the gateway reads it from one.")
+        help: "The environment variable that holds the storage key, if the gateway reads it from one.")
     var keyEnvironment: String?
 
     var key: StorageKey.Source {
         keyEnvironment.map { .environment($0) } ?? keyFile.map { .file($0) } ?? .standard(directory: data)
     }
 
-    /// Opens a store that is there; makes none.
+    /// Opens an existing store.
     ///
-    /// - Throws: ``StoreError`` as for opening, or ``AdminFailure`` where there is none.
+    /// - Throws: ``StoreError`` if it cannot be opened, or ``AdminFailure`` if there is none.
     func open() throws -> SQLiteStore {
         guard FileManager.default.fileExists(atPath: data + "/pawl.sqlite") else {
             throw AdminFailure("There is no store in \(data). Name the gateway's data directory with --data.")

@@ -4,7 +4,7 @@ import Foundation
 import IRCGateway
 import Protection
 
-/// Columns of text.
+/// Formats rows as columns of text.
 enum Table {
     static func text(_ head: [String], _ rows: [[String]]) -> String {
         guard !rows.isEmpty else { return "None." }
@@ -16,17 +16,17 @@ enum Table {
         }.joined(separator: "\n")
     }
 
-    /// A cell on one line. Only the last column holds sentences; long names in others would widen the whole table.
+    /// Formats a cell as one line. Long text is cut, except in the last column, which holds sentences.
     private static func cell(_ text: String, isLast: Bool) -> String {
         let line = Printable.line(text)
         guard !isLast, line.count > Printable.nameLimit else { return line }
         return line.prefix(Printable.nameLimit - 1) + "…"
     }
 
-    /// A time as people and scripts read it (ISO 8601, UTC).
+    /// Formats a time for people and scripts (ISO 8601, UTC).
     static func time(_ milliseconds: Int64) -> String { date(milliseconds).formatted(.iso8601) }
 
-    /// A stored time as a date of this millennium or the next seven: calendars do not take all numbers.
+    /// Converts a stored time to a date from 1970 to 9999: calendars do not accept all numbers.
     static func date(_ milliseconds: Int64) -> Date {
         Date(timeIntervalSince1970: Double(min(max(milliseconds, 0), 253_402_300_799_000)) / 1000)
     }
@@ -40,7 +40,7 @@ extension String {
     }
 }
 
-/// Reports in words.
+/// Formats reports as text.
 enum StatusText {
     static func text(_ report: StatusReport) -> String {
         var lines = [
@@ -82,7 +82,7 @@ enum StatusText {
         return lines.joined(separator: "\n")
     }
 
-    /// At most twenty names.
+    /// Joins at most twenty names.
     private static func shortened(_ names: [String]) -> String {
         names.prefix(20).joined(separator: ", ") + (names.count > 20 ? " and \(names.count - 20) more" : "")
     }

@@ -14,9 +14,9 @@ struct Trace: AdminCommand {
     static let configuration = CommandConfiguration(
         abstract: "Show the life of one message with times: accepted, committed, sent, acknowledged, opened, shown.",
         discussion: """
-            Acceptance, end and reason stand in the store. The times between are kept in memory, for the last \
-            \(RequestTraces.limit) messages since the gateway started. "Shown" is when the line was handed to the first \
-            client's connection; a sidecar's messages are opened and shown elsewhere.
+            Acceptance, end and reason are in the store. The times in between are kept in memory, for the last \
+            \(RequestTraces.limit) messages since the gateway started. "Shown" is the time when the line was handed to the \
+            first client's connection; messages of a sidecar are opened and shown at their recipients.
             """)
     @Argument(help: "The id, from pawl queue list.") var id: UInt64
     @OptionGroup var common: CommonOptions
@@ -35,7 +35,7 @@ struct Trace: AdminCommand {
         var target: String
         var events: [Event]
         var waitsFor: String?
-        /// What is not known, and why.
+        /// Times that are not known, and why.
         var notes: [String]
     }
 
@@ -70,7 +70,7 @@ struct Trace: AdminCommand {
         return .text((lines + report.notes.map(Printable.line)).joined(separator: "\n"))
     }
 
-    /// What has happened, in the order of time.
+    /// Returns the events in the order of time.
     private static func events(_ request: Request, _ trace: RequestTrace?) -> [Event] {
         var events: [(at: Int64, event: String, detail: String?)] = [(request.acceptedAt, "accepted", nil)]
         if let at = trace?.committedAt { events.append((at, "committed", nil)) }
@@ -94,7 +94,7 @@ struct Trace: AdminCommand {
         return ordered(events)
     }
 
-    /// By time; what has the same time stays in the order of a life.
+    /// Sorts events by time; events of the same time keep their order.
     static func ordered(_ events: [(at: Int64, event: String, detail: String?)]) -> [Event] {
         events.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }.map {
             Event(at: time($0.element.at), event: $0.element.event, detail: $0.element.detail)
@@ -105,16 +105,16 @@ struct Trace: AdminCommand {
         guard let trace else {
             return [
                 "It was accepted before this gateway started, or more than \(RequestTraces.limit) messages ago: the times "
-                    + "between are not known any more."
+                    + "in between are no longer known."
             ]
         }
         var notes: [String] = []
         if trace.committedAt == nil { notes.append("It was committed before this gateway started.") }
         if trace.attempts == 0 { notes.append("It has not been sent since this gateway started.") }
-        if isSidecar { notes.append("Opened and shown: at its recipient's, which this sidecar does not see.") }
+        if isSidecar { notes.append("The recipient's device opens and shows it, which this sidecar does not see.") }
         guard !isSidecar, request.state == .done else { return notes }
         if trace.openedAt == nil {
-            notes.append("Not opened at this gateway: nobody behind it was there to read it.")
+            notes.append("Not opened at this gateway: no recipient was connected through it.")
         } else if trace.shownAt == nil {
             notes.append("Opened, and not yet handed to a client: it is shown when its recipient is back.")
         }

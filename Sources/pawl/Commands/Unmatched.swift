@@ -1,4 +1,4 @@
-// `pawl unmatched`: what a mapping does not say.
+// `pawl unmatched`: requests that no route of the mapping fits.
 
 import ArgumentParser
 import JSONGateway
@@ -8,9 +8,9 @@ struct Unmatched: AdminCommand {
     static let configuration = CommandConfiguration(
         abstract: "List requests that fit no route of the mapping. Under hosted each of them is refused.",
         discussion: """
-            Counted in memory since the gateway started, while the policy of anybody is above off; at most \
-            \(UnmatchedRequests.limit) kinds. Segments of a path that look like the name of one thing are shown as *. Write a \
-            route for each that people need, and bring it in with: pawl config reload.
+            Counted in memory since the gateway started, while any policy is above off; at most \
+            \(UnmatchedRequests.limit) kinds. Path segments that look like an id are shown as *. Write a route for each \
+            request that people need, and load it with: pawl config reload.
             """)
 
     @OptionGroup var common: CommonOptions

@@ -1,4 +1,4 @@
-// The backend, as the queue's attempts speak to it.
+// The backend, as the queue sends requests to it.
 
 import AsyncHTTPClient
 import Foundation
@@ -10,13 +10,13 @@ import Protection
 import RequestQueue
 import RequestQueueClient
 
-/// The backend, as the queue knows it.
+/// The backend, as an API client of the queue.
 struct BackendClient: APIClient {
     let identifier = "backend"
     let host: String
     let networkClient: any NetworkClient
     private let credentials: KnownCredentials
-    /// The form of the backend's refusals, as the mapping has it now.
+    /// The form of the backend's refusals in the current mapping.
     private let refusal: @Sendable () -> RefusalForm
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
@@ -27,17 +27,20 @@ struct BackendClient: APIClient {
         networkClient = BackendNetwork(http: HTTPNetworkClient(http), credentials: credentials)
     }
 
-    /// What the backend refuses at once under the credential that it came with, it would have refused without a gateway as well. What
-    /// has waited may have outlived its credential.
+    /// Whether a request with a refused credential waits for the next login of its account.
+    ///
+    /// A request that is refused at its first attempt, with its own credential, would have been refused without a
+    /// gateway as well. A request that has waited may have outlived its credential.
     func waitsForLogin(_ request: APIClientQueueRequest) -> Bool {
         request.attempts > 1 || !credentials.isRefused(request.mark)
     }
 
-    /// A cookie that a client gets may let it in.
+    /// Leaves out `Set-Cookie`: a cookie may be a credential.
     func keepsHeader(_ name: String) -> Bool { name.lowercased() != "set-cookie" }
 
-    /// Only what the backend itself has refused is final: a JSON object that has a member of the mapping's `refusal.body`. Where the
-    /// mapping has none of its own, any JSON object.
+    /// Recognises a refusal of the backend itself, which is final, unlike that of a proxy.
+    ///
+    /// It is a JSON object with a member of the mapping's `refusal.body`, or any JSON object if the mapping has none.
     func errorPayload(from body: Data) -> APIErrorPayload? {
         let form = refusal().body
         guard let found = Self.members(Array(body)) else { return nil }
@@ -47,14 +50,14 @@ struct BackendClient: APIClient {
         return APIErrorPayload(message: "")
     }
 
-    /// The names of a JSON object's members; nil if the bytes are no JSON object.
+    /// Returns the names of a JSON object's members; nil if the bytes are no JSON object.
     private static func members(_ bytes: [UInt8]) -> Set<String>? {
         guard let document = try? JSONDocument(ByteBuffer(bytes: bytes)), document.kind(document.root) == .object
         else { return nil }
         return Set(document.children(document.root).compactMap { try? document.name($0) })
     }
 
-    /// The backend's id of the message, where the mapping says that it stands.
+    /// Returns the backend's id of the message, from the place that the mapping names.
     func identifiers(
         in response: APIClientResponse<Data>, for request: APIClientQueueRequest
     ) -> [EntityIdentifier] {
@@ -67,10 +70,12 @@ struct BackendClient: APIClient {
     }
 }
 
-/// The network. A request is sent with the credential that its client showed with it, while that is known and accepted: a
-/// backend may know a repetition by its device. Else with the one that its account showed last.
+/// Sends requests with a credential of their account.
+///
+/// A request is sent with the credential that came with it, while that is known and accepted: a backend may recognise a
+/// repeated request by its device. Otherwise it is sent with the account's most recent credential.
 struct BackendNetwork: NetworkClient {
-    /// No fields of HTTP: they never leave this process.
+    /// Internal fields, which never leave this process.
     static let queryField = "pawl-credential-in-query"
     static let markField = "pawl-credential"
 
@@ -87,7 +92,7 @@ struct BackendNetwork: NetworkClient {
         return answer
     }
 
-    /// Credentials of the query go where they belong.
+    /// Sends a request, with a credential for the query moved from its internal field into the URL.
     private func carry(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
         var request = request
         if let query = request.header(Self.queryField) {
@@ -99,7 +104,7 @@ struct BackendNetwork: NetworkClient {
 }
 
 extension NetworkRequest {
-    /// The same with another credential.
+    /// Returns the request with another credential.
     fileprivate func showing(_ key: SessionKey) -> NetworkRequest {
         let places = Set(key.headers.map { $0.name.lowercased() }).union([
             "authorization", "cookie", BackendNetwork.queryField,
@@ -112,14 +117,14 @@ extension NetworkRequest {
 }
 
 extension SessionKey {
-    /// A credential that stands in the query travels as a field that the network client takes off again.
+    /// Converts a credential. One for the query becomes ``BackendNetwork/queryField``, which the network client removes.
     init(_ credential: Credential) {
         var headers = credential.fields.fields.map { ResolvedRequest.Header($0.name, $0.value) }
         if let query = credential.neededQuery { headers.append(.init(BackendNetwork.queryField, query)) }
         self.init(headers: headers)
     }
 
-    /// The same with all cookies that came with it.
+    /// Converts a credential, with all cookies of its request.
     init(_ credential: Credential, cookies: [String]) {
         self.init(credential)
         guard !cookies.isEmpty else { return }
@@ -128,7 +133,7 @@ extension SessionKey {
     }
 }
 
-/// Hears how writes end, and tells clients that have been answered at once.
+/// Receives the outcomes of writes, and notifies clients that were answered at once.
 final class WriteEnds: APIClientQueueResponseHandler {
     private let tell: @Sendable (AccountID, MessageNews) -> Void
     private let waiting: WaitingWrites

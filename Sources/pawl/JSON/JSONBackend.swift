@@ -1,4 +1,4 @@
-// What a gateway in front of a JSON backend has besides: the mapping, and the queue of writes.
+// The additional parts of a gateway in front of a JSON backend: the mapping, and the queue of writes.
 
 import AsyncHTTPClient
 import DeviceDirectory
@@ -21,15 +21,15 @@ import RequestQueueClient
 import SQLiteStore
 import Vault
 
-/// The parts of a gateway that are there for HTTP only.
+/// The parts of a gateway that only HTTP needs.
 struct JSONBackend: Sendable {
     let environment: JSONEnvironment
     let writes: WriteQueue
     let meters = HTTPMeters()
 
-    /// Nothing where the backend speaks something else.
+    /// Creates the parts; nil if the backend does not speak HTTP.
     ///
-    /// - Throws: what is wrong with the mapping, or with the queue's file.
+    /// - Throws: an error of the mapping or of the queue's file.
     init?(
         _ configuration: PawlConfiguration, _ role: Assembly.Role, _ shared: IRCEnvironment, _ store: SQLiteStore,
         sealer: StorageSealer
@@ -70,7 +70,7 @@ struct JSONBackend: Sendable {
         "\(url.isEncrypted ? "https" : "http")://\(url.address)"
     }
 
-    /// For the queue's requests; everything else goes over the connections of ``HTTPServer``.
+    /// Returns the client for the queue's requests. All others use the connections of ``HTTPServer``.
     private static func client(_ upstream: PawlConfiguration.Upstream) throws -> HTTPClient {
         var configuration = HTTPNetworkClient.configuration
         configuration.timeout.connect = .milliseconds(upstream.connectTimeout.milliseconds)
@@ -81,10 +81,10 @@ struct JSONBackend: Sendable {
         return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 
-    /// A reload: reads the mapping anew.
+    /// Reads the mapping again, for a reload.
     ///
-    /// - Returns: puts it in force. Until then the old one stays.
-    /// - Throws: what is wrong with it.
+    /// - Returns: a closure that puts the new mapping in force.
+    /// - Throws: an error of the mapping.
     func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void {
         let mapping = try Self.mapping(configuration)
         let texts = Assembly.ircSettings(configuration, as: .front, network: "").texts
@@ -92,7 +92,7 @@ struct JSONBackend: Sendable {
         return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }
 
-    /// What connections need.
+    /// Returns the services that connections need.
     func services(
         _ shared: ConnectionServices, submit: @escaping @Sendable ([VaultJob]) -> Void
     ) -> HTTPServices {
@@ -112,7 +112,7 @@ struct JSONBackend: Sendable {
     }
 }
 
-/// Credentials in the queue's store, under the storage key.
+/// Seals credentials in the queue's store under the storage key.
 private struct CredentialSealer: SessionSealing {
     let sealer: StorageSealer
 

@@ -1,15 +1,19 @@
 // The credentials that clients have shown with their writes, in memory only.
+//
+// A write is sent with the credential that came with it: the backend may recognise a repeated request by its device,
+// and no write may go out under another user's login. If the backend rejects the credential at the first attempt, the
+// write has failed. A write that has waited until its credential was rejected is sent with another one of its account.
 
 import JSONGateway
 import RequestQueue
 import RequestQueueClient
 import Synchronization
 
-/// Credentials by what stands for them in the queue's file.
+/// Credentials by their mark, which stands for them in the queue's file.
 final class KnownCredentials: Sendable {
-    /// Ours: credentials of one account; more are the oldest's end, whose writes are then sent with the last one shown.
+    /// Ours: credentials of one account. Beyond that the oldest is forgotten; its writes are sent with the most recent one.
     static let limitPerAccount = 16
-    /// Ours: accounts; with more, all are forgotten, likewise.
+    /// Ours: accounts. Beyond that the credentials of all accounts are forgotten.
     static let limit = 100_000
 
     private struct Entry {
@@ -22,14 +26,14 @@ final class KnownCredentials: Sendable {
     private struct State {
         var entries: [ExactText: [Entry]] = [:]
         var accounts: [String: ExactText] = [:]
-        /// What the backend has refused last, of each account.
+        /// The credential of each account that the backend has refused last.
         var refused: [ExactText: CredentialBook.Digest] = [:]
 
         func entry(_ mark: String) -> Entry? {
             accounts[mark].flatMap { entries[$0]?.first { $0.mark == mark } }
         }
 
-        /// The backend does not accept a credential of the account.
+        /// Marks a credential of the account as refused.
         mutating func refuse(_ digest: CredentialBook.Digest?, of account: ExactText) {
             for place in entries[account]?.indices ?? 0..<0 where entries[account]?[place].digest == digest {
                 entries[account]?[place].isRefused = true
@@ -38,7 +42,7 @@ final class KnownCredentials: Sendable {
     }
 
     private let state = Mutex(State())
-    /// Where is remembered whose credentials are: what the backend refuses is asked for again.
+    /// The cache of credentials and their accounts. A refused credential is removed from it, and so is looked up again.
     private let book: CredentialBook
 
     init(_ book: CredentialBook) { self.book = book }
@@ -56,7 +60,7 @@ final class KnownCredentials: Sendable {
         }
     }
 
-    /// The credential itself; nothing where it is not known, or not accepted any more.
+    /// Returns the credential; nil if it is not known or was refused.
     func key(_ mark: String) -> SessionKey? {
         state.withLock { state in
             guard let entry = state.entry(mark), !entry.isRefused else { return nil }
@@ -68,7 +72,7 @@ final class KnownCredentials: Sendable {
         state.withLock { state in mark.flatMap { state.entry($0) }?.isRefused ?? false }
     }
 
-    /// The backend does not accept it.
+    /// Marks a credential as refused.
     func refuse(_ mark: String) {
         let digest = state.withLock { state -> CredentialBook.Digest? in
             guard let account = state.accounts[mark], let digest = state.entry(mark)?.digest else { return nil }
@@ -79,10 +83,10 @@ final class KnownCredentials: Sendable {
         if let digest { book.forget(digest) }
     }
 
-    /// The backend does not accept a credential that a write of an account was sent with.
+    /// Finds another credential of an account after the backend has refused one.
     ///
-    /// - Parameter shown: the one that the account showed last, which it was if it was not the write's own.
-    /// - Returns: another one of the account's, which the backend has not refused yet.
+    /// - Parameter shown: the account's most recent credential; taken as the refused one if the write's own is unknown.
+    /// - Returns: a credential that the backend has not refused; nil if there is none.
     func another(of account: String, than shown: CredentialBook.Digest?) -> (CredentialBook.Digest, SessionKey)? {
         let account = ExactText(account)
         let (refused, other) = state.withLock { state in

@@ -14,7 +14,7 @@ struct QueueFile {
         path = directory + "/queue.sqlite"
     }
 
-    /// Whether there was one and there is none: it is not made anew in silence.
+    /// Whether the file existed before and is missing. A start then does not create a new one silently.
     var isMissing: Bool {
         let files = FileManager.default
         return !files.fileExists(atPath: path) && files.fileExists(atPath: path + ".lock")
@@ -22,17 +22,19 @@ struct QueueFile {
             && !files.fileExists(atPath: path + ".damaged")
     }
 
-    /// - Throws: ``AdminFailure`` with what to do.
+    /// Opens the queue, which is created if it never existed.
+    ///
+    /// - Throws: ``AdminFailure`` that names the remedy.
     func open() throws -> SQLiteQueueStore {
         guard !isMissing else {
             throw AdminFailure(
-                "The queue \(path) is not there, and it was once. Is its disk mounted? Put the file back, or begin with an "
-                    + "empty one, without what waited in it: pawl queue repair --data \(directory)")
+                "The queue \(path) existed before and is missing. Is its disk mounted? Put the file back, or start with an "
+                    + "empty queue, without the requests that waited: pawl queue repair --data \(directory)")
         }
         do {
             return try SQLiteQueueStore(path: path)
         } catch {
-            throw AdminFailure(error.message + (error.isDamage ? " Here: pawl queue repair --data \(directory)" : ""))
+            throw AdminFailure(error.message + (error.isDamage ? " Run: pawl queue repair --data \(directory)" : ""))
         }
     }
 }

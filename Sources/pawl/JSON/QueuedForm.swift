@@ -13,10 +13,12 @@ extension QueuedWrite {
         EntityReference(type: "message", local: local)
     }
 
+    /// Converts the write to a request of the queue.
+    ///
     /// - Parameters:
-    ///   - mark: what stands for the credential that it is to be sent with.
-    ///   - creates: what the queue calls the message that it makes.
-    /// - Returns: nothing where the queue knows no such method.
+    ///   - mark: the mark of the credential to send it with.
+    ///   - creates: the local ids of the messages that it creates.
+    /// - Returns: nil if the queue does not support the method.
     func request(mark: String, creates: [String]) -> NewRequest? {
         guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
         var config = APIRequestConfig(
@@ -32,7 +34,7 @@ extension QueuedWrite {
             identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key?.name)
     }
 
-    /// The target, cut where a message is named that the backend may not have named yet.
+    /// The target, split at references to messages that may not have a backend id yet.
     private var segments: [APIRequestPath.Segment] {
         var locals: [Int: String] = [:]
         for reference in references {
@@ -50,7 +52,7 @@ extension QueuedWrite {
         return segments
     }
 
-    /// The bytes as they are, where none stands in them.
+    /// The body: JSON with references if it has any, else the unchanged bytes.
     private var queuedBody: RequestBody? {
         guard body.readableBytes > 0 else { return nil }
         var locals: [JSONPlace: String] = [:]
@@ -65,7 +67,7 @@ extension QueuedWrite {
 }
 
 extension JSONValue {
-    /// A value of a document, with references at some places; nothing where a string in it is no text.
+    /// Converts a value of a document, with references at some places; nil if a string in it is not valid Unicode.
     fileprivate init?(_ document: JSONDocument, _ place: JSONPlace, _ locals: [JSONPlace: String]) {
         if let local = locals[place] {
             self = .reference(EntityReference(type: "message", local: local))

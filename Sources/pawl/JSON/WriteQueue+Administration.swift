@@ -1,4 +1,4 @@
-// What an operator sees of single writes, and does to them.
+// Reports on single writes for operators, and acts on them.
 
 import Foundation
 import Outbox
@@ -7,10 +7,10 @@ import RequestQueue
 import RequestQueueClient
 
 extension WriteQueue {
-    /// Why a write that was dropped is not sent any more.
+    /// The cause of a dropped write.
     static let droppedReason = "Dropped by an operator of the gateway."
 
-    /// Requests for `pawl queue list`. What was dropped is listed with the dead.
+    /// Returns the rows of `pawl queue list`. Dropped writes are listed with the dead ones.
     func rows(
         states: [RequestState], limit: Int, isHeld: (_ account: String) -> Bool
     ) async throws -> [QueueCommand.List.Row] {
@@ -28,13 +28,13 @@ extension WriteQueue {
         }
     }
 
-    /// What the backend calls the messages that requests have made, by the requests' numbers.
+    /// Returns the backend's ids of the messages that requests have created, by the requests' numbers.
     func remoteIDs(of requests: [QueuedRequest]) async -> [UInt64: String] {
         let names = await queue.remoteIdentifiers(createdBy: requests)
         return names.compactMapValues(\.first)
     }
 
-    /// - Throws: ``AdminFailure`` where there is no such write.
+    /// - Throws: ``AdminFailure`` if there is no such write.
     func request(_ id: UInt64) throws -> QueuedRequest {
         guard let request = try queue.request(number: id) else {
             throw AdminFailure(
@@ -43,7 +43,7 @@ extension WriteQueue {
         return request
     }
 
-    /// The numbers of all writes that are dead now.
+    /// Returns the numbers of all writes that are dead now.
     func deadLetters() throws -> [UInt64] {
         var ids: [UInt64] = []
         while true {
@@ -53,7 +53,7 @@ extension WriteQueue {
         }
     }
 
-    /// Why a write cannot be dropped; nil if it waits or is under way. An answer may never come.
+    /// Why a write cannot be dropped; nil if it waits or is in flight, because its answer may never come.
     func whyNotDropped(_ request: QueuedRequest) -> String? {
         request.state == .inFlight ? nil : whyNotWaiting(request)
     }
@@ -64,15 +64,15 @@ extension WriteQueue {
         case .pending: nil
         case .inFlight:
             "Request \(request.id) has been sent to the backend, and its answer is awaited: it cannot be taken back."
-        case .done: "Request \(request.id) is done: nothing of it waits."
+        case .done: "Request \(request.id) is done already."
         case .dead: "Request \(request.id) is dead already: \(request.cause ?? "no reason is known")"
         case .cancelled: "Request \(request.id) is given up already: \(request.cause ?? "no reason is known")"
         }
     }
 
-    /// Carries out an act on one write.
+    /// Performs an act on one write.
     ///
-    /// - Returns: why it was not done; nothing where it was.
+    /// - Returns: why the act was refused; nil if it was done.
     func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
         do {
             switch kind {
@@ -101,7 +101,7 @@ extension WriteQueue {
                 let request = try request(id)
                 if let why = whyNotWaiting(request) { return why }
                 let isHold = if case .hold = kind { true } else { false }
-                guard isHold || request.isHeld else { return "Request \(id) is not held by itself." }
+                guard isHold || request.isHeld else { return "Request \(id) itself is not held." }
                 try await queue.hold(request.token, isHold)
             case .hold(.account(let account)): try await queue.hold(tenant: account.text)
             case .release(.account(let account)): try await queue.hold(tenant: account.text, false)
@@ -116,16 +116,16 @@ extension WriteQueue {
         }
     }
 
-    /// What a write waits for, in words; nothing where it has ended.
+    /// Describes what a write waits for; nil if it has ended.
     func waitsFor(_ request: QueuedRequest) async -> String? {
         guard !request.state.isFinal else { return nil }
-        guard request.state == .pending else { return "the backend, which has been sent it and has not answered" }
+        guard request.state == .pending else { return "the backend, which has not answered yet" }
         let obstacles = await queue.obstacles(request.token)
         return obstacles.isEmpty ? "its turn" : obstacles.joined(separator: "; ")
     }
 }
 
 extension QueuedRequest {
-    /// The conversation, as the backend calls it.
+    /// The backend's name of the conversation.
     var target: String { lane ?? "" }
 }

@@ -1,4 +1,10 @@
 // Writes to a JSON backend, in the persistent queue.
+//
+// Sealing a write and queueing it are two transactions, in that order, because the queue has a file of its own that
+// applications can use without a gateway. The client has been promised nothing between the two. A crash there costs one
+// ratchet number and the client's answer; the same request is then sealed again.
+//
+// Holds are applied before the queue is restored, so that nothing of a held account is sent at a start.
 
 import AsyncHTTPClient
 import Foundation
@@ -10,7 +16,7 @@ import RequestQueueClient
 import SQLiteQueue
 import Synchronization
 
-/// The queue as exchanges use it.
+/// The queue, as HTTP exchanges use it.
 final class WriteQueue: Sendable {
     let queue: APIClientQueue
     let store: SQLiteQueueStore
@@ -20,13 +26,13 @@ final class WriteQueue: Sendable {
     private let waiting: WaitingWrites
     private let keys: WriteKeys
     private let waiters: Shared<WriteWaiters>
-    /// The queue, for what happens in it; nothing once it is closed.
+    /// The queue, for its own event handler; nil once it is closed.
     private let made = Shared<APIClientQueue?>(nil)
 
     /// - Parameters:
-    ///   - held: accounts all of whose writes an operator holds.
-    ///   - environment: what knows of writes and credentials besides; a credential that the backend refuses is asked for again.
-    /// - Throws: `QueueStoreError` where the store cannot be read.
+    ///   - held: accounts whose writes an operator holds.
+    ///   - environment: the state that exchanges share. A credential that the backend refuses is looked up again there.
+    /// - Throws: `QueueStoreError` if the store cannot be read.
     init(
         store: SQLiteQueueStore, host: String, settings: QueueMachine.Settings, credentials: SessionCredentials,
         http: HTTPClient, held: [String], environment: JSONEnvironment, traces: RequestTraces
@@ -58,7 +64,7 @@ final class WriteQueue: Sendable {
                 for waiter in told { waiter.end(outcome) }
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
-                // Who has shown another one, on another device, goes on with that.
+                // If the account has shown another credential, as from another device, its writes continue with that.
                 let shown = waiters.withLock { $0.shown(by: tenant) }
                 if let (digest, key) = own.another(of: tenant, than: shown) {
                     waiters.withLock { $0.show(digest, of: tenant) }
@@ -68,12 +74,12 @@ final class WriteQueue: Sendable {
                 let told = waiters.withLock { $0.refuse(tenant, outcome, waiting) }
                 for (request, waiters) in told where !waiters.isEmpty {
                     for waiter in waiters { waiter.end(outcome) }
-                    // Its client has been told that it was not done, and has no name by which it could ask for it again.
+                    // Its client was notified of the failure, and cannot repeat the write without an idempotency key.
                     guard request.isAnonymous else { continue }
                     let queue = queueBox.withLock { $0 }
                     Task { try? await queue?.cancel(request.token) }
                 }
-            // The store says so itself.
+            // `StoreHealth` reports it.
             case .store: break
             }
         }
@@ -81,7 +87,7 @@ final class WriteQueue: Sendable {
         made.withLock { $0 = queue }
     }
 
-    /// What waits for a login can go.
+    /// Resumes the writes that wait for a login of an account.
     func loggedIn(_ account: AccountID, _ credential: Credential) {
         shown(credential, keys.mark(of: credential), by: account.text)
     }
@@ -92,7 +98,7 @@ final class WriteQueue: Sendable {
         queue.setSession(SessionKey(credential), for: account)
     }
 
-    /// What a process before this one has left in the queue.
+    /// Notes the writes that an earlier process has left in the queue.
     private static func note(_ store: SQLiteQueueStore, in waiting: WaitingWrites) throws {
         var last: UInt64 = 0
         while true {
@@ -103,7 +109,7 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// What was said before. What the backend has not done, or would not do, is tried again with that.
+    /// Looks up an earlier write with the same key. A dead one is sent again.
     func recall(
         _ account: AccountID, _ key: WriteKey, by credential: Credential,
         _ done: @escaping @Sendable (WriteRecall) -> Void
@@ -111,9 +117,9 @@ final class WriteQueue: Sendable {
         Task { done(await recall(key, of: account, by: keys.mark(of: credential))) }
     }
 
-    /// A write that was said before. What another credential has had done is not it.
+    /// Looks up an earlier write. One that is done under another credential is not the same write.
     private func recall(_ key: WriteKey, of account: AccountID, by mark: String) async -> WriteRecall {
-        // What cannot be asked accepts nothing either.
+        // A queue that cannot be read accepts no write either.
         guard let first = try? await known(key, of: account) else { return .new(key) }
         guard first.state == .done, first.mark != mark else { return .known(await recalled(first)) }
         let own = keys.own(key, mark: mark)
@@ -135,7 +141,7 @@ final class WriteQueue: Sendable {
             isLost: isLost)
     }
 
-    /// Sends a dead one again.
+    /// Sends a dead write again.
     func revive(_ request: QueuedRequest) async throws {
         waiting.begin(request)
         waiters.withLock { $0.forget(request.token) }
@@ -147,7 +153,7 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// Takes a write; it is committed when this is answered.
+    /// Enqueues a write. It is committed when `done` is called with success.
     func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) {
         Task { done(await enqueue(write)) }
     }
@@ -186,7 +192,7 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// Of equal writes that have been sealed at the same time, the one that the queue has.
+    /// Returns the queued one of equal writes that were sealed at the same time.
     private func first(of write: QueuedWrite) async -> RecalledWrite? {
         guard let key = write.key, let first = try? await known(key, of: write.account) else { return nil }
         return await recalled(first)
@@ -206,7 +212,7 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// Looks what has become of a write that this process may hear nothing more of.
+    /// Asks the queue for the outcome of a write whose end this process may not be notified of.
     private func ask(_ token: RequestToken, _ waiter: WriteWaiter) {
         let mayBeRefused = waiters.withLock { $0.hasRefusals }
         Task {
@@ -223,7 +229,7 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// How a request ends; nothing where it does not end while a client has patience.
+    /// Waits for the outcome of a request; nil if it does not end within ``HTTPExchange/patience``.
     private func outcome(of token: RequestToken) async -> RequestOutcome? {
         await withTaskGroup(of: RequestOutcome?.self) { group in
             group.addTask { [queue] in try? await queue.outcome(of: token) }
@@ -236,12 +242,12 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// Tells everybody who waits that what they wrote is kept, so that their connections can end.
+    /// Notifies all waiting clients that their writes are kept, so that their connections can end.
     func dismiss() {
         for waiter in waiters.withLock({ $0.stop() }) { waiter.end(.waits) }
     }
 
-    /// What is under way has two seconds to be answered: a service manager waits for this process.
+    /// Closes the queue. Requests in flight get two seconds, because a service manager waits for this process.
     func close() async {
         await queue.close(deadline: .seconds(2))
         made.withLock { $0 = nil }
@@ -264,7 +270,7 @@ extension WaitingWrites {
 }
 
 extension APIRequestConfig {
-    /// What stands for the credential that a write was shown with.
+    /// The mark of the credential that came with the write.
     fileprivate var mark: String? {
         for case .text(let mark) in headers.items.filter({ $0.name == BackendNetwork.markField }).map(\.value) {
             return mark
@@ -274,14 +280,14 @@ extension APIRequestConfig {
 }
 
 extension APIClientQueueRequest {
-    /// What stands for the credential that it was shown with.
+    /// The mark of the credential that came with the write.
     var mark: String? { wrapped.config.mark }
 }
 
 extension QueuedRequest {
-    /// What stands for the credential that it was shown with.
+    /// The mark of the credential that came with the write.
     fileprivate var mark: String? { config.mark }
 
-    /// Whether its client gave it no name by which it could be said again.
+    /// Whether its client gave no idempotency key, so that the client cannot repeat the write.
     var isAnonymous: Bool { idempotencyKey == token.description }
 }

@@ -1,10 +1,10 @@
-// One write in words: `pawl queue show` and `pawl trace` in front of a backend that speaks HTTP.
+// Reports on one write: `pawl queue show` and `pawl trace` in front of a backend that speaks HTTP.
 
 import Outbox
 import RequestQueue
 import SQLiteQueue
 
-/// All that is known of one write.
+/// The report on one write.
 struct WriteReport: Codable {
     var id: String
     var state: String
@@ -20,7 +20,7 @@ struct WriteReport: Codable {
     var doubts: Int
     var remoteID: String?
     var reason: String?
-    /// Why the last attempts failed, as far as this process made them.
+    /// Why the last attempts of this process failed.
     var failures: [String]
     var waitsFor: String?
 
@@ -47,7 +47,7 @@ struct WriteReport: Codable {
             "request     \(id), \(state)" + (held ? ", held by an operator" : ""),
             "from        \(account)",
             "to          \(target), by \(method)",
-            "size        \(bytes) bytes, with what belongs to the request; its text is sealed",
+            "size        \(bytes) bytes for the whole request; its text is sealed",
             "accepted    \(accepted)",
         ]
         if let waitsFor { lines.append("waits for   \(waitsFor)") }
@@ -66,11 +66,11 @@ struct WriteReport: Codable {
 }
 
 extension Trace.Report {
-    /// The life of a write.
+    /// The trace of a write.
     init(_ request: QueuedRequest, on gateway: Gateway, _ writes: WriteQueue) async throws {
         let (trace, sealedAt, openedAt) = writes.traces.life(of: request.token)
         var events: [(at: Int64, event: String, detail: String?)] = [(request.timestamp, "accepted", nil)]
-        // Sealed before it is accepted, within the same moment.
+        // A write is sealed just before it is accepted.
         if let sealedAt { events.insert((min(sealedAt, request.timestamp), "sealed", nil), at: 0) }
         for (number, at) in (trace?.sentAt ?? []).enumerated() {
             let first = (trace?.attempts ?? 0) - (trace?.sentAt.count ?? 0)
@@ -88,9 +88,9 @@ extension Trace.Report {
         if trace == nil {
             notes.append(
                 "It was accepted before this gateway started, or more than \(RequestTraces.limit) messages ago: the times "
-                    + "between are not known any more.")
+                    + "in between are no longer known.")
         } else if openedAt == nil, request.state == .done, sealedAt != nil {
-            notes.append("Not read yet: none of its other readers behind this gateway has been handed it.")
+            notes.append("Not read yet: it has not been handed to another reader behind this gateway.")
         }
         if !request.state.isFinal, let cause = request.cause { notes.append(cause) }
         if request.doubts > 0 {

@@ -1,19 +1,20 @@
-// The lives of the last writes, in memory.
+// Traces of the last writes, in memory.
 
 import Envelope
 import Outbox
 import Protection
 import RequestQueue
 
-/// What is known of writes beside what their store has: attempts by their tokens, and by the message who has opened it, which the
-/// vault notes.
+/// Traces of writes, beside what the store has of them.
+///
+/// Attempts are found by the token of the write, and openings, which the vault records, by the id of the message.
 final class WriteTraces: Sendable {
     fileprivate struct State {
         var messages: [RequestToken: MessageID] = [:]
-        /// The tokens of the same, the one at `next` being the oldest once all places are taken.
+        /// The tokens in `messages` as a ring. Once it is full, the one at `next` is the oldest.
         var ring: [RequestToken] = []
         var next = 0
-        /// Why attempts failed, of the writes that failed last; the one at `nextFailed` being the oldest once all places are taken.
+        /// Failed attempts of the writes that failed last. Once `failed` is full, the one at `nextFailed` is the oldest.
         var failures: [RequestToken: [Failure]] = [:]
         var failed: [RequestToken] = []
         var nextFailed = 0
@@ -26,17 +27,17 @@ final class WriteTraces: Sendable {
         var reason: String
     }
 
-    /// Failures that are kept of one write: the last.
+    /// Number of failures that are kept of one write: the last ones.
     fileprivate static let failureLimit = 8
 
     private let attempts = RequestTraces()
     private let opened: RequestTraces
     private let state = Shared(State())
 
-    /// - Parameter opened: where the vault notes what it opens.
+    /// - Parameter opened: the traces in which the vault records openings.
     init(_ opened: RequestTraces) { self.opened = opened }
 
-    /// A write is stored.
+    /// Records that a write is stored.
     func stored(_ token: RequestToken, _ message: MessageID?) {
         let now = SystemClock.now().wall
         attempts.note(.committed, of: token.low, at: now)
@@ -65,8 +66,9 @@ final class WriteTraces: Sendable {
     /// Why the last attempts of a write failed, the oldest first.
     func failures(of token: RequestToken) -> [Failure] { state.withLock { $0.failures[token] ?? [] } }
 
-    /// What is known of a write; and when its text was sealed and when it was first handed to another reader, in milliseconds
-    /// since 1970.
+    /// Returns the trace of a write, and when its text was sealed and first handed to another reader.
+    ///
+    /// Times are in milliseconds since 1970.
     func life(of token: RequestToken) -> (trace: RequestTrace?, sealedAt: Int64?, openedAt: Int64?) {
         let message = state.withLock { $0.messages[token] }
         // The vault numbers messages by its clock, in 1024ths of a millisecond.

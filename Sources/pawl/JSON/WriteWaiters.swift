@@ -1,4 +1,4 @@
-// Clients that wait for the end of a write, and how it is told to them.
+// Clients that wait for the outcome of a write.
 
 import HTTPCodec
 import JSONGateway
@@ -7,7 +7,7 @@ import RequestQueue
 import RequestQueueClient
 import Synchronization
 
-/// One client that waits. It is told once.
+/// A waiting client. It is notified once.
 final class WriteWaiter: Sendable {
     private let done: Mutex<(@Sendable (WriteOutcome) -> Void)?>
 
@@ -22,46 +22,46 @@ final class WriteWaiter: Sendable {
     }
 }
 
-/// What becomes of one who begins to wait.
+/// What happens to a client that begins to wait.
 enum WriteWait {
-    /// There is nothing to wait for.
+    /// The outcome is known.
     case tells(WriteOutcome)
-    /// They are told when the write ends. Another one, perhaps of a connection that is gone, makes room for them.
+    /// The client is notified when the write ends. It may replace the oldest one, whose connection may be closed.
     case waits(insteadOf: WriteWaiter?)
-    /// The same, and whether it has ended already has to be asked.
+    /// The same, but the write may have ended already: the caller has to ask the queue.
     case asks(insteadOf: WriteWaiter?)
 }
 
-/// Those who wait, with the credentials that the backend has stopped to accept.
+/// The waiting clients, with the refusals of their accounts' credentials.
 struct WriteWaiters: Sendable {
     private var waiters: [RequestToken: [WriteWaiter]] = [:]
-    /// Ours: who waits for one write at a time. Nobody says when a client has left.
+    /// Ours: clients that wait for one write. The limit is there because a client that leaves stays in the list.
     private static let widest = 16
     private var isStopping = false
-    /// Writes that have been offered to the queue by this process and have not ended.
+    /// Writes that this process has offered to the queue and that have not ended.
     private var expected: Set<RequestToken> = []
-    /// Of these, how those ended that nobody waited for yet; mostly for as long as it takes to begin.
+    /// Outcomes of such writes for which no client waits yet.
     private var ends: [RequestToken: WriteOutcome] = [:]
     private var endings = CircularBuffer<RequestToken>()
-    /// Ours: how many such ends are kept, and the bytes of an answer that is. The store has all of them.
+    /// Ours: outcomes that are kept, and the largest answer of one in bytes. The store has all outcomes.
     private static let (keptEnds, keptBytes) = (1024, 16 << 10)
-    /// What the backend said to the last credential of an account, until it shows another one.
+    /// The backend's refusal of an account's last credential, until the account shows another one.
     private var refusals: [ExactText: WriteOutcome] = [:]
-    /// The credential that an account showed last.
+    /// The most recent credential of each account.
     private var shown: [ExactText: CredentialBook.Digest] = [:]
-    /// Ours: answers whose cookies are kept until their client is told, which is soon.
+    /// Ours: answers whose cookies are kept until their client is notified.
     private static let answersWithCookies = 1024
-    /// Cookies that the backend has given in its last answer to a write. They are stored nowhere.
+    /// Cookies of the backend's last answer to a write. They are kept in memory only.
     private var cookies: [RequestToken: [HeaderFields.Field]] = [:]
     private var order: [RequestToken] = []
 
-    /// Tenants whose credential is refused; mostly none.
+    /// Whether the credential of any account is refused.
     var hasRefusals: Bool { !refusals.isEmpty }
 
-    /// A write is offered to the queue under this name: its end will be heard of.
+    /// Records that a write is offered to the queue, so that ``end(_:_:)`` will be called for it.
     mutating func expect(_ token: RequestToken) { expected.insert(token) }
 
-    /// It was not taken, or is to be done once more.
+    /// Forgets a write that the queue did not accept, or that is sent again.
     mutating func forget(_ token: RequestToken) {
         expected.remove(token)
         ends[token] = nil
@@ -77,9 +77,9 @@ struct WriteWaiters: Sendable {
         return expected.contains(token) && refusals.isEmpty ? .waits(insteadOf: first) : .asks(insteadOf: first)
     }
 
-    /// A write has ended.
+    /// Records the outcome of a write.
     ///
-    /// - Returns: those who are to be told, and what.
+    /// - Returns: the clients to notify and the outcome for them; nil if none waits.
     mutating func end(_ token: RequestToken, _ outcome: RequestOutcome) -> ([WriteWaiter], WriteOutcome)? {
         let isExpected = expected.remove(token) != nil
         let waiting = waiters.removeValue(forKey: token) ?? []
@@ -93,9 +93,9 @@ struct WriteWaiters: Sendable {
         return nil
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting.
     ///
-    /// - Returns: those who did.
+    /// - Returns: the clients that were waiting.
     mutating func stop() -> [WriteWaiter] {
         isStopping = true
         defer { waiters = [:] }
@@ -113,7 +113,7 @@ struct WriteWaiters: Sendable {
         if cookies.removeValue(forKey: token) != nil { order.removeAll { $0 == token } }
     }
 
-    /// The backend has answered to an attempt; maybe before its client has begun to wait.
+    /// Keeps the cookies of an answer, which may come before its client begins to wait.
     mutating func note(_ reply: AttemptReply, to token: RequestToken) {
         let fields: [ResolvedRequest.Header]
         switch reply {
@@ -134,9 +134,9 @@ struct WriteWaiters: Sendable {
         refusals[ExactText(tenant)] = nil
     }
 
-    /// The backend refuses an account's credential.
+    /// Records that the backend refuses an account's credential.
     ///
-    /// - Returns: those who are to be told.
+    /// - Returns: the account's waiting writes, each with the clients to notify.
     mutating func refuse(
         _ tenant: String, _ outcome: WriteOutcome, _ waiting: [QueuedRequest]
     ) -> [(QueuedRequest, [WriteWaiter])] {
@@ -153,17 +153,17 @@ extension WriteOutcome {
         let headers = HeaderFields(outcome.headers.map { HeaderFields.Field($0.name, $0.value) } + cookies)
         switch outcome.result {
         case .success where outcome.isCut:
-            self = .failed("the chat server has done it, but what it answered is not kept here")
+            self = .failed("the chat server has done it, but its answer was not kept here")
         case .success(let status), .failure(let status?):
             self = .answered(ResponseHead(status, headers: headers), ByteBuffer(bytes: outcome.body))
-        case .failure(nil): self = .failed(outcome.cause ?? "the chat server did not take it")
+        case .failure(nil): self = .failed(outcome.cause ?? "the chat server did not accept it")
         case .aborted: self = .dropped
         }
     }
 }
 
 extension WriteOutcome {
-    /// What the backend has answered to an attempt; nothing where it has not.
+    /// The backend's answer to an attempt; nil if there is none.
     init?(_ reply: AttemptReply) {
         guard case .failure(.status(let status), _, let fields, let body) = reply else { return nil }
         let headers = HeaderFields(fields.map { HeaderFields.Field($0.name, $0.value) })

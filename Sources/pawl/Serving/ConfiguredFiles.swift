@@ -1,11 +1,11 @@
-// The files that a configuration names. A reload reads them again, and says which of them hold something else.
+// The files that a configuration names. A reload reads them again and reports which contents have changed.
 
 import Foundation
 import NIOSSL
 import PawlConfiguration
 import StorePort
 
-/// What those files held when they were read.
+/// The digests of those files at the time of reading.
 struct ConfiguredFiles: Sendable {
     private struct File: Sendable, Equatable {
         var path: String
@@ -26,7 +26,7 @@ struct ConfiguredFiles: Sendable {
         }
     }
 
-    /// Files at the same paths with other contents; another path is another value of its key.
+    /// Returns files with the same path and changed contents. A changed path is a changed value of its key.
     func changes(since older: ConfiguredFiles) -> [(name: String, text: String)] {
         files.compactMap { key, file in
             guard let before = older.files.first(where: { $0.key == key })?.file, before.path == file.path,

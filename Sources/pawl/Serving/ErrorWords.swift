@@ -1,10 +1,10 @@
-// What the system says of sockets, as an operator reads it.
+// Descriptions of socket errors for operators.
 
 import Foundation
 import NIOCore
 import NIOPosix
 
-/// Errors of sockets in words, without the names of functions and types.
+/// Describes socket errors in words, without names of functions and types.
 enum ErrorWords {
     static func text(_ error: any Error) -> String {
         switch error {

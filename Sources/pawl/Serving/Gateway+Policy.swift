@@ -1,4 +1,4 @@
-// What a policy would do to the conversations that are known.
+// Forecasts the effect of a policy on the known conversations.
 
 import IRCGateway
 import JSONGateway
@@ -8,10 +8,10 @@ import StorePort
 import Vault
 
 extension Gateway {
-    /// Ours: rows of observations that are looked at.
+    /// Ours: rows of observations that a forecast reads.
     static var observationLimit: Int { 100_000 }
 
-    /// The conversations that were observed, and the rooms that somebody is in now.
+    /// Returns the observed conversations, and the rooms that have members now.
     func knownConversations(_ observations: [ObservationRow]) -> [KnownConversation] {
         var known = KnownConversations(
             everyIsPrivate: json.map { $0.environment.mapping.members == nil } ?? false)
@@ -27,7 +27,7 @@ extension Gateway {
             switch ObservedRecipient(rawValue: row.recipient) {
             case .legacy: isPrivate = true
             case .room: isPrivate = false
-            // Messages to outsiders are refused, and protect nothing.
+            // Messages to outsiders are refused, so they protect no conversation.
             case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: continue
             }
             known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])
@@ -67,7 +67,7 @@ extension Gateway {
         }
     }
 
-    /// What would become protected for good with other policies. A sidecar asks its person about each room itself.
+    /// Returns what other policies would protect for good. Empty in a sidecar, which asks its user about each room.
     func latchForecast(to new: PolicySnapshot) throws -> LatchForecast {
         try writeDown()
         return latchForecast(to: new, try store.observations(limit: Self.observationLimit))
@@ -79,7 +79,7 @@ extension Gateway {
             knownConversations(observations), from: environment.policies.snapshot, to: new, environment.latches)
     }
 
-    /// Asks whether conversations are to be protected for good.
+    /// Returns the question whether to protect conversations for good.
     func question(_ forecast: LatchForecast, _ words: String, asJSON: Bool) throws -> AdminAnswer {
         var answer = question(forecast.question, words)
         if asJSON { answer.out = try AdminAnswer.json(forecast).out }
@@ -88,10 +88,10 @@ extension Gateway {
 }
 
 extension LatchForecast {
-    /// Ours: conversations that are named in a question.
+    /// Ours: conversations that a question names.
     private static let named = 100
 
-    /// What an operator is asked before the change.
+    /// The question to the operator before the change.
     var question: String {
         let lines = rises.prefix(Self.named).map { rise in
             Printable.line(
@@ -110,15 +110,15 @@ extension LatchForecast {
     }
 }
 
-/// Conversations by their latch.
+/// The known conversations by the id of their latch.
 private struct KnownConversations {
-    /// Whether nobody can tell how many people are in a conversation.
+    /// Whether every conversation counts as private, because the backend cannot list members.
     let everyIsPrivate: Bool
     private(set) var all: [ConversationID: KnownConversation] = [:]
 
     init(everyIsPrivate: Bool) { self.everyIsPrivate = everyIsPrivate }
 
-    /// Adds what is known now to what was known before.
+    /// Adds people to a conversation, which may be new.
     mutating func add(_ id: ConversationID, _ name: String, isPrivate: Bool, _ people: some Sequence<AccountID>) {
         var known = all[id] ?? KnownConversation(id: id, name: name, isPrivate: isPrivate, people: [])
         known.isPrivate = isPrivate || everyIsPrivate

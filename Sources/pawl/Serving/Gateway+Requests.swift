@@ -1,5 +1,6 @@
 // Single requests as the admin commands see them.
 
+import CommitLoop
 import IRCGateway
 import NIOSupport
 import Outbox
@@ -10,21 +11,21 @@ import StorePort
 import Vault
 
 extension Gateway {
-    /// - Throws: ``AdminFailure`` where this data directory has no such request.
+    /// - Throws: ``AdminFailure`` if this data directory has no such request.
     func request(_ id: UInt64) throws -> Request {
         guard let request = try store.request(id) else { throw AdminFailure(Remarks.noRequest(id)) }
         return request
     }
 
-    /// Has the vault carry out an act, and waits until it is stored. The sender of what is dropped is told.
+    /// Performs an act on requests, and waits until it is stored. The sender of a dropped request is notified.
     ///
-    /// - Returns: why it was not done; nothing where it was.
+    /// - Returns: why the act was refused; nil if it was done.
     func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
         if let writes = json?.writes { return try await carryOut(kind, on: writes) }
         return try await store(kind)
     }
 
-    /// The same for what stands in the store.
+    /// Performs an act on requests that are in the store; see ``carryOut(_:)``.
     func store(_ kind: RequestAct.Kind) async throws -> String? {
         var subject: Request?
         let detail: String
@@ -68,7 +69,7 @@ extension Gateway {
         if let trace = desk.traces[request.id], trace.acknowledgedAt != nil {
             return "its recipient's device: the backend has it, and it has not been opened"
         }
-        if desk.gate.hasBegun(request.id) { return "the backend, which has been sent it and has not confirmed it" }
+        if desk.gate.hasBegun(request.id) { return "the backend, which has not confirmed it yet" }
         if holds.contains(.request(request.id)) { return "an operator, who holds it: pawl queue release \(request.id)" }
         if holds.contains(.account(account)) {
             return "an operator, who holds all of \(displayName(account)): "
@@ -77,16 +78,16 @@ extension Gateway {
         if let before = waiting.first(where: {
             $0.peer == request.peer && $0.id < request.id && holds.contains(.request($0.id))
         }) {
-            return "request \(before.id), which an operator holds and which goes first"
+            return "request \(before.id), which an operator holds and which must be sent first"
         }
         let entries = environment.roster.entries.filter { $0.account == account }
         guard !entries.isEmpty else { return "its sender, who is not connected" }
-        guard entries.contains(where: \.isPresent) else { return "the backend, which is gone" }
+        guard entries.contains(where: \.isPresent) else { return "the backend, which cannot be reached" }
         let peer = AccountID(text: request.peer)
         if peer.roomName == nil, environment.peers == nil, !environment.roster.isPresent(peer) {
             return "its recipient, who is not connected"
         }
-        return "its turn: the connection is paced, and what was said before it goes first"
+        return "its turn: the connection is paced, and earlier messages are sent first"
     }
 }
 

@@ -1,5 +1,6 @@
 // A running sidecar as its commands see it.
 
+import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
@@ -14,7 +15,7 @@ import StorePort
 import Vault
 
 extension Gateway {
-    /// - Throws: ``AdminFailure`` where this is no sidecar.
+    /// - Throws: ``AdminFailure`` if this is not a sidecar.
     func peers() throws -> PeerTable {
         guard let peers = environment.peers else {
             throw AdminFailure(
@@ -23,29 +24,31 @@ extension Gateway {
         return peers
     }
 
-    /// Somebody whose keys are known.
+    /// Returns the peer of a name.
+    ///
+    /// - Throws: ``AdminFailure`` if no keys of that peer are known.
     func peer(named name: String) throws -> Peer {
         let all = try peers().all
         guard let peer = all.first(where: { $0.name.displayName.lowercased() == name.lowercased() }) else {
             throw AdminFailure(
-                "No keys of \(name) are known. If you have just written to each other, wait until both sides have read that "
-                    + "keys were exchanged: that takes some seconds. See: pawl sidecar status.")
+                "No keys of \(name) are known. If you have just written to each other, wait some seconds until both sides "
+                    + "report that keys were exchanged. See: pawl sidecar status.")
         }
         return peer
     }
 
-    /// What two people compare. The keys are those that both device lists began with.
+    /// Returns the number that two people compare, of the first keys of both device lists.
     func safetyNumber(with chain: DeviceChain) throws -> SafetyNumber {
         guard let own = try peers().own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
         return SafetyNumber(Self.party(own.chain), Self.party(chain))
     }
 
     private static func party(_ chain: DeviceChain) -> SafetyNumber.Party {
-        // Each side calls the other by names of its own, so the key is the name.
+        // The two sides may know each other by different names, so the key is the identifier.
         SafetyNumber.Party(identifier: chain.root.bytes, key: chain.root)
     }
 
-    /// Carries out what a person has decided, and waits until it is stored.
+    /// Applies a person's decision, and waits until it is stored.
     func decide(_ decision: PeerDecision, about name: AccountID) async throws {
         vault.submit([
             .decide(name, decision), .record([audit("sidecar", "\(decision) \(name.displayName)")]),
@@ -53,7 +56,9 @@ extension Gateway {
         try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
     }
 
-    /// How the rooms of all connected clients are protected. A connection that does not answer within a second is left out.
+    /// Returns the protection of the rooms of all connected clients.
+    ///
+    /// Connections that do not answer within a second are left out.
     func rooms() async throws -> [(connection: ConnectionID, report: RoomReport)] {
         let connections = environment.roster.entries.map(\.connection)
         let (answers, continuation) = AsyncStream.makeStream(of: [(connection: ConnectionID, report: RoomReport)].self)
@@ -79,9 +84,9 @@ extension Gateway {
         return rooms
     }
 
-    /// A room that a connected client is in.
+    /// Finds a room that a connected client is in.
     ///
-    /// - Throws: ``AdminFailure`` where no client is in it.
+    /// - Throws: ``AdminFailure`` if no client is in it.
     func room(joined name: String) async throws -> (connection: ConnectionID, report: RoomReport) {
         let folded = ExactText(room(name).roomName ?? name)
         guard let found = try await rooms().first(where: { ExactText($0.report.name) == folded }) else {
@@ -91,9 +96,9 @@ extension Gateway {
         return found
     }
 
-    /// Carries out what the person has decided about a room, and sends it to the others there.
+    /// Applies the person's decision about a room, and sends it to the other members.
     ///
-    /// - Throws: ``AdminFailure`` where it could not be stored.
+    /// - Throws: ``AdminFailure`` if it could not be stored.
     func ask(_ act: RoomRequest.Act, _ room: (connection: ConnectionID, report: RoomReport)) async throws {
         let (answers, continuation) = AsyncStream.makeStream(of: Bool.self)
         var job = RoomRequestJob(connection: room.connection, act: act, room: room.report.name)
@@ -110,7 +115,7 @@ extension Gateway {
 
     /// Sends control messages over one of the connections.
     ///
-    /// - Throws: ``AdminFailure`` where no client is connected.
+    /// - Throws: ``AdminFailure`` if no client is connected.
     func write(_ letters: [(to: AccountID, message: ControlMessage)]) throws {
         guard let connection = environment.roster.entries.first?.connection else {
             throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
@@ -119,7 +124,7 @@ extension Gateway {
             letters.map { AddressedReply(connection: connection, reply: .letter($0.to, $0.message.body)) })
     }
 
-    /// Takes a device out of the person's list, and tells everybody.
+    /// Removes a device from the person's list, and notifies all peers.
     func revoke(_ device: DeviceID) async throws {
         vault.submit([.revoke(device), .record([audit("sidecar", "revoke \(device.value)")])])
         try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
@@ -136,7 +141,7 @@ extension Gateway {
         vault.submit([.reset(conversation)])
     }
 
-    /// A question that a person has to answer before something is done.
+    /// Returns a question that the operator has to confirm.
     func question(_ text: String, _ words: String) -> AdminAnswer {
         let token = confirmations.issue(for: words)
         return AdminAnswer(

@@ -1,4 +1,4 @@
-// What a gateway in front of a backend that speaks HTTP says of its writes, and does to them.
+// Reports on writes to a backend that speaks HTTP, and acts on them.
 
 import IRCGateway
 import JSONGateway
@@ -9,14 +9,16 @@ import RequestQueueClient
 import StorePort
 
 extension Gateway {
-    /// Whether an operator holds all that an account sends.
+    /// Whether an operator holds all writes of an account.
     func holdsAll(of tenant: String) -> Bool {
         environment.requests.gate.holds.contains(.account(AccountID(text: tenant)))
     }
 
-    /// Carries out an act on a write, and audits it. A hold of an account stands in the store; its writes obey at once.
+    /// Performs an act on a write, and audits it.
     ///
-    /// - Returns: why it was not done; nothing where it was.
+    /// A hold of an account is kept in the store, and applies to its writes at once.
+    ///
+    /// - Returns: why the act was refused; nil if it was done.
     func carryOut(_ kind: RequestAct.Kind, on writes: WriteQueue) async throws -> String? {
         switch kind {
         case .hold(.account), .release(.account):
@@ -32,7 +34,7 @@ extension Gateway {
 
     /// Sends all dead requests again, and audits it once.
     ///
-    /// - Parameter hurries: whether pauses of those that wait end as well.
+    /// - Parameter hurries: whether to end the pauses of waiting requests as well.
     /// - Returns: how many wait again, how many stay dead, and how many pauses ended.
     func retryDead(hurries: Bool) async throws -> (retried: Int, refused: Int, hurried: Int) {
         let hurried = hurries ? try await json?.writes.queue.hurryAll() ?? 0 : 0
@@ -51,7 +53,7 @@ extension Gateway {
 
     /// Removes all dead requests, and audits it once.
     ///
-    /// - Returns: how many.
+    /// - Returns: their number.
     func purgeDead() async throws -> Int {
         if let writes = json?.writes {
             let count = try await writes.queue.purgeDead()
@@ -71,9 +73,9 @@ extension Gateway {
         return try writes.deadLetters()
     }
 
-    /// The requests at a glance, of whichever queue this gateway has.
+    /// Returns the totals of requests in the queue of this gateway.
     ///
-    /// - Parameter report: of the queue of writes to HTTP, where there is one.
+    /// - Parameter report: of the queue of writes over HTTP; nil in front of an IRC backend.
     func requests(_ report: APIClientQueue.Report?) throws -> StatusReport.Requests {
         var requests = try reporter.requests(SystemClock.now())
         guard let report else { return requests }
@@ -97,7 +99,7 @@ extension Gateway {
         let held = queue.census.heldAfterCrashes
         if !held.isEmpty {
             report.warnings.append(
-                "This gateway ended several times in a row while only one write was under way, so that one is held: request "
+                "This gateway ended several times in a row while only one write was in progress, so it is held: request "
                     + held.map { "\($0)" }.joined(separator: ", ")
                     + ". Look at it with pawl queue show, then release or drop it.")
         }
@@ -105,11 +107,11 @@ extension Gateway {
         if unexpected > 0 {
             report.warnings.append(
                 "\(unexpected) unexpected \(unexpected == 1 ? "answer" : "answers") since the start: 502, 503, 504, or a refusal that "
-                    + "is not of the backend's form, as proxies give. Such writes wait and are sent again.")
+                    + "does not have the backend's form, as from a proxy. Such writes wait and are sent again.")
         }
     }
 
-    /// Adds to a status what is of HTTP.
+    /// Adds the part of a status that is about HTTP.
     func addWrites(to report: inout StatusReport) async throws {
         guard let json else { return }
         let counts = await json.writes.queue.report()
@@ -129,8 +131,8 @@ extension Gateway {
         }
         if let doubtful = report.requests.doubtful, doubtful > 0 {
             report.warnings.append(
-                "\(doubtful) \(doubtful == 1 ? "message" : "messages") may stand twice at the backend: an answer never came, and "
-                    + "it was sent again. People behind this gateway see each once.")
+                "\(doubtful) \(doubtful == 1 ? "message" : "messages") may be stored twice at the backend: an answer was lost, and "
+                    + "the message was sent again. People behind this gateway see each once.")
         }
         let waiting = await json.writes.queue.waitingForSession()
         if !waiting.isEmpty {

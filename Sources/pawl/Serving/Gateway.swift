@@ -1,5 +1,6 @@
 // A running gateway as the admin commands see it.
 
+import CommitLoop
 import DoubleRatchet
 import Foundation
 import IRCGateway
@@ -16,16 +17,16 @@ import StorePort
 import Synchronization
 import Vault
 
-/// Everything that a command may ask of, or do to, a running gateway.
+/// The interface of a running gateway to the admin commands.
 final class Gateway: Sendable {
     let role: Assembly.Role
     let environment: IRCEnvironment
     let store: any Store
-    let vault: VaultRunner<SystemRandomSource>
+    let vault: CommitThread<Vault<SystemRandomSource>>
     let server: any ChatServer
-    /// In front of a backend that speaks HTTP: what its connections share, and its writes.
+    /// The parts for a backend that speaks HTTP; nil in front of an IRC backend.
     let json: JSONBackend?
-    /// Of the store, and of the queue where it has one of its own.
+    /// The health of the store, and of the queue if it has a file of its own.
     let health: [StoreHealth]
     private let probeStores: @Sendable () -> Void
     let reporter: Reporter
@@ -33,21 +34,22 @@ final class Gateway: Sendable {
     let startedAt: Int64
     let dataDirectory: String
     let confirmations = Confirmations()
-    /// Writes store and key into one file.
+    /// Writes store, key and queue into one file.
     let writeBackup: @Sendable (String) throws -> Void
     private let configuration: Mutex<PawlConfiguration>
-    /// The configuration of this process's start: keys that wait for the next start are compared with it.
+    /// The configuration at the start of this process. Keys that need a restart are compared with it.
     private let started: PawlConfiguration
-    /// What the files that the configuration names held when they were last read.
+    /// The digests of the configured files at the last reading.
     private let files: Mutex<ConfiguredFiles>
     private let reloadConfiguration: @Sendable () throws -> PawlConfiguration
     private let requestStop: @Sendable () -> Void
     static let fromConfiguration = "from the configuration"
-    /// Where the policy in force comes from, for people who wonder why the file does not count.
+    /// The origin of the policy in force, which explains why the file may have no effect.
     private let policySource: Mutex<String>
 
     init(
-        role: Assembly.Role, environment: IRCEnvironment, store: any Store, vault: VaultRunner<SystemRandomSource>,
+        role: Assembly.Role, environment: IRCEnvironment, store: any Store,
+        vault: CommitThread<Vault<SystemRandomSource>>,
         server: any ChatServer, json: JSONBackend? = nil, health: [StoreHealth],
         probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
         policySource: String,
@@ -79,7 +81,7 @@ final class Gateway: Sendable {
 
     func status() async throws -> StatusReport {
         let current = configuration.withLock { $0 }
-        // What cannot be written is reported from memory.
+        // Counters that cannot be stored are reported from memory.
         try? writeDown()
         var report: StatusReport
         do {
@@ -101,16 +103,16 @@ final class Gateway: Sendable {
         return report
     }
 
-    /// Why a store does not keep what it is given; nil if all do. The files are looked at.
+    /// Why a store cannot commit; nil if all can. Checks that the files still exist.
     var storeProblem: String? {
         for health in health { health.checkFiles() }
         return health.lazy.compactMap(\.problem).first
     }
 
-    /// Finds out whether a store that failed works again.
+    /// Checks whether a store that failed works again.
     func probeStoresIfFailing() { if storeProblem != nil { probeStores() } }
 
-    /// Writes down what is counted in memory.
+    /// Stores the counters that are in memory.
     func writeDown() throws {
         let now = SystemClock.now().wall
         let changes = environment.tally.rows(at: now) + (json?.environment.observations.take(wall: now) ?? [])
@@ -122,7 +124,7 @@ final class Gateway: Sendable {
         }
     }
 
-    /// What could not be written down is counted in memory again.
+    /// Returns counters that could not be stored to memory.
     func giveBack(_ changes: [StoreChange]) {
         environment.tally.giveBack(changes)
         json?.environment.observations.giveBack(changes)
@@ -132,7 +134,7 @@ final class Gateway: Sendable {
 
     /// Sets a policy, stores and audits it, and applies it to all connections.
     ///
-    /// - Parameter withRooms: whether an account's policy counts in rooms too.
+    /// - Parameter withRooms: whether an account's policy applies in rooms too.
     func setPolicy(_ policy: Policy?, for account: AccountID?, withRooms: Bool = false) throws {
         let name = account?.text ?? "everyone"
         let detail = "\(name): \(policy?.name ?? "removed")\(withRooms ? ", with rooms" : "")"
@@ -155,7 +157,7 @@ final class Gateway: Sendable {
         logger.notice("policy changed", metadata: ["scope": .string(account == nil ? "everyone" : "account")])
     }
 
-    /// Lowers a latch and tells everybody in the conversation.
+    /// Lowers a latch and notifies the connected members of the conversation.
     func reset(_ conversation: ConversationID) throws {
         let isRoom = conversation.first.roomName != nil
         let detail =
@@ -171,19 +173,19 @@ final class Gateway: Sendable {
         tell(conversation.second, text + displayName(conversation.first) + ".")
     }
 
-    /// An account as people know it: a connection without a login by its nick, while it is here.
+    /// The name of an account for people: for a connection without a login its nick.
     func displayName(_ account: AccountID) -> String {
         guard !account.isVerified else { return account.roomName ?? account.name }
         return environment.roster.nicks(of: account).first ?? account.name
     }
 
-    /// The account that an operator means: a services account, or the nick of somebody who is here without one.
+    /// Returns the account of an operator's text: a services account, or the nick of a connected person without one.
     func account(named name: String) -> AccountID { PresentNames(self).account(name) }
 
-    /// The account of a services name that an operator writes.
+    /// Returns the services account of an operator's text.
     func services(_ name: String) -> AccountID { .services(json == nil ? name.lowercased() : name) }
 
-    /// A room by the name that an operator writes.
+    /// Returns the room of an operator's text.
     func room(_ name: String) -> AccountID { PresentNames(self).room(name) }
 
     func tell(_ account: AccountID, _ text: String) {
@@ -205,7 +207,7 @@ final class Gateway: Sendable {
         AuditRow(at: SystemClock.now().wall, actor: "operator", action: action, detail: detail)
     }
 
-    /// The policy in the configuration as it stands in its file now, and what it would protect for good if it were applied.
+    /// Reads the configured policy again, and forecasts what it would protect for good.
     func configuredPolicy() throws -> (policy: Policy, forecast: LatchForecast) {
         let policy = Assembly.policy(try reloadConfiguration(), as: role)
         return (policy, try forecast(ofConfigured: policy))
@@ -221,7 +223,7 @@ final class Gateway: Sendable {
     /// Reads the configuration again; a wrong one is refused and the old one kept.
     ///
     /// - Parameter agreed: the policy that may protect conversations for good, because an operator has agreed to it.
-    /// - Returns: what changed, in words.
+    /// - Returns: the changes in words.
     func reload(agreed: Policy? = nil) throws -> [String] {
         let new = try reloadConfiguration()
         let policy = Assembly.policy(new, as: role)
@@ -244,21 +246,21 @@ final class Gateway: Sendable {
         return (adopted.map { [$0] } ?? [])
             + differences.filter { $0.name != policyKey }.map { difference in
                 guard difference.needsRestart, !waiting.contains(difference.name) else { return "\(difference)" }
-                return "\(difference.name): \(difference.before) → \(difference.after) (as it runs; nothing waits)"
+                return "\(difference.name): \(difference.before) → \(difference.after) (in force; no restart needed)"
             } + contents.map(\.text)
     }
 
-    /// The configured policy holds until an operator has set another one.
+    /// Applies the configured policy, unless an operator has set another one.
     ///
     /// - Parameters:
     ///   - forecast: what it would protect for good without the operator's consent.
     ///   - isNew: whether it has changed in the configuration.
-    /// - Returns: what became of it, in words; nil if there is nothing to say.
+    /// - Returns: the outcome in words; nil if nothing has changed.
     private func adopt(_ new: Policy, _ forecast: LatchForecast, isNew: Bool) -> String? {
         let inForce = environment.policies.snapshot.everyone
         guard policySource.withLock({ $0 == Self.fromConfiguration }) else {
             return isNew
-                ? "policy: \(new.name) stands in the configuration, and what an operator has set stays: \(inForce.name)"
+                ? "policy: \(new.name) is configured, but the policy that an operator has set stays: \(inForce.name)"
                 : nil
         }
         guard new != inForce else { return nil }
@@ -277,7 +279,7 @@ final class Gateway: Sendable {
         return "policy: \(new.name) (applied)"
     }
 
-    /// Takes no more clients and ends when the last one has gone and nothing waits.
+    /// Accepts no more clients, and stops the process when the last one has disconnected.
     func drain() async {
         logger.notice("draining")
         try? commit([audit("drain", "")])
@@ -291,14 +293,14 @@ final class Gateway: Sendable {
     }
 }
 
-/// Tokens for acts that a person has to confirm. Random, short-lived, for one use.
+/// Random tokens that confirm an act. Each is valid once and for two minutes.
 final class Confirmations: Sendable {
-    /// Ours: questions that wait for an answer at a time; a new one then takes the place of the oldest.
+    /// Ours: open questions at one time. Beyond that, a new one replaces the oldest.
     private static let limit = 1000
 
     private let pending = Mutex<[String: (words: String, until: Int64)]>([:])
 
-    /// Whether a token confirms these words; it is used up.
+    /// Whether a token confirms these words. The token is consumed.
     func accept(_ token: String?, for words: String) -> Bool {
         guard let token else { return false }
         let entry = pending.withLock { $0.removeValue(forKey: token) }
@@ -306,7 +308,7 @@ final class Confirmations: Sendable {
         return entry.words == words && entry.until > SystemClock.now().monotonic
     }
 
-    /// A token for these words, good for two minutes.
+    /// Issues a token for these words.
     func issue(for words: String) -> String {
         let token = String(UInt64.random(in: .min ... .max), radix: 36)
         let now = SystemClock.now().monotonic

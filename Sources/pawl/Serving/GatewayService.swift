@@ -1,4 +1,4 @@
-// The life of a gateway as one service: start, say that it is ready, tick, stop.
+// The lifecycle of a gateway as one service: start, announce that it is ready, tick, stop.
 
 import Foundation
 import IRCGateway
@@ -13,9 +13,9 @@ import Reports
 import ServiceLifecycle
 import Vault
 
-/// Runs an assembled gateway until it is told to stop.
+/// Runs an assembled gateway until it is stopped.
 struct GatewayService: Service {
-    /// Ours: how often counters are written down. A crash loses at most this much of the statistics.
+    /// Ours: seconds between two commits of the counters. A crash loses at most the statistics of this time.
     static let tickSeconds = 5
 
     let assembled: Assembly.Assembled
@@ -57,14 +57,14 @@ struct GatewayService: Service {
                 page: { await MetricsPage.text(gateway) },
                 readiness: {
                     if let problem = gateway.storeProblem { return problem }
-                    guard !gateway.server.isDraining else { return "the gateway drains and takes no more clients" }
+                    guard !gateway.server.isDraining else { return "the gateway is draining: no new clients" }
                     let probe = try? await ClientBootstrap(group: .singletonMultiThreadedEventLoopGroup)
                         .connectTimeout(.seconds(2)).connect(host: upstream.host, port: upstream.port).get()
                     try? await probe?.close()
                     return probe == nil ? "the backend cannot be reached" : nil
                 })
         } catch {
-            // Chat goes on without being watched; a second gateway on the same machine should not need a file for it.
+            // The gateway runs without metrics, so that a second one on the same machine needs no configuration file.
             gateway.logger.warning(
                 "no metrics: cannot listen on \(address): \(ErrorWords.text(error)). Set metrics.listen.")
             return nil

@@ -1,4 +1,5 @@
-// The accounts and conversations that a gateway knows, so that a policy for a mistyped name is not taken for protection.
+// The accounts and conversations that a gateway knows. A policy for a mistyped name would protect nothing, so
+// `pawl policy set` refuses unknown names.
 
 import DeviceDirectory
 import Foundation
@@ -11,9 +12,9 @@ import RequestQueue
 import StorePort
 import Vault
 
-/// What a gateway knows of people and conversations now, from its connections and its store.
+/// The people and conversations that a gateway knows from its connections and its store.
 struct KnownNames {
-    /// Ours: names that are offered in place of an unknown one.
+    /// Ours: suggestions for an unknown name.
     private static let nearestLimit = 3
 
     /// Services accounts, or the accounts of a backend that speaks HTTP.
@@ -22,13 +23,13 @@ struct KnownNames {
     private(set) var rooms: Set<AccountID> = []
     /// Folded nicks of people without a services account.
     private(set) var nicks: Set<String> = []
-    /// Scopes with a policy of their own: whoever set one may change it, seen or not.
+    /// Scopes with a policy of their own. Their policy can be changed even if their name was never seen.
     private let configured: Set<AccountID>
     private let observations: [ObservationRow]
     private let latched: [ConversationID]
     private let gateway: Gateway
 
-    /// Whether names are written in any case, as on IRC. A backend that speaks HTTP has its own rules.
+    /// Whether letter case in names is ignored, as on IRC. A backend that speaks HTTP has its own rules.
     private var foldsCase: Bool { gateway.json == nil }
 
     init(_ gateway: Gateway) throws {
@@ -71,10 +72,10 @@ struct KnownNames {
 
     // MARK: Names
 
-    /// What a name that an operator wrote means.
+    /// The result of looking up a name.
     enum Match {
         case known(AccountID)
-        /// - Parameter nearest: known names that were probably meant, the nearest first.
+        /// - Parameter nearest: the most similar known names, the most similar first.
         case unknown(AccountID, nearest: [String])
     }
 
@@ -91,7 +92,7 @@ struct KnownNames {
 
     private func match(_ exact: AccountID, among known: Set<AccountID>, _ name: (AccountID) -> String) -> Match {
         guard !known.contains(exact) else { return .known(exact) }
-        // Equal but for the bytes in which a letter is written, and on IRC for case: only one can be meant.
+        // Names that differ only in Unicode normalisation, or on IRC in case, match if there is only one such name.
         let wanted = folded(name(exact))
         let alike = known.filter { folded(name($0)) == wanted }
         if alike.count == 1, let only = alike.first { return .known(only) }
@@ -100,7 +101,7 @@ struct KnownNames {
 
     private func folded(_ name: String) -> String { foldsCase ? name.lowercased() : name }
 
-    /// Known names with the same core, then those that differ by a few letters.
+    /// Returns the known names whose cores differ least, the most similar first.
     static func nearest(_ wanted: String, among names: some Sequence<String>) -> [String] {
         let core = Array(Self.core(wanted).utf8)
         let tolerance = max(1, min(3, core.count / 2))
@@ -112,7 +113,7 @@ struct KnownNames {
         }.sorted { ($0.distance, $0.name) < ($1.distance, $1.name) }.prefix(nearestLimit).map(\.name)
     }
 
-    /// `alice` of `@alice:example.org`, `#ops` and `ops` alike, bounded for the comparison.
+    /// The compared part of a name: `alice` of `@alice:example.org`, `ops` of `#ops`. Its length is bounded.
     private static func core(_ name: String) -> String {
         let begin = name.drop { "@#!&+~".contains($0) }.prefix { $0 != ":" }
         return begin.prefix(NearestName.wordLimit).lowercased()
@@ -135,7 +136,7 @@ struct KnownNames {
 
     /// - Parameters:
     ///   - scope: an account, a room, or nil for everyone without a policy of their own.
-    ///   - withRooms: whether an account's policy counts in rooms too.
+    ///   - withRooms: whether an account's policy applies in rooms too.
     func coverage(of scope: AccountID?, withRooms: Bool = false) -> Coverage {
         let policies = gateway.environment.policies.snapshot.accounts
         let known = gateway.knownConversations(observations)

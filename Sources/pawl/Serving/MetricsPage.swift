@@ -1,4 +1,7 @@
 // Counters in the text format that Prometheus reads. No label ever names a person or a room.
+//
+// No swift-metrics: ``Tally`` is the one place that counts, because the store and `pawl status` read it too. An
+// exporter would add a second registry of the same numbers and of those that the store has.
 
 import HTTPServer
 import IRCGateway
@@ -28,10 +31,10 @@ enum MetricsPage {
             "pawl_people_present", "Registered people behind the gateway now.", "gauge",
             [("", environment.roster.count)])
         family(
-            "pawl_conversations_latched", "Conversations that never slip back by themselves.", "gauge",
+            "pawl_conversations_latched", "Protected conversations.", "gauge",
             [("", environment.latches.count)])
         family(
-            "pawl_store_failing", "Whether a store does not keep what it is given: a full disk, a deleted directory.",
+            "pawl_store_failing", "Whether a store cannot commit, as with a full disk or a deleted directory.",
             "gauge",
             [("", gateway.storeProblem == nil ? 0 : 1)])
         family(
@@ -47,13 +50,13 @@ enum MetricsPage {
         if let requests = try? gateway.requests(report) {
             family(
                 "pawl_requests_accepted_total",
-                "Requests committed since the start, with those found waiting and those retried: done + dead + waiting.",
+                "Requests committed since the start, including those found waiting and retried: done + dead + waiting.",
                 "counter", [("", requests.accepted)])
             family(
                 "pawl_requests_finished_total", "Requests that have ended since the start.", "counter",
                 [("{outcome=\"dead\"}", requests.dead), ("{outcome=\"done\"}", requests.done)])
             family(
-                "pawl_requests_waiting", "Requests that wait, held ones among them.", "gauge", [("", requests.waiting)])
+                "pawl_requests_waiting", "Requests that wait, including held ones.", "gauge", [("", requests.waiting)])
             family("pawl_requests_held", "Requests that an operator holds.", "gauge", [("", requests.held)])
             family(
                 "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
@@ -61,7 +64,7 @@ enum MetricsPage {
         }
         if let json = gateway.json, let report {
             family(
-                "pawl_requests_in_flight", "Requests that the backend has been sent and has not answered.", "gauge",
+                "pawl_requests_in_flight", "Requests that were sent to the backend and are not answered.", "gauge",
                 [("", report.inFlight)])
             family("pawl_requests_bytes", "Bytes of the requests that wait.", "gauge", [("", report.bytes)])
             family(
@@ -69,7 +72,7 @@ enum MetricsPage {
                 [("", report.counts.retried)])
             family(
                 "pawl_requests_unexpected_answers_total",
-                "Answers of something between this gateway and the backend: 502, 503, 504, or a refusal of another form.",
+                "Answers that a proxy may have given: 502, 503, 504, or a refusal of another form than the backend's.",
                 "counter", [("", report.counts.unexpected)])
             family(
                 "pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)]

@@ -4,11 +4,11 @@ import NIOCore
 import NIOHTTP1
 import NIOPosix
 
-/// A small HTTP server for whoever watches the gateway.
+/// A small HTTP server for monitoring.
 final class MetricsServer: Sendable {
     private let channel: any Channel
 
-    /// - Throws: where the port cannot be bound.
+    /// - Throws: an error of NIO if the port cannot be bound.
     static func start(
         host: String, port: Int, group: MultiThreadedEventLoopGroup, page: @escaping @Sendable () async -> String,
         readiness: @escaping @Sendable () async -> String?
@@ -35,7 +35,7 @@ private final class MetricsHandler: ChannelInboundHandler {
     typealias OutboundOut = HTTPServerResponsePart
 
     private let page: @Sendable () async -> String
-    /// Why the gateway is not ready; nothing where it is.
+    /// Why the gateway is not ready; nil if it is.
     private let readiness: @Sendable () async -> String?
     private var path: String?
 
@@ -56,7 +56,7 @@ private final class MetricsHandler: ChannelInboundHandler {
         case "/metrics": answerPage(channel)
         case "/live": Self.send(.ok, "live\n", channel)
         case "/ready": answerReady(channel)
-        default: Self.send(.notFound, "There is /metrics, /live and /ready.\n", channel)
+        default: Self.send(.notFound, "Not found. The paths are /metrics, /live and /ready.\n", channel)
         }
     }
 

@@ -1,15 +1,15 @@
-// The people and rooms that are here now, by the names that operators and reports use.
+// Connected people and their rooms, by the names that operators and reports use.
 
 import IRCGateway
 import Protection
 import RequestQueue
 import Vault
 
-/// Looks up names. Made once for many of them: making it looks at every connection.
+/// Looks up accounts and rooms by name. `init` reads every connection, so create one value for many names.
 struct PresentNames {
-    /// By nick as written.
+    /// Accounts by the exact nick.
     private let accounts: [ExactText: AccountID]
-    /// Folded names, by the name in small letters.
+    /// Folded names of rooms, by the lowercased name.
     private let rooms: [ExactText: ExactText]
     private let isIRC: Bool
 
@@ -21,16 +21,18 @@ struct PresentNames {
         rooms = Dictionary(names.map { (ExactText($0.text.lowercased()), $0) }) { first, _ in first }
     }
 
-    /// The account that a name means: a services account, or the nick of somebody who is here without one.
+    /// Returns the account of a name: a services account, or the nick of a connected person without one.
     func account(_ name: String) -> AccountID {
-        // A backend that speaks HTTP says itself how its names are written.
+        // A backend that speaks HTTP defines how its names are written, so they are not folded.
         guard isIRC else { return .services(name) }
         if let account = accounts[ExactText(name)] { return account }
         let exact = AccountID(text: name)
         return exact.isVerified ? .services(name.lowercased()) : exact
     }
 
-    /// The room that a name means. Only the backend knows how names fold; a room that somebody is in is found in any case.
+    /// Returns the room of a name.
+    ///
+    /// Only the backend knows the case mapping, but a room with members is found in any letter case.
     func room(_ name: String) -> AccountID {
         guard isIRC else { return .room(name) }
         let lower = ExactText(name.lowercased())

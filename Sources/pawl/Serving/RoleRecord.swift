@@ -1,6 +1,9 @@
-// What a data directory is for. A gateway's holds other people's devices and a sidecar's a person's own, on one network:
-// neither may be opened as the other. The name of the network is bound to every envelope, so it is fixed at the first
-// start and never derived from an address again.
+// The purpose of a data directory. That of a gateway holds other people's devices; that of a sidecar holds a person's
+// own devices, on one network. Neither may be opened as the other. The name of the network is bound to every envelope,
+// so the first start fixes it, and it is never derived from an address again.
+//
+// A sidecar pins keys by names of one network, so its directory serves that network only. `upstream.earlier_networks`
+// lists names under which older envelopes are still opened.
 
 import Devices
 import PawlConfiguration
@@ -11,13 +14,13 @@ enum RoleRecord {
     /// The network of a store.
     struct Network: Equatable {
         var name: String
-        /// What to tell the operator at the start that has fixed the name.
+        /// The notice for the operator at the start that fixes the name.
         var notice: String?
     }
 
-    /// Notes the network of a store that has none, and refuses a store that is for something else.
+    /// Records the network of a new store, and refuses a store of another role or network.
     ///
-    /// - Throws: ``AdminFailure`` with what to do.
+    /// - Throws: ``AdminFailure`` that names the remedy.
     static func check(
         _ role: Assembly.Role, _ upstream: PawlConfiguration.Upstream, _ store: any Store, directory: String, now: Int64
     ) throws -> Network {

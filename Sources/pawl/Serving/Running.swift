@@ -1,4 +1,4 @@
-// From a configuration to a running process, and to its end.
+// Runs the process, from reading the configuration to the end.
 
 import ArgumentParser
 import Foundation
@@ -7,15 +7,15 @@ import PawlConfiguration
 import ServiceLifecycle
 import UnixSignals
 
-/// Runs a gateway or a sidecar until it is told to stop.
+/// Runs a gateway or a sidecar until it is stopped.
 struct Running {
     let role: Assembly.Role
-    /// Reads the configuration; again for each reload.
+    /// Reads the configuration, at the start and for each reload.
     let load: @Sendable () throws -> PawlConfiguration
 
     func run() async throws {
         CrashReports.keepMemoryOut()
-        // A file that may not grow further is an error like a full disk, and no reason to end.
+        // A write beyond the limit of file sizes then fails, as on a full disk, and does not kill the process.
         signal(SIGXFSZ, SIG_IGN)
         let configuration: PawlConfiguration
         do {
@@ -37,7 +37,7 @@ struct Running {
                 configuration, as: role, logger: logger, reload: load, requestStop: { stop.send() })
         } catch {
             FileHandle.standardError.write(Data("pawl does not start: \(Assembly.message(of: error))\n".utf8))
-            // A wrong mapping is a wrong configuration: it does not mend by another start.
+            // A wrong mapping is a wrong configuration: starting again does not help.
             throw ExitCode(error is ConfigurationError ? ExitStatus.configuration : ExitStatus.failed)
         }
         for notice in assembled.notices { print(Printable.line(notice)) }
@@ -61,7 +61,7 @@ struct Running {
     }
 }
 
-/// Reads the configuration again when the process is told to (SIGHUP).
+/// Reads the configuration again on SIGHUP.
 private struct HangupService: Service {
     let gateway: Gateway
 
@@ -80,7 +80,7 @@ private struct HangupService: Service {
     }
 }
 
-/// Ends the group when a command asks for it (`pawl drain`).
+/// Ends the service group when a command requests it (`pawl drain`).
 private final class StopSignal: Service, Sendable {
     private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
 
@@ -91,20 +91,22 @@ private final class StopSignal: Service, Sendable {
     }
 }
 
-/// What a crash may show. Keys are in memory, and a crash report goes into a log that others read.
+/// Limits what a crash report shows: keys are in memory, and others may read the log.
 private enum CrashReports {
-    /// The functions on the stack, without registers and the bytes that they point at.
+    /// Shows the functions on the stack, without registers and the memory that they point to.
     static let setting =
         "enable=yes,registers=none,threads=crashed,images=none,symbolicate=fast,interactive=no,color=no"
 
-    /// Turns core dumps off, and starts the program again under ``setting`` if nothing says what reports hold: the Swift
-    /// runtime reads the variable before any code of ours runs. The process keeps its id.
+    /// Disables core dumps, and sets `SWIFT_BACKTRACE` to ``setting`` if it is not set.
+    ///
+    /// The Swift runtime reads the variable before any code of ours runs, so the program executes itself again. The
+    /// process keeps its id.
     static func keepMemoryOut() {
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         guard getenv("SWIFT_BACKTRACE") == nil else { return }
         setenv("SWIFT_BACKTRACE", setting, 1)
         execv("/proc/self/exe", CommandLine.unsafeArgv)
-        // Without a second start the reports stay as they are; the service file sets the variable itself.
+        // If execv fails, reports are as the runtime makes them. The service file sets the variable itself.
     }
 }

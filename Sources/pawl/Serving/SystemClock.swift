@@ -1,4 +1,4 @@
-// The clock that machines are told the time by.
+// The clock whose time is an argument of the state machines.
 
 import Glibc
 import Protection

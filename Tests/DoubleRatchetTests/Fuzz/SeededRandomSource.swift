@@ -1,18 +1,16 @@
 import DoubleRatchet
 
-/// SplitMix64: the same seed gives the same conversation.
+#if !ONE_MODULE
+    import TestKit
+#endif
+
+/// Random source of a ``SeededGenerator``: the same seed gives the same conversation.
 struct SeededRandomSource: RandomSource {
-    var state: UInt64
+    private var generator: SeededGenerator
 
-    init(_ seed: UInt64) { state = seed }
+    init(_ seed: UInt64) { generator = SeededGenerator(seed: seed) }
 
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ mixed >> 31
-    }
+    mutating func next() -> UInt64 { generator.next() }
 
     mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
 

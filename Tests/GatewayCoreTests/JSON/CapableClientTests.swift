@@ -87,7 +87,7 @@ extension JSONWorld.Answer {
         world.backend.tokens["t-bob-phone"] = "bob"
         _ = world.say(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob-phone"))
-        #expect(read["messages[0].data.text"]?.contains("writes to a device of yours that can encrypt") == true)
+        #expect(read["messages[0].data.text"]?.contains("has sent an encrypted message to another device") == true)
         #expect(read["messages[0].data.encrypted"] == nil)
     }
 
@@ -150,7 +150,7 @@ extension JSONWorld.Answer {
         let (world, alice, _) = try pair(.hosted)
         #expect(world.say(try alice.seal(secret, in: "all"), in: "all", as: "t-alice")?.status == 201)
         #expect(world.latch("all") == .plaintext)
-        #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains("can encrypt") == true)
+        #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains("another device of yours") == true)
     }
 
     // MARK: Attacks

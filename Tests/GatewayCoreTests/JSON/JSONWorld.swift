@@ -1,3 +1,4 @@
+import CommitLoop
 import DeviceDirectory
 import Devices
 import DoubleRatchet
@@ -98,9 +99,9 @@ final class JSONWorld {
     // MARK: What exchanges ask for
 
     func perform(_ job: VaultJob) -> [VaultReply] {
-        let batch = vault.perform([job], now: now)
+        let batch = vault.prepare([job], now: now)
         let committed = try? store.commit(batch.groups)
-        return vault.settle(batch, committed: committed, now: now).map(\.reply)
+        return vault.complete(batch, committed: committed, now: now).map(\.reply)
     }
 
     func recalled(_ key: WriteKey) -> WriteRecall {

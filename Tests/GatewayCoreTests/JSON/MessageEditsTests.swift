@@ -1,6 +1,7 @@
 import JSONCodec
 import JSONGateway
 import NIOCore
+import TestKit
 import Testing
 
 /// What is sealed goes out of a document and comes back into it, and the bytes around it stay.
@@ -274,7 +275,7 @@ import Testing
     /// Sealed and opened again a document says what it said, whatever it was, and all bytes outside of the messages are
     /// those that came.
     @Test(arguments: 1...20 as ClosedRange<UInt64>) func sealedAndOpenedIsWhatItWas(_ seed: UInt64) throws {
-        var chance = SeededChance(seed)
+        var chance = SeededGenerator(seed: seed)
         for _ in 0..<50 {
             let own = Bool.random(using: &chance)
             let form = try shape("list[*]", envelope: own ? "p.envelope" : nil, flag: own ? "p.flag" : "encrypted")
@@ -304,7 +305,7 @@ import Testing
         }
     }
 
-    private static func message(_ number: Int, _ chance: inout SeededChance) -> String {
+    private static func message(_ number: Int, _ chance: inout SeededGenerator) -> String {
         var members = [#""body" : "secret \n\u00e9 \#(number)""#, #""k":[1,{"body":"no"}]"#]
         if Bool.random(using: &chance) { members.append(#""html":"<b>secret</b>""#) }
         if Bool.random(using: &chance) { members.append(#""m.new":{ "body":"secret","z":null }"#) }
@@ -314,7 +315,7 @@ import Testing
 
     /// No document of strangers makes reading or editing fail otherwise than by a fault.
     @Test(arguments: 1...10 as ClosedRange<UInt64>) func anyDocumentIsReadOrRefused(_ seed: UInt64) throws {
-        var chance = SeededChance(seed)
+        var chance = SeededGenerator(seed: seed)
         let names = ["body", "body", "html", "m.new", "encrypted", "txn", "x", "bo\\u0064y"]
         let values = [
             "null", "1", "true", "\"x\"", "\"AQID\"", "\"\\ud800\"", "{}", "[]", #"{"body":"x"}"#, #"{"html":"x"}"#,

@@ -1,6 +1,7 @@
 import HTTPCodec
 import JSONGateway
 import NIOCore
+import TestKit
 import Testing
 
 /// Which route a request fits, and which requests fit none because they can be read in two ways.
@@ -151,7 +152,7 @@ import Testing
 
     /// The index finds what a walk through all routes finds, and no bytes make it fail.
     @Test(arguments: 1...20 as ClosedRange<UInt64>) func theIndexIsAWalk(_ seed: UInt64) throws {
-        var chance = SeededChance(seed)
+        var chance = SeededGenerator(seed: seed)
         let words = ["a", "b", "c", "{x}", "{y}"]
         var patterns: [String] = []
         for _ in 0..<30 {

@@ -5,6 +5,7 @@ import NIOCore
 import NIOSSL
 import PeerKit
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 
@@ -331,7 +332,7 @@ import Testing
 
     @Test(arguments: [1, 2, 3, 4] as [UInt64]) func damagedFrames(_ seed: UInt64) async throws {
         try await with({ _ in }) { proxy, trust, _ in
-            var random = ProxyFuzzTests.Generator(state: seed)
+            var random = SeededGenerator(seed: seed)
             for round in 0..<60 {
                 let client = try await Client.connect(proxy.port, trust)
                 var bytes: [UInt8] = []

@@ -278,7 +278,7 @@ import Vault
     }
 
     @Test func wakesAndTheVault() async throws {
-        let clients = Mutex<[ConnectionID: any VaultClient]>([:])
+        let clients = Mutex<[ConnectionID: any CommitClient<VaultReply>]>([:])
         let gone = Mutex<[ConnectionID]>([])
         let proxy = try await Proxy(
             to: 1,

@@ -1,23 +1,11 @@
 import HTTPServer
 import NIOCore
-import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
 /// Requests that were damaged at random, under a printed seed: the gateway answers or closes, and serves the next client.
 @Suite struct ProxyFuzzTests {
-    struct Generator: RandomNumberGenerator {
-        var state: UInt64
-
-        mutating func next() -> UInt64 {
-            state &+= 0x9E37_79B9_7F4A_7C15
-            var value = state
-            value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
-            value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-            return value ^ (value >> 31)
-        }
-    }
-
     private static let requests = [
         ProxyPassTests.request, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
         "PUT /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
@@ -31,7 +19,7 @@ import Testing
         "\r\n\r\n",
     ]
 
-    private static func damaged(_ random: inout Generator) -> [UInt8] {
+    private static func damaged(_ random: inout SeededGenerator) -> [UInt8] {
         var bytes: [UInt8] = []
         for _ in 0..<Int.random(in: 1...3, using: &random) {
             bytes += Array((requests.randomElement(using: &random) ?? "").utf8)
@@ -56,7 +44,7 @@ import Testing
     @Test(arguments: [1, 2, 3, 4] as [UInt64]) func damagedRequests(_ seed: UInt64) async throws {
         // The backend is as careless: it answers whatever comes, sometimes with rubbish, and sometimes it leaves.
         let backend = try RawServer { socket, number in
-            var random = Generator(state: seed << 32 | UInt64(number))
+            var random = SeededGenerator(seed: seed << 32 | UInt64(number))
             while (try? socket.message()) != nil {
                 switch Int.random(in: 0..<12, using: &random) {
                 case 0: return
@@ -75,7 +63,7 @@ import Testing
             services.limits.linger = .seconds(1)
         }
         try await blocking {
-            var random = Generator(state: seed)
+            var random = SeededGenerator(seed: seed)
             for _ in 0..<150 {
                 let bytes = Self.damaged(&random)
                 let client = try proxy.client()

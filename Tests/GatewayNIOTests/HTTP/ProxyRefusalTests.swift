@@ -1,9 +1,9 @@
 import HTTPServer
 import JSONGateway
 import NIOCore
-import PeerKit
 import Reports
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 

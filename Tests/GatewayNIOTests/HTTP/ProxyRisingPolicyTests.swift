@@ -2,9 +2,9 @@ import Envelope
 import HTTPServer
 import JSONGateway
 import NIOCore
-import PeerKit
 import Protection
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 

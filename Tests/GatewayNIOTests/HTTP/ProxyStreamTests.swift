@@ -1,8 +1,8 @@
 import Foundation
 import HTTPServer
 import NIOCore
-import PeerKit
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 

@@ -6,6 +6,7 @@ import NIOSupport
 import PeerKit
 import Reports
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 

@@ -3,8 +3,8 @@ import HTTPServer
 import JSONGateway
 import NIOCore
 import NIOSSL
-import PeerKit
 import Synchronization
+import TestKit
 import TestThreads
 import Testing
 

@@ -9,13 +9,14 @@ import Protection
 import RequestQueue
 import StorePort
 import Synchronization
+import TestKit
 import Testing
 import Vault
 
 /// The thread between the vault, its store, and the connections that wait for answers.
-@Suite struct VaultRunnerTests {
+@Suite struct CommitThreadTests {
     /// A connection that keeps what it is answered.
-    private final class Listener: VaultClient {
+    private final class Listener: CommitClient {
         let eventLoop: any EventLoop
         private let replies = Mutex<[VaultReply]>([])
 
@@ -45,16 +46,13 @@ import Vault
             wasDelivered: { _ in false }, changes: &changes)
         let failures = Mutex<[StoreError]>([])
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let runner = VaultRunner(
-            vault: vault, store: store, clock: { Moment(monotonic: 2, wall: 2) },
+        let runner = CommitThread(
+            participants: vault, store: store, clock: { Moment(monotonic: 2, wall: 2) },
             onFailure: { failure, _ in failures.withLock { $0.append(failure) } })
         let listener = Listener(group.next())
         runner.register(listener, as: ConnectionID(1))
         func answers(_ count: Int) async throws {
-            let deadline = ContinuousClock.now + .seconds(60)
-            while listener.all.count < count, ContinuousClock.now < deadline {
-                try await Task.sleep(for: .milliseconds(5))
-            }
+            try await eventuallyAsync("\(count) answers") { listener.all.count >= count }
             try #require(listener.all.count == count)
         }
 

@@ -1,0 +1,146 @@
+// The commit loop: jobs are prepared, one transaction for the batch is committed, and each unit of work is completed or
+// rolled back. It knows the store's port and nothing of messages, protocols, threads and sockets.
+
+package import Protection
+import RequestQueue
+package import StorePort
+
+/// The state behind one store, as the participants of its transactions share it. One thread at a time uses it.
+///
+/// A chat protocol names its own jobs and replies, so that no protocol sees those of another.
+package protocol Participants {
+    /// What connections ask for. The order of jobs is the order of their effects.
+    associatedtype Job: Sendable
+    /// What connections are answered, always after the commit.
+    associatedtype Reply: Sendable
+    /// The name of a row that several units of a batch may change, such as a ratchet state.
+    associatedtype SharedRow: Hashable, Sendable
+    /// What a batch commits besides its units.
+    associatedtype Closing
+
+    /// Changes the state in memory and adds the rows, the reply and the rollback to the unit.
+    mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Moment)
+
+    /// Ends a batch after its last job, such as with the queue's turn.
+    mutating func close(now: Moment) -> (closing: Closing, changes: [StoreChange])
+
+    /// The rows of the batch that units share, each as a group of its own.
+    ///
+    /// - Throws: if a row cannot be made; then nothing of the batch is committed.
+    mutating func sharedChanges() throws -> [(row: SharedRow, change: StoreChange)]
+
+    /// Learns the outcome of ``close(now:)`` before any unit learns its own.
+    mutating func closed(_ closing: Closing, isCommitted: Bool, now: Moment)
+
+    /// Drops what memory holds of shared rows that were not committed, so that the store is read again.
+    mutating func drop(_ rows: some Sequence<SharedRow>)
+
+    /// Makes memory agree with one record of the store after a unit that changed it was not committed.
+    mutating func restore(_ kind: RecordKind, name: String)
+}
+
+/// The units of some jobs, ready for one transaction.
+package struct CommitBatch<State: Participants> {
+    /// Groups of changes for ``Store/commit(_:)``: the shared rows, then the units, then the end of the batch.
+    package fileprivate(set) var groups: [[StoreChange]] = []
+    fileprivate var shared: [State.SharedRow] = []
+    fileprivate var units: [UnitOfWork<State>] = []
+    fileprivate var closing: State.Closing
+    /// Whether the shared rows could not be made: then the batch fails whatever the store says.
+    fileprivate var isFailed = false
+
+    /// Whether there is nothing to commit.
+    package var isEmpty: Bool { groups.allSatisfy(\.isEmpty) }
+
+    /// What the store would return for a commit in which no group fails.
+    package var allCommitted: [StoreError?] { groups.map { _ in nil } }
+}
+
+extension Participants {
+    package typealias Unit = UnitOfWork<Self>
+    package typealias Replies = [AddressedReply<Reply>]
+
+    /// Prepares jobs in their order. Nothing of it counts before ``complete(_:committed:now:)``.
+    package mutating func prepare(_ jobs: [Job], now: Moment) -> CommitBatch<Self> {
+        var units: [Unit] = []
+        units.reserveCapacity(jobs.count)
+        for job in jobs {
+            var unit = Unit()
+            prepare(job, &unit, now: now)
+            units.append(unit)
+        }
+        let (closing, changes) = close(now: now)
+        var batch = CommitBatch<Self>(units: units, closing: closing)
+        do {
+            let shared = try sharedChanges()
+            batch.groups.reserveCapacity(shared.count + units.count + 1)
+            for (row, change) in shared {
+                batch.shared.append(row)
+                batch.groups.append([change])
+            }
+            for unit in units { batch.groups.append(unit.changes) }
+            batch.groups.append(changes)
+        } catch {
+            // Sealing under a key in memory does not fail. If it did, nothing of this batch could count.
+            (batch.groups, batch.isFailed) = ([], true)
+        }
+        return batch
+    }
+
+    /// Completes or rolls back each unit, and returns the replies.
+    ///
+    /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
+    package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Moment) -> Replies {
+        var replies: Replies = []
+        replies.reserveCapacity(batch.units.count)
+        guard let committed, !batch.isFailed else {
+            closed(batch.closing, isCommitted: false, now: now)
+            drop(batch.shared)
+            // The last first: each takes back what it did to the state that the ones before it left.
+            var failures: [Replies] = []
+            for unit in batch.units.reversed() {
+                failures.append([])
+                fail(unit, .batch, &failures[failures.count - 1], now)
+            }
+            return failures.reversed().flatMap(\.self)
+        }
+        closed(batch.closing, isCommitted: true, now: now)
+        let refused = Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
+        drop(refused)
+        for (unit, failure) in zip(batch.units, committed.dropFirst(batch.shared.count)) {
+            if failure == nil, refused.isDisjoint(with: unit.shared) {
+                unit.complete(&self, &replies, now)
+            } else {
+                drop(unit.shared)
+                fail(unit, .unit, &replies, now)
+            }
+        }
+        return replies
+    }
+
+    private mutating func fail(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Moment) {
+        var unit = unit
+        if let failure = unit.failure { replies.append(.init(connection: failure.connection, reply: failure.reply)) }
+        unit.rollBack(&self, cause, &replies, now)
+        var restored: Set<RecordName> = []
+        for change in unit.changes {
+            guard let record = RecordName(change), restored.insert(record).inserted else { continue }
+            restore(record.kind, name: record.name.text)
+        }
+    }
+}
+
+/// The name of a record that a change writes or removes.
+private struct RecordName: Hashable {
+    var kind: RecordKind
+    var name: ExactText
+
+    /// - Returns: nil if the change is of no record.
+    init?(_ change: StoreChange) {
+        switch change {
+        case .putRecord(let row): (kind, name) = (row.kind, ExactText(row.name))
+        case .removeRecord(let kind, let name): (self.kind, self.name) = (kind, ExactText(name))
+        default: return nil
+        }
+    }
+}

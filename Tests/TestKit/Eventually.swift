@@ -1,0 +1,55 @@
+import Foundation
+
+/// Default bound of a wait in tests, 60 seconds.
+///
+/// Generous: a test spends it only if something is broken, and the machine may be busy.
+package let usualTimeout: Duration = .seconds(60)
+
+/// The error of a condition that did not become true within its bound.
+package struct TimeoutError: Error, CustomStringConvertible {
+    package let description: String
+
+    fileprivate init(_ what: String, _ timeout: Duration) { description = "not within \(timeout): \(what)" }
+}
+
+/// Polls a condition until it is true. Blocks the thread between polls.
+///
+/// - Parameters:
+///   - what: The condition in words, for the error.
+///   - timeout: Bound in wall-clock time. The condition is evaluated at least once.
+///   - pause: Time between two polls.
+/// - Throws: ``TimeoutError`` if the condition is false after the bound, or the error of the condition.
+package func eventually(
+    _ what: String, timeout: Duration = usualTimeout, every pause: Duration = .milliseconds(5),
+    _ condition: () throws -> Bool
+) throws {
+    let deadline = ContinuousClock.now + timeout
+    while try !condition() {
+        guard ContinuousClock.now < deadline else { throw TimeoutError(what, timeout) }
+        Thread.sleep(forTimeInterval: pause / .seconds(1))
+    }
+}
+
+/// Polls a condition until it is true. Suspends the task between polls.
+///
+/// The bound is a number of polls, not wall-clock time: while blocking tests occupy Swift's thread pool, neither this
+/// task nor the one that it waits for runs.
+///
+/// It is no overload of ``eventually(_:timeout:every:_:)``: of two overloads, Swift 6.3 chooses the blocking one for
+/// `try await` with a synchronous closure.
+///
+/// - Parameters:
+///   - what: The condition in words, for the error.
+///   - timeout: Bound as the sum of all pauses.
+///   - pause: Time between two polls.
+/// - Throws: ``TimeoutError`` if no poll finds the condition true, or the error of the condition.
+package func eventuallyAsync(
+    _ what: String, timeout: Duration = usualTimeout, every pause: Duration = .milliseconds(5),
+    _ condition: () async throws -> Bool
+) async throws {
+    for _ in 0..<Int(timeout / pause) {
+        if try await condition() { return }
+        try await Task.sleep(for: pause)
+    }
+    throw TimeoutError(what, timeout)
+}
