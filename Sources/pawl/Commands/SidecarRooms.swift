@@ -26,7 +26,7 @@ struct SidecarProtect: AdminCommand {
             let outsiders = found.report.outsiders
             let cannot =
                 outsiders.isEmpty
-                ? "Everybody who is there now can read."
+                ? "Everyone who is there now can read."
                 : "There now, and cannot read: \(outsiders.joined(separator: ", "))."
             let question = """
                 From now on your messages in \(room) are sent end-to-end encrypted only, and plain text under the name \

@@ -104,7 +104,7 @@ enum StatusText {
                     + shortened(report.latches.map(\.conversation)))
         }
         if !report.blinded.isEmpty {
-            lines.append("These are not behind the gateway and could not read there any more:")
+            lines.append("These are not behind the gateway and could no longer read there:")
             lines.append(
                 Table.text(
                     ["NAME", "CONVERSATIONS"],

@@ -198,8 +198,10 @@ final class WriteQueue: Sendable {
         return await recalled(first)
     }
 
-    /// Tells how a write ends, if it does while its client waits. Where the backend refuses the credential that it is sent with,
-    /// the client hears that at once; what has a name of its client's goes on waiting for the next login.
+    /// Notifies a client of the outcome of its write, if the write ends while the client waits.
+    ///
+    /// If the backend refuses the write's credential, the client is notified at once. A write with an idempotency key
+    /// of its client continues to wait for the next login.
     func await(_ token: WriteToken, _ done: @escaping @Sendable (WriteOutcome) -> Void) {
         let waiter = WriteWaiter(done)
         let token = RequestToken(high: token.high, low: token.low)

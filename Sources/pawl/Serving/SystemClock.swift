@@ -1,4 +1,4 @@
-// The clock whose time is an argument of the state machines.
+// The system's clocks. State machines get the time as an argument.
 
 import Glibc
 import Protection
