@@ -85,25 +85,25 @@ let package = Package(
         library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
         library(
             "DeviceDirectory",
-            ["Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto]),
+            ["CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto]),
         library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         library(
             "Vault",
             [
-                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Outbox", "Protection",
-                "Reports",
-                "RequestQueue", "StorePort", crypto, deque, nioCore,
+                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto,
             ]),
         library(
             "IRCGateway",
             [
-                "DeviceDirectory", "Devices", "Envelope", "IRCCodec", "Outbox", "Protection", "Reports", "RequestQueue",
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "IRCCodec", "Outbox",
+                "Protection", "Reports", "RequestQueue",
                 "StorePort", "Vault", deque, nioCore,
             ]),
         library(
             "JSONGateway",
             [
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec", "Protection",
+                "CommitLoop", "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "JSONCodec",
+                "Outbox", "Protection",
                 "Reports", "RequestQueue", "StorePort", "Vault", crypto, deque, nioCore,
             ]),
         // Floor 3: adapters.
@@ -115,18 +115,16 @@ let package = Package(
                 "DeviceDirectory", "Envelope", "Protection", "RequestQueue", "SQLiteKit", "SQLiteQueue", "StorePort",
                 crypto, grdb, grdbSQLite,
             ]),
-        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", "Vault", nioCore, nioPosix, nioSSL]),
+        library("NIOSupport", ["CommitLoop", "Protection", "StorePort", nioCore, nioPosix, nioSSL]),
         library(
             "IRCServer",
             [
-                "CommitLoop",
                 "IRCCodec", "IRCGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioPosix,
                 nioSSL, nioTLS,
             ]),
         library(
             "HTTPServer",
             [
-                "CommitLoop",
                 "HTTPCodec", "JSONGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHPACK,
                 nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
@@ -162,8 +160,8 @@ let package = Package(
         .target(
             name: "StoreConformance",
             dependencies: [
-                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "RequestQueue", "StorePort",
-                "Vault",
+                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "Protection", "RequestQueue",
+                "StorePort", "Vault",
             ],
             path: "Tests/StoreConformance", swiftSettings: settings),
         .target(
@@ -176,8 +174,8 @@ let package = Package(
         .executableTarget(
             name: "Benchmarks",
             dependencies: [
-                "CommitLoop",
-                "Devices", "DoubleRatchet", "Envelope", "OMEMO", "Protection", "RequestQueue", "RequestQueueClient",
+                "CommitLoop", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "OMEMO", "Protection",
+                "RequestQueue", "RequestQueueClient",
                 "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient, grdbSQLite,
                 nioCore, nioPosix, nioSSL,
             ],
@@ -191,6 +189,8 @@ let package = Package(
         tests("EnvelopeTests", ["Envelope"]),
         tests("QRCodeTests", ["PeerKit", "QRCode", "TestKit"]),
         tests("RequestQueueTests", ["IRCCodec", "RequestQueue", "TestKit"]),
+        tests(
+            "CommitLoopTests", ["CommitLoop", "Envelope", "Protection", "RequestQueue", "StorePort", "TestKit"]),
         tests(
             "RequestQueueClientTests",
             [
@@ -223,7 +223,6 @@ let package = Package(
         tests(
             "GatewayNIOTests",
             [
-                "CommitLoop",
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway",
                 "IRCServer", "JSONCodec", "JSONGateway", "NIOSupport", "PeerKit", "Protection", "Reports",
                 "RequestQueue", "StorePort", "TestKit", "TestThreads", "Vault", nioCore, nioHPACK, nioPosix, nioSSL,
@@ -238,7 +237,8 @@ let package = Package(
             "SQLiteStoreTests",
             [
                 "CommitLoop",
-                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "Protection", "QueueConformance",
+                "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "JSONGateway", "Protection",
+                "QueueConformance",
                 "RequestQueue", "SQLiteQueue", "SQLiteStore", "StoreConformance", "StorePort", "Vault", crypto, grdb,
                 grdbSQLite,
             ]),

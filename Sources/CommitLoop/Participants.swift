@@ -46,8 +46,8 @@ package struct CommitBatch<State: Participants> {
     fileprivate var shared: [State.SharedRow] = []
     fileprivate var units: [UnitOfWork<State>] = []
     fileprivate var closing: State.Closing
-    /// Whether the shared rows could not be made: then the batch fails whatever the store says.
-    fileprivate var isFailed = false
+    /// Why the shared rows could not be made: then the batch fails and is not to be committed; usually nil.
+    package fileprivate(set) var failure: StoreError?
 
     /// Whether there is nothing to commit.
     package var isEmpty: Bool { groups.allSatisfy(\.isEmpty) }
@@ -82,7 +82,8 @@ extension Participants {
             batch.groups.append(changes)
         } catch {
             // Sealing under a key in memory does not fail. If it did, nothing of this batch could count.
-            (batch.groups, batch.isFailed) = ([], true)
+            batch.groups = []
+            batch.failure = error as? StoreError ?? .unavailable("The rows of a batch could not be sealed: \(error)")
         }
         return batch
     }
@@ -91,31 +92,38 @@ extension Participants {
     ///
     /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
     package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Moment) -> Replies {
+        guard let committed, batch.failure == nil else {
+            closed(batch.closing, isCommitted: false, now: now)
+            drop(batch.failure == nil ? batch.shared : batch.units.flatMap(\.shared))
+            return finish(batch.units, [], .batch, now)
+        }
+        closed(batch.closing, isCommitted: committed.last == .some(nil), now: now)
+        let refusedRows = Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
+        drop(refusedRows)
+        let isCommitted = zip(batch.units, committed.dropFirst(batch.shared.count)).map { unit, failure in
+            failure == nil && refusedRows.isDisjoint(with: unit.shared)
+        }
+        guard isCommitted.allSatisfy(\.self) else { return finish(batch.units, isCommitted, .unit, now) }
         var replies: Replies = []
         replies.reserveCapacity(batch.units.count)
-        guard let committed, !batch.isFailed else {
-            closed(batch.closing, isCommitted: false, now: now)
-            drop(batch.shared)
-            // The last first: each takes back what it did to the state that the ones before it left.
-            var failures: [Replies] = []
-            for unit in batch.units.reversed() {
-                failures.append([])
-                fail(unit, .batch, &failures[failures.count - 1], now)
-            }
-            return failures.reversed().flatMap(\.self)
-        }
-        closed(batch.closing, isCommitted: true, now: now)
-        let refused = Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
-        drop(refused)
-        for (unit, failure) in zip(batch.units, committed.dropFirst(batch.shared.count)) {
-            if failure == nil, refused.isDisjoint(with: unit.shared) {
-                unit.complete(&self, &replies, now)
-            } else {
-                drop(unit.shared)
-                fail(unit, .unit, &replies, now)
-            }
-        }
+        for unit in batch.units { unit.complete(&self, &replies, now) }
         return replies
+    }
+
+    /// Rolls back the units that are not committed, the last first: each takes back what it did to the state that the ones before
+    /// it left. Then completes the others. The replies are in the order of the jobs.
+    private mutating func finish(
+        _ units: [Unit], _ isCommitted: [Bool], _ cause: RollbackCause, _ now: Moment
+    ) -> Replies {
+        var replies = [Replies](repeating: [], count: units.count)
+        for index in units.indices.reversed() where isCommitted.isEmpty || !isCommitted[index] {
+            if cause == .unit { drop(units[index].shared) }
+            fail(units[index], cause, &replies[index], now)
+        }
+        for index in isCommitted.indices where isCommitted[index] {
+            units[index].complete(&self, &replies[index], now)
+        }
+        return replies.flatMap(\.self)
     }
 
     private mutating func fail(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Moment) {

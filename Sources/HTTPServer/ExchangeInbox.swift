@@ -8,7 +8,7 @@ import Vault
 
 /// Receives answers, on its event loop.
 protocol ReplyTarget: AnyObject {
-    func answered(_ replies: [VaultReply])
+    func answered(_ replies: [JSONReply])
     func heard(_ event: ExchangeEvent)
     func heard(_ news: MessageNews)
     /// A policy or a latch has risen.
@@ -39,9 +39,9 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         (self.id, self.eventLoop, self.services) = (id, eventLoop, services)
     }
 
-    package func answered(_ replies: [VaultReply]) { target?.answered(replies) }
+    package func answered(_ replies: [JSONReply]) { target?.answered(replies) }
 
-    package func submit(_ job: VaultJob) {
+    package func submit(_ job: JSONJob) {
         if !isRegistered {
             isRegistered = true
             services.register(self, id)

@@ -93,7 +93,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         goOn()
     }
 
-    package func answered(_ replies: [VaultReply]) {
+    package func answered(_ replies: [JSONReply]) {
         for reply in replies where !isOver { take(.vault(reply)) }
         goOn()
     }

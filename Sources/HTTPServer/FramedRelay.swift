@@ -76,7 +76,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
         }
     }
 
-    package func answered(_ replies: [VaultReply]) {
+    package func answered(_ replies: [JSONReply]) {
         for reply in replies {
             pending = max(pending - 1, 0)
             take(.vault(reply))

@@ -3,7 +3,7 @@
 package import JSONGateway
 package import NIOSupport
 package import Protection
-package import Vault
+import Vault
 
 /// Services for all HTTP connections of a gateway.
 ///
@@ -12,8 +12,8 @@ package struct HTTPServices: Sendable {
     package var environment: JSONEnvironment
     /// Creates the machine of an exchange. The id is unique; the vault's replies are delivered by it.
     package var makeExchange: @Sendable (ConnectionID) -> any ExchangeMachine
-    package var submit: @Sendable ([VaultJob]) -> Void = { _ in }
-    package var register: @Sendable (any CommitClient<VaultReply>, ConnectionID) -> Void = { _, _ in }
+    package var submit: @Sendable ([JSONJob]) -> Void = { _ in }
+    package var register: @Sendable (any CommitClient<JSONReply>, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
     package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =

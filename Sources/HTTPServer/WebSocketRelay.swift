@@ -63,7 +63,7 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
     func protectionRose() { _ = goesOn() }
 
     /// This relay submits no jobs.
-    package func answered(_: [VaultReply]) {}
+    package func answered(_: [JSONReply]) {}
     package func heard(_: ExchangeEvent) {}
 
     // MARK: The client

@@ -7,7 +7,7 @@ package import NIOCore
 package import Protection
 import Reports
 import RequestQueue
-package import Vault
+import Vault
 
 extension IRCSession {
     /// Handles PRIVMSG, NOTICE or TAGMSG of the backend.

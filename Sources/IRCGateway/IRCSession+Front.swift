@@ -14,7 +14,7 @@ package import Protection
 import Reports
 package import RequestQueue
 import StorePort
-package import Vault
+import Vault
 
 /// The state of a sidecar's connection with the gateway in front.
 package struct FrontGateway {

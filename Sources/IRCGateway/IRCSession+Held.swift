@@ -8,7 +8,7 @@ package import Protection
 import Reports
 import RequestQueue
 package import StorePort
-package import Vault
+import Vault
 
 extension IRCSession {
     package func recovered(

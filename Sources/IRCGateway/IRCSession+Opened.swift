@@ -8,7 +8,7 @@ package import NIOCore
 package import Protection
 import Reports
 import RequestQueue
-package import Vault
+import Vault
 
 /// The state of a connection when it received an envelope.
 package struct OpeningPlace: Sendable {

@@ -7,7 +7,7 @@ import NIOCore
 package import Protection
 import Reports
 import RequestQueue
-package import Vault
+import Vault
 
 extension IRCSession {
     /// Ours: a room with more other members is not protected automatically: the key goes to each in a control message.

@@ -13,7 +13,7 @@ import NIOCore
 package import Protection
 import Reports
 package import RequestQueue
-package import Vault
+import Vault
 
 /// The state of the key exchanges on this connection.
 package struct KeyExchange {

@@ -15,7 +15,7 @@ package import Protection
 import Reports
 import RequestQueue
 import StorePort
-package import Vault
+import Vault
 
 /// The protection of a room as a connection last saw it.
 package struct RoomState {

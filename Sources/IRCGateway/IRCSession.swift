@@ -17,7 +17,7 @@ import Outbox
 package import Protection
 import Reports
 package import RequestQueue
-package import Vault
+import Vault
 
 /// The machine of one IRC connection. Confined to one event loop.
 package final class IRCSession {
@@ -179,7 +179,7 @@ package final class IRCSession {
     }
 
     /// A reply of the vault.
-    package func answered(_ reply: VaultReply, at now: Moment, _ out: SessionOutput) {
+    package func answered(_ reply: IRCReply, at now: Moment, _ out: SessionOutput) {
         switch reply {
         case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)
         case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
@@ -194,7 +194,6 @@ package final class IRCSession {
         case .recall: recall(out)
         case .directory(let number, let message): directoryAnswer(number, message, now, out)
         case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
-        case .mail: break
         case .ask(let message): ask(message, out)
         case .met(let ticket, let event, let answers): met(ticket, event, answers, now, out)
         case .rooms(let answer): answer(roomReports())
@@ -203,8 +202,6 @@ package final class IRCSession {
         case .letter(let name, let body): control(body, to: name.displayName, device: nil, now, out)
         case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
         case .keysMissing(let ticket): keysMissing(ticket, now, out)
-        // Replies for other protocols.
-        case .wrote, .writeFailed, .read: break
         }
         pump(now, out)
         flushInbound(now, out)

@@ -10,7 +10,7 @@ package import Protection
 package import Reports
 import RequestQueue
 import Synchronization
-package import Vault
+import Vault
 
 /// A service or bot that exchanges plaintext with people under every policy.
 ///
@@ -99,7 +99,7 @@ package final class SessionOutput {
     package var upstream = ByteBuffer()
     /// Bytes for the client.
     package var downstream = ByteBuffer()
-    package var jobs: [VaultJob] = []
+    package var jobs: [IRCJob] = []
     /// The delivery numbers of lines among the bytes for the client.
     package var delivered: [UInt64] = []
     /// The time at which to wake the session, in nanoseconds of the monotonic clock.

@@ -3,13 +3,13 @@
 package import IRCGateway
 package import NIOSupport
 package import Protection
-package import Vault
+import Vault
 
 /// The services that all connections of a gateway share.
 package struct ConnectionServices: Sendable {
     package var environment: IRCEnvironment
-    package var submit: @Sendable ([VaultJob]) -> Void
-    package var register: @Sendable (any CommitClient<VaultReply>, ConnectionID) -> Void
+    package var submit: @Sendable ([IRCJob]) -> Void
+    package var register: @Sendable (any CommitClient<IRCReply>, ConnectionID) -> Void
     package var unregister: @Sendable (ConnectionID) -> Void
     /// Marks a delivery as written to the client's socket; must survive the end of the process.
     package var markDelivered: @Sendable (UInt64) -> Void
@@ -21,8 +21,8 @@ package struct ConnectionServices: Sendable {
     package var upstream: @Sendable () -> UpstreamOptions
 
     package init(
-        environment: IRCEnvironment, submit: @escaping @Sendable ([VaultJob]) -> Void,
-        register: @escaping @Sendable (any CommitClient<VaultReply>, ConnectionID) -> Void,
+        environment: IRCEnvironment, submit: @escaping @Sendable ([IRCJob]) -> Void,
+        register: @escaping @Sendable (any CommitClient<IRCReply>, ConnectionID) -> Void,
         unregister: @escaping @Sendable (ConnectionID) -> Void, markDelivered: @escaping @Sendable (UInt64) -> Void,
         clock: @escaping @Sendable () -> Moment, downstream: @escaping @Sendable () -> DownstreamOptions,
         upstream: @escaping @Sendable () -> UpstreamOptions

@@ -206,7 +206,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         run()
     }
 
-    package func answered(_ replies: [VaultReply]) {
+    package func answered(_ replies: [IRCReply]) {
         guard !isFinished else { return }
         let now = services.clock()
         for reply in replies { session.answered(reply, at: now, output) }

@@ -123,7 +123,9 @@ package final class CommitThread<State: Participants>: Sendable {
     private func commit(_ jobs: [State.Job]) -> State.Replies {
         let batch = confined.participants.prepare(jobs, now: clock())
         var committed: [StoreError?]?
-        if batch.isEmpty {
+        if let failure = batch.failure {
+            onFailure(failure, jobs)
+        } else if batch.isEmpty {
             committed = batch.allCommitted
         } else {
             do {

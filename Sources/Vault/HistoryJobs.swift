@@ -34,6 +34,14 @@ package struct WriteJob: Sendable {
     }
 }
 
+/// An envelope for the backend, sealed and with its key kept.
+package struct WrittenEnvelope: Sendable, Equatable {
+    package var bytes: [UInt8]
+    package var message: MessageID
+    /// Whether it has protected its conversation.
+    package var isFirstOfConversation: Bool
+}
+
 /// Why a message was not written.
 package enum WriteFailure: String, Error, Sendable, Equatable, CaseIterable {
     /// It does not fit one envelope. The client's fault; it is no use to try again.

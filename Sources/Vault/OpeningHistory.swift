@@ -4,39 +4,37 @@
 // An envelope without a stored key is not tried on the ratchet. Both ends step in the transaction that stores the key,
 // so there is no message that the ratchet could still open and the store does not know.
 
-import CommitLoop
 import Devices
 import DoubleRatchet
-import Envelope
-import Outbox
-import Protection
-import RequestQueue
+package import Envelope
+package import Protection
 import StorePort
 
 extension Vault {
-    mutating func read(_ job: ReadJob, _ now: Moment, _ unit: inout Unit) {
+    /// Opens the envelopes of a job; what fails does not keep the others from being opened.
+    ///
+    /// - Parameters:
+    ///   - highest: the highest message id that this vault has given.
+    ///   - isElsewhere: whether a device is published by a client, and so is none of this vault's.
+    package mutating func read(
+        _ job: ReadJob, highest: UInt64, isElsewhere: (DeviceID) -> Bool, _ now: Moment
+    ) -> [ReadOutcome] {
         var bytes = 0
         let claims = job.items.enumerated().map { index, item in
             bytes += item.envelope.count
             guard index < ReadJob.itemLimit, bytes <= ReadJob.byteLimit || index == 0 else {
                 return Result<Claim, OpenError>.failure(OpenError(reason: .store))
             }
-            return Result { () throws(OpenError) in try claim(item) }
+            return Result { () throws(OpenError) in try claim(item, isElsewhere) }
         }
         let keys = Result { () throws(StoreError) in try contentKeys(of: claims.compactMap { try? $0.get() }, now) }
-        let outcomes = claims.map { claim -> ReadOutcome in
+        return claims.map { claim -> ReadOutcome in
             do {
-                return try text(of: claim.get(), keys, now)
+                return try text(of: claim.get(), keys, highest, now)
             } catch {
                 return .failed((error as? OpenError)?.reason ?? .store)
             }
         }
-        for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
-            desk.traces.note(.opened, of: message.value, at: now.wall)
-        }
-        unit.reply = (job.connection, .read(ticket: job.ticket, outcomes))
-        // What is read does not hang on what else is in the batch.
-        unit.failure = unit.reply
     }
 
     /// What an envelope says of itself and the backend says of it, before any of it is proven.
@@ -48,7 +46,7 @@ extension Vault {
         package var conversation: AccountID
     }
 
-    private func claim(_ item: ReadJob.Item) throws(OpenError) -> Claim {
+    private func claim(_ item: ReadJob.Item, _ isElsewhere: (DeviceID) -> Bool) throws(OpenError) -> Claim {
         let envelope: Envelope
         do throws(EnvelopeError) {
             envelope = try Envelope(item.envelope, in: carrier)
@@ -78,11 +76,12 @@ extension Vault {
     }
 
     private mutating func text(
-        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ now: Moment
+        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
+        _ now: Moment
     ) throws -> ReadOutcome {
         let envelope = claim.envelope
         let id = envelope.messageID
-        let key = try contentKey(of: claim, rows, now)
+        let key = try contentKey(of: claim, rows, highest, now)
         guard let message = try? MultiRecipientMessage(serialized: envelope.ratchetMessage.span) else {
             throw OpenError(reason: .malformed)
         }
@@ -105,7 +104,8 @@ extension Vault {
     }
 
     private mutating func contentKey(
-        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ now: Moment
+        of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
+        _ now: Moment
     ) throws -> ContentKey {
         let id = claim.envelope.messageID
         let remembered = contentKeys.key(of: id)
@@ -116,7 +116,7 @@ extension Vault {
         let rows = try rows.get()[id] ?? []
         guard let row = rows.first(where: { $0.digest == claim.digest }) else {
             // Other bytes under an id that was given to these ones, or to none yet.
-            let isAltered = remembered != nil || !rows.isEmpty || id.value > queue.highestID
+            let isAltered = remembered != nil || !rows.isEmpty || id.value > highest
             throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
         }
         guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }

@@ -198,10 +198,10 @@ package struct SessionKeeper<Random: RandomSource> {
         if box == nil { dirty.remove(id) }
     }
 
-    mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
+    package mutating func markDirty(_ id: SessionID) { dirty.insert(id) }
 
     /// 64 random bits.
-    mutating func randomNumber() -> UInt64 {
+    package mutating func randomNumber() -> UInt64 {
         var number: UInt64 = 0
         withUnsafeMutableBytes(of: &number) { random.fill($0) }
         return number
@@ -236,7 +236,7 @@ package struct SessionKeeper<Random: RandomSource> {
     }
 
     /// Drops a device that was not committed.
-    mutating func drop(device account: AccountID) {
+    package mutating func drop(device account: AccountID) {
         guard let device = devices.removeValue(forKey: account) else { return }
         owners[device.id] = nil
     }

@@ -54,79 +54,36 @@ enum Assembly {
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
         let peers = role == .sidecar ? PeerTable() : nil
         let directory = role == .front ? DirectoryTable() : nil
-        let journal = try DeliveryJournal(directory: configuration.data)
-        if let warning = journal.warning { logger.warning("\(warning)") }
         let latches = LatchTable()
-        var changes: [StoreChange] = []
-        let rooms = RoomTable()
-        let opened = OpenedMessages()
-        let requests = RequestDesk()
-        let sealer = StorageSealer(key: store.key.withBytes { $0 })
-        var vault = try Vault(
-            network: network.name,
-            carrier: Carrier(configuration.upstream.url.scheme.chat), sealer: sealer,
-            store: store, latches: latches, rooms: rooms, openedMessages: opened, desk: requests,
-            requestAge: configuration.limits.requestAge.milliseconds,
-            pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
-            random: SystemRandomSource(), peers: peers, directory: directory, wasDelivered: { journal.contains($0) },
-            changes: &changes)
-        vault.earlierNetworks = configuration.upstream.earlierNetworks.filter { $0 != network.name }
-        vault.messageLines = configuration.limits.messageFragments
-        vault.historyRetention = configuration.history.retention.milliseconds
-        if !changes.isEmpty { _ = try store.commit([changes]) }
-        for warning in vault.warnings { logger.warning("\(warning)") }
-        let (policies, source) = try policyTable(configuration, role, store, latches)
+        let (policies, source) = try policyTable(configuration, role, store)
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
-            rooms: rooms,
-            opened: opened, peers: peers, directory: directory, requests: requests)
-        vault.onUnreadable = { session in
-            environment.tally.add(.unreadableSessions)
-            logger.error(
-                """
-                The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
-                device are not sealed until keys are exchanged again, which happens automatically.
-                """)
-        }
+            peers: peers, directory: directory)
         let unwritten = Shared<(@Sendable ([StoreChange]) -> Void)?>(nil)
-        let runner = CommitThread(
-            participants: vault, store: store, clock: SystemClock.now,
-            onFailure: { failure, jobs in
-                // `StoreHealth` reports a failing store once; this message is about one batch.
-                logger.debug("the store did not commit a batch: \(failure.message)")
-                unwritten.withLock { $0 }?(jobs.flatMap(\.records))
-            })
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount)
         let endpoints = Shared(try Endpoints(configuration))
-        var services = ConnectionServices(
-            environment: environment, submit: { runner.submit($0) }, register: { runner.register($0, as: $1) },
-            unregister: { runner.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
-            downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } })
-        // At most one line in ten seconds: a backend that is down fails for every client.
-        let lastReport = Shared(Int64(0))
-        services.upstreamFailed = { error in
-            let now = SystemClock.now().monotonic
-            let isDue = lastReport.withLock { last in
-                guard now - last > 10_000_000_000 || last == 0 else { return false }
-                last = now
-                return true
-            }
-            guard isDue else { return }
-            if let fault = error as? CertificateFault {
-                logger.error("\(fault)")
-            } else {
-                logger.warning("no answer from the backend: \(ErrorWords.text(error))")
-            }
+        let parts = Parts(
+            configuration: configuration, role: role, network: network.name, store: store,
+            sealer: StorageSealer(key: store.key.withBytes { $0 }), environment: environment,
+            group: MultiThreadedEventLoopGroup(numberOfThreads: System.coreCount), logger: logger,
+            downstream: { endpoints.withLock { $0.downstream } }, upstream: { endpoints.withLock { $0.upstream } },
+            failed: { failure, changes in
+                // The store's health is reported once; this is about one batch.
+                logger.debug("the store did not take a batch: \(failure.message)")
+                unwritten.withLock { $0 }?(changes)
+            })
+        let front: any ChatFront
+        let server: any ChatServer
+        let json: JSONBackend?
+        switch configuration.upstream.url.scheme.chat {
+        case .irc:
+            (front, server) = try ircFront(parts)
+            json = nil
+        case .json:
+            let made = try jsonFront(parts)
+            (front, server, json) = (made.front, made.server, made.front.backend)
         }
-        let json = try JSONBackend(configuration, role, environment, store, sealer: sealer)
-        let server: any ChatServer =
-            if let json {
-                HTTPServer(services: json.services(services) { runner.submit($0) }, group: group) {
-                    UInt64.random(in: 1 ... .max)
-                }
-            } else {
-                IRCServer(services: services, group: group) { UInt64.random(in: 1 ... .max) }
-            }
+        try refuseUnprotected(policies.snapshot, latches)
+        let group = parts.group
         let queue = json?.writes.store
         let health = [store.health] + (queue.map { [$0.health] } ?? [])
         for health in health {
@@ -145,7 +102,7 @@ enum Assembly {
             }
         }
         let gateway = Gateway(
-            role: role, environment: environment, store: store, vault: runner, server: server, json: json,
+            role: role, environment: environment, store: store, front: front, server: server, json: json,
             health: health,
             probeStores: {
                 store.probe()
@@ -161,6 +118,116 @@ enum Assembly {
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group, notices: [network.notice].compactMap { $0 })
+    }
+
+    /// What the fronts of all chat protocols are made of.
+    private struct Parts {
+        var configuration: PawlConfiguration
+        var role: Role
+        var network: String
+        var store: SQLiteStore
+        var sealer: StorageSealer
+        var environment: IRCEnvironment
+        var group: MultiThreadedEventLoopGroup
+        var logger: Logger
+        var downstream: @Sendable () -> DownstreamOptions
+        var upstream: @Sendable () -> UpstreamOptions
+        /// Called with the reports of a batch that was not committed.
+        var failed: @Sendable (StoreError, [StoreChange]) -> Void
+
+        var earlierNetworks: [String] { configuration.upstream.earlierNetworks.filter { $0 != network } }
+
+        /// Logs errors of connections to the backend, at most one in ten seconds: a backend that is down fails for every client.
+        var upstreamFailed: @Sendable (any Error) -> Void {
+            let lastReport = Shared(Int64(0))
+            return { [logger] error in
+                let now = SystemClock.now().monotonic
+                let isDue = lastReport.withLock { last in
+                    guard now - last > 10_000_000_000 || last == 0 else { return false }
+                    last = now
+                    return true
+                }
+                guard isDue else { return }
+                if let fault = error as? CertificateFault {
+                    logger.error("\(fault)")
+                } else {
+                    logger.warning("no answer from the backend: \(ErrorWords.text(error))")
+                }
+            }
+        }
+
+        /// Commits what opening the store has changed, and logs what the operator should know.
+        func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
+            if !changes.isEmpty { _ = try store.commit([changes]) }
+            for warning in warnings { logger.warning("\(warning)") }
+        }
+    }
+
+    private static func ircFront(_ parts: Parts) throws -> (any ChatFront, any ChatServer) {
+        let (configuration, environment, logger) = (parts.configuration, parts.environment, parts.logger)
+        let journal = try DeliveryJournal(directory: configuration.data)
+        if let warning = journal.warning { logger.warning("\(warning)") }
+        var changes: [StoreChange] = []
+        var participants = try IRCParticipants(
+            network: parts.network, carrier: .irc, sealer: parts.sealer, store: parts.store,
+            latches: environment.latches, rooms: environment.rooms, openedMessages: environment.opened,
+            desk: environment.requests, requestAge: configuration.limits.requestAge.milliseconds,
+            pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
+            random: SystemRandomSource(), peers: environment.peers, directory: environment.directory,
+            wasDelivered: { journal.contains($0) }, changes: &changes)
+        participants.vault.earlierNetworks = parts.earlierNetworks
+        participants.messageLines = configuration.limits.messageFragments
+        participants.onUnreadable = { session in
+            environment.tally.add(.unreadableSessions)
+            logger.error(
+                """
+                The session with the device \(String(session.peer.value, radix: 16)) cannot be read. Messages to this \
+                device are not sealed until keys are exchanged again, which happens by itself.
+                """)
+        }
+        try parts.begin(changes, participants.warnings)
+        let failed = parts.failed
+        let thread = IRCFront.Thread(
+            participants: participants, store: parts.store, clock: SystemClock.now,
+            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) })
+        var services = ConnectionServices(
+            environment: environment, submit: { thread.submit($0) }, register: { thread.register($0, as: $1) },
+            unregister: { thread.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
+            downstream: parts.downstream, upstream: parts.upstream)
+        services.upstreamFailed = parts.upstreamFailed
+        let server = IRCServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
+        return (IRCFront(thread: thread, environment: environment, store: parts.store), server)
+    }
+
+    private static func jsonFront(_ parts: Parts) throws -> (front: JSONFront, server: any ChatServer) {
+        let (configuration, environment) = (parts.configuration, parts.environment)
+        var changes: [StoreChange] = []
+        var participants = try JSONParticipants(
+            network: parts.network, sealer: parts.sealer, store: parts.store, latches: environment.latches,
+            traces: environment.requests.traces, now: SystemClock.now(), random: SystemRandomSource(),
+            directory: environment.directory ?? DirectoryTable(), changes: &changes)
+        participants.vault.earlierNetworks = parts.earlierNetworks
+        participants.vault.historyRetention = configuration.history.retention.milliseconds
+        try parts.begin(changes, participants.warnings)
+        for row in try parts.store.records(.hold) {
+            guard case .account(let account)? = RequestScope(name: row.name) else { continue }
+            _ = environment.requests.gate.hold(.account(account))
+        }
+        let failed = parts.failed
+        let thread = JSONFront.Thread(
+            participants: participants, store: parts.store, clock: SystemClock.now,
+            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) })
+        let backend = try JSONBackend(configuration, parts.role, environment, parts.store, sealer: parts.sealer)
+        var services = HTTPServices(
+            environment: backend.environment, clock: SystemClock.now, downstream: parts.downstream,
+            upstream: parts.upstream)
+        services.submit = { thread.submit($0) }
+        services.register = { thread.register($0, as: $1) }
+        services.unregister = { thread.unregister($0) }
+        services.upstreamFailed = parts.upstreamFailed
+        backend.serve(&services)
+        let server = HTTPServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
+        return (JSONFront(thread: thread, backend: backend, gate: environment.requests.gate), server)
     }
 
     /// The options for listening and connecting. A reload replaces them.
@@ -204,7 +271,7 @@ enum Assembly {
 
     /// Returns the policies in force. A policy that an operator has set overrides the configuration.
     private static func policyTable(
-        _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore, _ latches: LatchTable
+        _ configuration: PawlConfiguration, _ role: Role, _ store: SQLiteStore
     ) throws -> (PolicyTable, String) {
         let configured = policy(configuration, as: role)
         var snapshot = PolicySnapshot(everyone: configured)
@@ -219,13 +286,17 @@ enum Assembly {
             }
         }
         snapshot.withRooms = Set(try store.records(.policyWithRooms).map { AccountID(text: $0.name) })
+        return (PolicyTable(snapshot), source)
+    }
+
+    /// - Throws: ``AdminFailure`` if conversations are protected and the policy would send them in the clear.
+    private static func refuseUnprotected(_ snapshot: PolicySnapshot, _ latches: LatchTable) throws {
         if !snapshot.everyone.takesPart, !latches.isEmpty {
             throw AdminFailure(
                 "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "
                     + "with --policy observe, which keeps them protected, and reset them if that is meant: "
                     + "pawl conversations reset A B.")
         }
-        return (PolicyTable(snapshot), source)
     }
 
     /// The policy of a configuration.
@@ -371,16 +442,6 @@ extension ProtectionMarks {
             case .text: .text
             case .tags: .tags
             case .off: .off
-            }
-    }
-}
-
-extension Carrier {
-    fileprivate init(_ chat: PawlConfiguration.Endpoint.Chat) {
-        self =
-            switch chat {
-            case .irc: .irc
-            case .json: .json
             }
     }
 }

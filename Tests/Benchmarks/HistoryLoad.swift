@@ -4,6 +4,7 @@ import Devices
 import DoubleRatchet
 import Envelope
 import Glibc
+import JSONGateway
 import NIOCore
 import Protection
 import SQLiteStore
@@ -87,17 +88,15 @@ struct HistoryLoad: ParsableCommand {
 /// A vault, asked as its thread asks it.
 private struct History {
     private let store: SQLiteStore
-    private var vault: Vault<SystemRandomSource>
+    private var vault: JSONParticipants<SystemRandomSource>
     private var said = 0
 
     init(_ store: SQLiteStore) throws {
         self.store = store
         var changes: [StoreChange] = []
-        self.vault = try Vault(
-            network: "benchmark", carrier: .json, sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
-            latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(),
-            requestAge: 300_000,
-            now: Self.now, random: SystemRandomSource(), wasDelivered: { _ in false }, changes: &changes)
+        self.vault = try JSONParticipants(
+            network: "benchmark", sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
+            latches: LatchTable(), now: Self.now, random: SystemRandomSource(), changes: &changes)
         _ = try store.commit([changes])
     }
 
@@ -114,17 +113,17 @@ private struct History {
         let jobs = (0..<batch).map { _ in
             self.said += 1
             let number = self.said % HistoryLoad.conversations
-            return VaultJob.write(
+            return JSONJob.write(
                 WriteJob(
                     connection: ConnectionID(1), ticket: UInt64(self.said), sender: .services("person\(number)"),
                     conversation: .room("!room\(number)"), plaintext: text))
         }
         let first = self.said - batch + 1
         return try self.run(jobs).enumerated().map { index, reply in
-            guard case .wrote(_, let envelope, _, _) = reply else { throw Failure("not written: \(reply)") }
+            guard case .wrote(_, let written) = reply else { throw Failure("not written: \(reply)") }
             let number = (first + index) % HistoryLoad.conversations
             return ReadJob.Item(
-                envelope: envelope, sender: .services("person\(number)"), conversation: .room("!room\(number)"))
+                envelope: written.bytes, sender: .services("person\(number)"), conversation: .room("!room\(number)"))
         }
     }
 
@@ -136,7 +135,7 @@ private struct History {
         else { throw Failure("not read") }
     }
 
-    private mutating func run(_ jobs: [VaultJob]) throws -> [VaultReply] {
+    private mutating func run(_ jobs: [JSONJob]) throws -> [JSONReply] {
         let batch = self.vault.prepare(jobs, now: Self.now)
         let committed =
             batch.isEmpty ? batch.allCommitted : try self.store.commit(batch.groups)

@@ -77,7 +77,7 @@ private struct ChosenIDs: RandomSource, Sendable {
         _ = try store.commit([rows(forger, of: .services("mallory")) + rows(harmless, of: .services("carol"))])
 
         let world = try World(.hosted, store: store)
-        #expect(world.vault.warnings.count == 1 && world.vault.warnings[0].contains("mallory"))
+        #expect(world.participants.warnings.count == 1 && world.participants.warnings[0].contains("mallory"))
         #expect(try store.auditLog(limit: 9).contains { $0.action == "devices" && $0.detail.contains("mallory") })
         #expect(try store.records(.directoryDevice).map(\.name) == [String(harmless.device.value, radix: 16)])
         #expect(world.environment.directory?[.services("mallory")] == nil)
@@ -167,7 +167,7 @@ private struct ChosenIDs: RandomSource, Sendable {
         _ = try store.commit([rows(even, of: .services("carol")) + rows(odd, of: .services("dave"))])
         var changes: [StoreChange] = []
         let ids = [1, even.device.value, even.device.value, odd.device.value, odd.device.value, 0x42]
-        var vault = try Vault(
+        var vault = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
             now: Moment(monotonic: 1, wall: 1), random: ChosenIDs(ids: ids), directory: DirectoryTable(),

@@ -41,7 +41,7 @@ final class Forger: Sendable {
     }
 
     /// A proof of the device for an account that the backend has let in, with a challenge that was given.
-    func publication(as account: AccountID, by connection: ConnectionID) -> VaultJob {
+    func publication(as account: AccountID, by connection: ConnectionID) -> IRCJob {
         let nonce = [UInt8](repeating: 1, count: 32)
         let message = DirectoryMessage.proof(
             nonce: nonce, account: account.text, chain, published, signedBy: identity)

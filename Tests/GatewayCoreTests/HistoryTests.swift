@@ -156,7 +156,7 @@ import Testing
         bob = enter(world, "bob", account: "bob")
         world.advance(seconds: 5)
         #expect(texts(bob).joined() == long)
-        #expect(remarks(bob, "from alice was truncated") == 1)
+        #expect(remarks(bob, "An earlier message from alice cannot be opened") == 1)
         #expect(remarks(bob, "did not arrive") == 0)
     }
 

@@ -259,9 +259,9 @@ import Vault
         var job = RoomRequestJob(connection: people[1].session.id, act: act, room: "#room")
         job.network = network
         job.nicks = []
-        let batch = bob.vault.prepare([.askRoom(job)], now: bob.now)
+        let batch = bob.participants.prepare([.askRoom(job)], now: bob.now)
         let committed = try bob.store.commit(batch.groups)
-        for reply in bob.vault.complete(batch, committed: committed, now: bob.now) {
+        for reply in bob.participants.complete(batch, committed: committed, now: bob.now) {
             if case .roomAsked(_, let body?) = reply.reply { return body }
         }
         throw StoreError.corrupt("Nothing was signed.")
@@ -345,7 +345,7 @@ import Vault
         let client = again.connect("alice")
         again.send(client, "JOIN #room")
         again.send(client, "PRIVMSG #room :secret two")
-        #expect(again.vault.unreadable == [id])
+        #expect(again.participants.unreadable == [id])
         #expect(!client.read.contains { $0.contains("could not store") })
         #expect(texts(people[2]).last == "[e2e] secret two")
         // Both write to each other again as soon as they have exchanged keys.
@@ -369,9 +369,9 @@ import Vault
             senderName: "bob", recipientName: "#room", verb: "PRIVMSG", body: Body(kind: .control, text: [1]),
             capacity: 380)
         job.members = members
-        let batch = bob.vault.prepare([.seal(job)], now: bob.now)
+        let batch = bob.participants.prepare([.seal(job)], now: bob.now)
         var sealed: [[UInt8]] = []
-        for reply in bob.vault.complete(batch, committed: try bob.store.commit(batch.groups), now: bob.now) {
+        for reply in bob.participants.complete(batch, committed: try bob.store.commit(batch.groups), now: bob.now) {
             if case .sealed(_, let request, _, _) = reply.reply { sealed = request.bodies }
         }
         let lines = sealed.map { ":bob!bob@host.test PRIVMSG #room :" + String(decoding: $0, as: UTF8.self) }

@@ -219,10 +219,10 @@ import Vault
             let job = WriteJob(
                 connection: ConnectionID(1), ticket: ticket, sender: Self.alice, conversation: room.first,
                 plaintext: [1, 2, 3])
-            guard case .wrote(_, _, let message, _)? = world.perform(.write(job)).first else {
+            guard case .wrote(_, let written)? = world.perform(.write(job)).first else {
                 throw Unexpected(what: "not sealed")
             }
-            return message
+            return written.message
         }
         let first = try write(1)
         _ = try write(2)

@@ -174,14 +174,14 @@ extension World {
         let id = try #require(try world.ids(.pending).last)
         #expect(!world.environment.requests.gate.hasBegun(id))
         let row = AuditRow(at: world.now.wall, actor: "operator", action: "queue", detail: "")
-        let batch = world.vault.prepare([.act(RequestAct(.drop(id), audit: row) { _ in })], now: world.now)
+        let batch = world.participants.prepare([.act(RequestAct(.drop(id), audit: row) { _ in })], now: world.now)
         for _ in 0..<20 {
             world.now.monotonic += 1_000_000_000
             world.run(alice) { alice.session.woken(at: world.now, $0) }
         }
         #expect(world.backend.seen.count { $0.contains("PRIVMSG bob :?PAWL:") } == 3)
         let committed = try world.store.commit(batch.groups)
-        for reply in world.vault.complete(batch, committed: committed, now: world.now) {
+        for reply in world.participants.complete(batch, committed: committed, now: world.now) {
             world.run(alice) { alice.session.answered(reply.reply, at: world.now, $0) }
         }
         world.settle()

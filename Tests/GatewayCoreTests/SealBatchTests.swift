@@ -1,5 +1,6 @@
 import CommitLoop
 import Envelope
+import IRCGateway
 import Protection
 import RequestQueue
 import StorePort
@@ -10,7 +11,7 @@ import Vault
 @Suite struct SealBatchTests {
     private let connection = ConnectionID(1)
 
-    private func job(_ ticket: UInt64, capacity: Int = 400) -> VaultJob {
+    private func job(_ ticket: UInt64, capacity: Int = 400) -> IRCJob {
         .seal(
             SealJob(
                 connection: connection, ticket: ticket, sender: .services("alice"), recipient: .services("bob"),
@@ -22,10 +23,10 @@ import Vault
     @Test(arguments: [true, false]) func aFailedOneTakesNoneBack(_ isNew: Bool) throws {
         let world = try World(.hosted)
         var sealed: [Request] = []
-        func run(_ jobs: [VaultJob]) throws {
-            let batch = world.vault.prepare(jobs, now: world.now)
+        func run(_ jobs: [IRCJob]) throws {
+            let batch = world.participants.prepare(jobs, now: world.now)
             let committed = try world.store.commit(batch.groups)
-            for reply in world.vault.complete(batch, committed: committed, now: world.now) {
+            for reply in world.participants.complete(batch, committed: committed, now: world.now) {
                 if case .sealed(_, let request, _, _) = reply.reply { sealed.append(request) }
             }
         }
@@ -38,8 +39,10 @@ import Vault
             let open = OpenJob(
                 connection: connection, ticket: 9, account: .services("bob"), recipients: [.services("bob")],
                 senders: [.services("alice")], envelope: try #require(Armour.joined(request.bodies)), lineHead: [])
-            let batch = world.vault.prepare([.open(open)], now: world.now)
-            for reply in world.vault.complete(batch, committed: try world.store.commit(batch.groups), now: world.now) {
+            let batch = world.participants.prepare([.open(open)], now: world.now)
+            for reply in world.participants.complete(
+                batch, committed: try world.store.commit(batch.groups), now: world.now)
+            {
                 if case .opened(_, let opened) = reply.reply {
                     texts.append(String(decoding: opened.body.text, as: UTF8.self))
                 }

@@ -50,7 +50,7 @@ final class World {
     let backend: SimulatedBackend
     let environment: IRCEnvironment
     let store: InMemoryStore
-    var vault: Vault<SeededSource>
+    var participants: IRCParticipants<SeededSource>
     var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     var clients: [Int: Client] = [:]
     var journal: Set<UInt64> = []
@@ -88,7 +88,7 @@ final class World {
             settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers,
             directory: directory)
         var changes: [StoreChange] = []
-        vault = try Vault(
+        participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: latches, rooms: environment.rooms, openedMessages: environment.opened, desk: environment.requests,
             requestAge: 300_000,
@@ -197,7 +197,7 @@ final class World {
 
     // MARK: Running
 
-    var pendingJobs: [VaultJob] = []
+    var pendingJobs: [IRCJob] = []
     /// While set, jobs are gathered and not performed: the commit takes its time.
     var isStoreSlow = false
     /// Envelopes that the vault was asked to open.
@@ -280,7 +280,7 @@ final class World {
         return isMoving
     }
 
-    private func perform(_ jobs: [VaultJob]) {
+    private func perform(_ jobs: [IRCJob]) {
         let opened = jobs.count {
             if case .open = $0 { true } else { false }
         }
@@ -289,9 +289,9 @@ final class World {
             failsNextOpen = false
             store.failNextCommit()
         }
-        let batch = vault.prepare(jobs, now: now)
+        let batch = participants.prepare(jobs, now: now)
         let committed = try? store.commit(batch.groups)
-        for reply in vault.complete(batch, committed: committed, now: now) {
+        for reply in participants.complete(batch, committed: committed, now: now) {
             guard let client = clients.values.first(where: { $0.session.id == reply.connection }) else { continue }
             run(client) { client.session.answered(reply.reply, at: self.now, $0) }
         }

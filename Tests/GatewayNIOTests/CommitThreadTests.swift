@@ -2,6 +2,7 @@ import DeviceDirectory
 import Devices
 import DoubleRatchet
 import Envelope
+import IRCGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
@@ -18,16 +19,16 @@ import Vault
     /// A connection that keeps what it is answered.
     private final class Listener: CommitClient {
         let eventLoop: any EventLoop
-        private let replies = Mutex<[VaultReply]>([])
+        private let replies = Mutex<[IRCReply]>([])
 
         init(_ eventLoop: any EventLoop) { self.eventLoop = eventLoop }
 
-        func answered(_ new: [VaultReply]) { replies.withLock { $0 += new } }
+        func answered(_ new: [IRCReply]) { replies.withLock { $0 += new } }
 
-        var all: [VaultReply] { replies.withLock { $0 } }
+        var all: [IRCReply] { replies.withLock { $0 } }
     }
 
-    private func job(_ ticket: UInt64) -> VaultJob {
+    private func job(_ ticket: UInt64) -> IRCJob {
         .seal(
             SealJob(
                 connection: ConnectionID(1), ticket: ticket, sender: .services("alice"), recipient: .services("bob"),
@@ -39,7 +40,7 @@ import Vault
     @Test func aRefusedCommitIsAnsweredAsAFailure() async throws {
         let store = InMemoryStore()
         var changes: [StoreChange] = []
-        let vault = try Vault(
+        let vault = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
             now: Moment(monotonic: 1, wall: 1), random: SystemRandomSource(), directory: DirectoryTable(),

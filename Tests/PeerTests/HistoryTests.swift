@@ -118,7 +118,7 @@ import Testing
         #expect(texts(try enter(bert)) == [said[2]])
         try eventually("truncated") {
             _ = bert.drain(for: .milliseconds(20))
-            return told(bert, "from anna was truncated") == 1
+            return told(bert, "An earlier message from anna cannot be opened") == 1
         }
         #expect(told(bert, "did not arrive") == 0)
         anna.send("PRIVMSG #room :nobody-else after")

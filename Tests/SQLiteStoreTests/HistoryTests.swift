@@ -1,6 +1,7 @@
 import CommitLoop
 import Devices
 import Envelope
+import JSONGateway
 import Protection
 import SQLiteStore
 import StoreConformance

@@ -4,6 +4,7 @@ import CommitLoop
 import Devices
 import DoubleRatchet
 import Envelope
+import JSONGateway
 import Protection
 import StorePort
 import Testing
@@ -99,7 +100,7 @@ extension HistoryConformance {
         let alice = try world.write("hello")
         #expect(try world.store.contentKeys(of: [guest.id, alice.id]).map(\.message) == [alice.id])
         #expect(try world.read([guest, alice]) == [guest.outcome, alice.outcome])
-        try world.run([.forget(AccountID(text: "~1f"), reason: "left")])
+        try world.forget(AccountID(text: "~1f"))
         #expect(try world.read([guest, alice]) == [.failed(.unknownSender), alice.outcome])
     }
 
@@ -199,7 +200,7 @@ extension HistoryConformance {
         let next = try world.write("three")
         #expect(next.isFirst)
         #expect(try world.read(said + [next]) == said.map(\.outcome) + [next.outcome])
-        try world.run([.forget(AccountID(text: "bob"), reason: "gone")])
+        try world.forget(AccountID(text: "bob"))
         #expect(try world.read(said) == [said[0].outcome, .failed(.unknownSender)])
         // Whoever takes the name is another device: what the first one said is not theirs.
         let other = try world.write("four", by: "bob")

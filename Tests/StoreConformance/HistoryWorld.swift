@@ -4,6 +4,7 @@ package import CommitLoop
 import Devices
 package import DoubleRatchet
 package import Envelope
+package import JSONGateway
 package import Protection
 package import StorePort
 import Testing
@@ -19,9 +20,10 @@ package struct WrittenMessage: Sendable, Equatable {
     package var isFirst: Bool
 
     /// Nothing where the reply says that it was not written.
-    package init?(_ job: WriteJob, _ reply: VaultReply?) {
-        guard case .wrote(job.ticket, let envelope, let id, let isFirst)? = reply else { return nil }
-        (self.text, self.envelope, self.id, self.isFirst) = (job.plaintext, envelope, id, isFirst)
+    package init?(_ job: WriteJob, _ reply: JSONReply?) {
+        guard case .wrote(job.ticket, let written)? = reply else { return nil }
+        (text, envelope) = (job.plaintext, written.bytes)
+        (id, isFirst) = (written.message, written.isFirstOfConversation)
         (sender, conversation) = (job.sender, job.conversation)
     }
 
@@ -39,9 +41,9 @@ package final class HistoryWorld {
     private let open: () throws -> any Store
     private let carrier: Carrier
     package private(set) var store: WatchedStore
-    private var vault: Vault<SystemRandomSource>!
+    private var participants: JSONParticipants<SystemRandomSource>!
     package private(set) var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
-    package var retention: Int64 { didSet { vault.historyRetention = retention } }
+    package var retention: Int64 { didSet { participants.vault.historyRetention = retention } }
     private var ticket: UInt64 = 0
     package let connection = ConnectionID(7)
 
@@ -56,18 +58,17 @@ package final class HistoryWorld {
 
     /// The process ends and another begins.
     package func restart(carrier: Carrier? = nil, network: String = "lab", earlier: [String] = []) throws {
-        vault = nil
+        participants = nil
         store = WatchedStore(InMemoryStore())
         store = WatchedStore(try open())
         var changes: [StoreChange] = []
         let latches = LatchTable()
-        vault = try Vault(
+        participants = try JSONParticipants(
             network: network, carrier: carrier ?? self.carrier,
             sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
-            rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
-            random: SystemRandomSource(), wasDelivered: { _ in false }, changes: &changes)
-        vault.historyRetention = retention
-        vault.earlierNetworks = earlier
+            now: now, random: SystemRandomSource(), changes: &changes)
+        participants.vault.historyRetention = retention
+        participants.vault.earlierNetworks = earlier
         _ = try store.commit([changes])
     }
 
@@ -77,19 +78,29 @@ package final class HistoryWorld {
 
     // MARK: Jobs
 
+    /// Ends an account without a login, as a gateway does when its connection has ended.
+    package func forget(_ account: AccountID) throws {
+        participants.vault.keeper.forget(account)
+        _ = try store.commit([[.forgetAccount(account)]])
+    }
+
     /// Does jobs as one batch, as the vault's thread does.
     @discardableResult
-    package func run(_ jobs: [VaultJob]) throws -> [VaultReply] {
+    package func run(_ jobs: [JSONJob]) throws -> [JSONReply] {
         let batch = perform(jobs)
         guard !batch.isEmpty else { return settle(batch, batch.allCommitted) }
         return settle(batch, try? store.commit(batch.groups))
     }
 
     /// The first half of ``run(_:)``, and the other one.
-    package func perform(_ jobs: [VaultJob]) -> CommitBatch<Vault<SystemRandomSource>> { vault.prepare(jobs, now: now) }
+    package func perform(_ jobs: [JSONJob]) -> CommitBatch<JSONParticipants<SystemRandomSource>> {
+        participants.prepare(jobs, now: now)
+    }
 
-    package func settle(_ batch: CommitBatch<Vault<SystemRandomSource>>, _ committed: [StoreError?]?) -> [VaultReply] {
-        vault.complete(batch, committed: committed, now: now).map(\.reply)
+    package func settle(_ batch: CommitBatch<JSONParticipants<SystemRandomSource>>, _ committed: [StoreError?]?)
+        -> [JSONReply]
+    {
+        participants.complete(batch, committed: committed, now: now).map(\.reply)
     }
 
     package func job(

@@ -1,22 +1,72 @@
-// The directory's side of the vault: what capable clients prove, publish and ask.
+// The directory's jobs: what capable clients publish and ask, and what operators do to it.
 //
 // The directory runs on the commit thread: what a device publishes is a row of the store like others, and is
 // acknowledged only after the commit.
 
-import CommitLoop
-import DeviceDirectory
-import DoubleRatchet
-import Envelope
-import Protection
-import StorePort
+package import CommitLoop
+package import Devices
+package import DoubleRatchet
+package import Envelope
+package import Protection
+package import StorePort
 
-extension Vault {
-    /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them goes, and
-    /// the hosted one stays with its sessions.
-    mutating func openDirectory(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
+/// A request to the directory.
+package struct DirectoryJob: Sendable {
+    package enum Request: Sendable {
+        case publish(DeviceChain, PublishedDevice, signature: [UInt8], nonce: [UInt8])
+        case find(AccountID, connections: [ConnectionID])
+        /// The list of an account alone; no prekey is used up.
+        case show(AccountID)
+        case replenish([OneTimePreKey.Public], DeviceID)
+        case list(DeviceChain)
+        /// An operator's acts.
+        case block(AccountID, Bool)
+        case remove(AccountID, DeviceID?)
+    }
+
+    package var connection: ConnectionID
+    /// The client's number for its request.
+    package var id: UInt32
+    /// The account that the backend has let the connection in as.
+    package var account: AccountID
+    package var request: Request
+
+    package init(connection: ConnectionID, id: UInt32, account: AccountID, request: Request) {
+        (self.connection, self.id, self.account, self.request) = (connection, id, account, request)
+    }
+}
+
+/// What the directory answers, always after the commit.
+package enum DirectoryAnswer: Sendable {
+    case message(DirectoryMessage)
+    /// The device that the connection has proven.
+    case proven(DeviceID, oneTime: Int)
+}
+
+/// Participants that contain a directory.
+package protocol DirectoryHolding: Participants {
+    /// Nil in a sidecar, which uses the directory of the gateway in front.
+    var directory: Directory? { get set }
+    /// What connections see of ``directory``.
+    var directoryTable: DirectoryTable { get }
+    /// Whether an id belongs to a device hosted here; nobody may publish it.
+    func isHosted(_ device: DeviceID) -> Bool
+    /// The reply with the client's number of its request; 0 if the gateway sends it unasked.
+    static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> Reply
+}
+
+extension DirectoryHolding {
+    /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them is removed,
+    /// and the hosted one stays with its sessions.
+    ///
+    /// - Returns: warnings for the operator.
+    package mutating func openDirectory(
+        _ store: any Store, _ now: Moment, _ changes: inout [StoreChange]
+    ) throws(StoreError) -> [String] {
+        var warnings: [String] = []
         var opened = try Directory(store: store)
         for (account, entry) in opened.accounts.sorted(by: { $0.key < $1.key }) {
-            for id in entry.devices.keys.sorted() where keeper.holds(id) {
+            for id in entry.devices.keys.sorted() where isHosted(id) {
                 opened.remove(id, of: account, &changes)
                 let detail = "removed \(Directory.name(id)) of \(account.name): it has the id of a hosted device"
                 changes.append(
@@ -28,47 +78,49 @@ extension Vault {
         for account in opened.accounts.keys where !account.isVerified { opened.remove(nil, of: account, &changes) }
         directory = opened
         for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
+        return warnings
+    }
+
+    /// Whether a published device has an id, whatever its account's state; hosted devices get other ids.
+    package var isPublished: (DeviceID) -> Bool {
+        let published = directory
+        return { published?.owner(of: $0) != nil }
     }
 
     /// Shows connections, after the commit, the published devices of an account.
-    func show(published account: AccountID, _ unit: inout Unit) {
-        unit.onCommit { vault, _, _ in vault.directoryTable.put(account, vault.directory?.accounts[account]) }
+    package func show(published account: AccountID, _ unit: inout Unit) {
+        unit.onCommit { state, _, _ in state.directoryTable.put(account, state.directory?.accounts[account]) }
     }
 
     /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
-    func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
+    package func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
 
-    /// Something that nobody can have signed before.
-    mutating func challenge(_ connection: ConnectionID, _ unit: inout Unit) {
-        var nonce = [UInt8](repeating: 0, count: 32)
-        nonce.withUnsafeMutableBytes { keeper.random.fill($0) }
-        unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
+    /// Sends a connection a nonce to sign; nobody can have signed it before.
+    package func challenge(_ connection: ConnectionID, nonce: [UInt8], _ unit: inout Unit) {
+        unit.reply = (connection, Self.reply(0, .message(.challenge(nonce: nonce, account: ""))))
     }
 
-    mutating func directory(
-        _ job: DirectoryJob, _ now: Moment, _ unit: inout Unit
-    ) {
-        unit.failure = (
-            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
-        )
+    package mutating func directory(_ job: DirectoryJob, _ now: Moment, _ unit: inout Unit) {
+        func reply(_ answer: DirectoryAnswer) -> (ConnectionID, Reply) { (job.connection, Self.reply(job.id, answer)) }
+        unit.failure = reply(.message(.refused("the gateway could not store it; try again later")))
         do throws(Directory.Refusal) {
-            unit.reply = (job.connection, try answer(job, now, &unit))
+            unit.reply = reply(try answer(job, now, &unit))
         } catch {
             unit.cancel(in: &self, now: now)
-            unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
+            unit.reply = reply(.message(.refused(error.reason)))
         }
     }
 
     private mutating func answer(
         _ job: DirectoryJob, _ now: Moment, _ unit: inout Unit
-    ) throws(Directory.Refusal) -> VaultReply {
+    ) throws(Directory.Refusal) -> DirectoryAnswer {
         switch job.request {
         case .publish(let chain, let device, let signature, let nonce):
             guard
                 DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.name, chain, device)
             else { throw .init("the proof does not hold for \(job.account.name)") }
             // The id of a hosted device stands in the clear in each of its envelopes.
-            guard !keeper.holds(device.id) else {
+            guard !isHosted(device.id) else {
                 throw .init("a device of this gateway has this id already; make a device with a new id")
             }
             show(published: job.account, &unit)
@@ -82,51 +134,39 @@ extension Vault {
                             at: now.wall, actor: job.account.name, action: "devices",
                             detail: "started again: the keys are not those of before")))
             }
-            return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
+            return .proven(device.id, oneTime: device.oneTime.count)
         case .find(let account, let connections):
             show(published: account, &unit)
             guard let (entry, low) = directory?.bundles(of: account, &unit.changes) else {
-                return .directory(id: job.id, .found(.legacy))
+                return .message(.found(.legacy))
             }
             if !low.isEmpty {
                 unit.onCommit { _, replies, _ in
-                    replies += connections.map { AddressedReply(connection: $0, reply: .directory(id: 0, .low)) }
+                    replies += connections.map { AddressedReply(connection: $0, reply: Self.reply(0, .message(.low))) }
                 }
             }
-            return .directory(id: job.id, .found(entry))
+            return .message(.found(entry))
         case .show(let account):
             guard let entry = directory?.accounts[account], !entry.isBlocked else {
-                return .directory(id: job.id, .found(.legacy))
+                return .message(.found(.legacy))
             }
-            return .directory(id: job.id, .found(.capable(account: account.name, entry.chain, [])))
+            return .message(.found(.capable(account: account.name, entry.chain, [])))
         case .replenish(let keys, let device):
             show(published: job.account, &unit)
             let count = try directory?.replenish(keys, of: device, job.account, &unit.changes) ?? 0
-            return .directory(id: job.id, .done(oneTime: count))
+            return .message(.done(oneTime: count))
         case .list(let chain):
             show(published: job.account, &unit)
             try directory?.update(chain, of: job.account, &unit.changes)
-            return .directory(id: job.id, .done(oneTime: 0))
+            return .message(.done(oneTime: 0))
         case .block(let account, let isBlocked):
             show(published: account, &unit)
             directory?.setBlocked(isBlocked, account, &unit.changes)
-            return .directory(id: job.id, .done(oneTime: 0))
+            return .message(.done(oneTime: 0))
         case .remove(let account, let device):
             show(published: account, &unit)
             directory?.remove(device, of: account, &unit.changes)
-            return .directory(id: job.id, .done(oneTime: 0))
+            return .message(.done(oneTime: 0))
         }
-    }
-
-    mutating func protect(
-        _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Moment,
-        _ unit: inout Unit
-    ) {
-        guard latches.latch(of: conversation) < .device else { return }
-        conversations.insert(conversation)
-        latch(
-            .init(
-                conversation: conversation, account: conversation.first, peer: conversation.second,
-                peerName: names.second, accountName: names.first, protection: .device), now, &unit)
     }
 }

@@ -1,32 +1,38 @@
-// Letters and blobs of people's own devices, committed before they are acknowledged.
+// Mailbox entries and blobs of people's own devices, committed before they are acknowledged.
 
-import CommitLoop
-import DeviceDirectory
+package import CommitLoop
 import DoubleRatchet
 import Envelope
-import Protection
-import StorePort
+package import Protection
+package import StorePort
 
-extension Vault {
-    mutating func mail(
-        _ job: MailJob, _ now: Moment, _ unit: inout Unit
-    ) {
-        unit.failure = (job.connection, .mail(id: job.id, .refused(.store)))
-        let answer: MailAnswer
+/// Participants that contain mailboxes.
+package protocol MailHolding: DirectoryHolding {
+    var mailroom: Mailroom { get set }
+    /// When mailboxes are to be checked next for expired entries, in monotonic nanoseconds.
+    var prunesMailAt: Int64 { get set }
+    var store: any Store { get }
+    /// Fresh random bytes, for the names of blobs.
+    mutating func randomBytes(_ count: Int) -> [UInt8]
+}
+
+extension MailHolding {
+    /// Carries out a call about mailboxes or blobs.
+    ///
+    /// - Returns: the answer, to be sent after the commit.
+    package mutating func mail(_ job: MailJob, _ now: Moment, _ unit: inout Unit) -> MailAnswer {
         do {
-            answer = try self.answer(job, now, &unit.changes)
+            return try answer(job, now, &unit.changes)
         } catch {
             unit.cancel(in: &self, now: now)
-            answer = .refused(error as? MailRefusal ?? .store)
+            return .refused(error as? MailRefusal ?? .store)
         }
-        unit.reply = (job.connection, .mail(id: job.id, answer))
     }
 
     /// - Throws: ``MailRefusal``, or what the store throws.
     private mutating func answer(
         _ job: MailJob, _ now: Moment, _ changes: inout [StoreChange]
     ) throws -> MailAnswer {
-        guard mailroom != nil else { throw MailRefusal.notFound }
         let own = job.device ?? DeviceID(0)
         func letter(_ kind: Letter.Kind, _ id: String, _ content: [UInt8] = []) -> Letter {
             Letter(kind: kind, at: now.wall, from: job.account, device: own, id: id, content: content)
@@ -47,29 +53,25 @@ extension Vault {
         case .register(let content):
             let devices = published(of: job.account)
             guard !devices.isEmpty else { throw MailRefusal.notFound }
-            try mailroom?.post(devices.map { ($0, letter(.registration, "", content)) }, body: [], &changes)
+            try mailroom.post(devices.map { ($0, letter(.registration, "", content)) }, body: [], &changes)
             return .accepted(devices.count)
         case .fetch(let after):
-            guard let page = try mailroom?.letters(for: own, after: after, store) else {
-                return .letters([], more: false)
-            }
+            let page = try mailroom.letters(for: own, after: after, store)
             return .letters(page.letters, more: page.more)
         case .acknowledge(let through):
-            mailroom?.acknowledge(through, by: own, &changes)
+            mailroom.acknowledge(through, by: own, &changes)
             return .done
         case .publish(let blob):
-            var id = [UInt8](repeating: 0, count: 16)
-            id.withUnsafeMutableBytes { keeper.random.fill($0) }
-            let name = id.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-            try mailroom?.withBlobs { shelf throws(MailRefusal) in
+            let name = randomBytes(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            try mailroom.withBlobs { shelf throws(MailRefusal) in
                 try shelf.publish(blob, as: name, by: job.account, &changes)
             }
             return .published(name)
         case .read(let id):
-            guard let blob = try mailroom?.blobs.read(id, store) else { throw MailRefusal.notFound }
+            guard let blob = try mailroom.blobs.read(id, store) else { throw MailRefusal.notFound }
             return .blob(blob)
         case .remove(let id):
-            try mailroom?.withBlobs { shelf throws(MailRefusal) in try shelf.remove(id, by: job.account, &changes) }
+            try mailroom.withBlobs { shelf throws(MailRefusal) in try shelf.remove(id, by: job.account, &changes) }
             return .done
         }
     }
@@ -78,16 +80,16 @@ extension Vault {
         _ letters: [(device: DeviceID, letter: Letter)], body: [UInt8] = [], id: String, by own: DeviceID,
         _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
-        guard mailroom?.isRepeated(id, by: own) == false else { return }
-        try mailroom?.post(letters, body: body, &changes)
-        mailroom?.note(id, by: own, &changes)
+        guard !mailroom.isRepeated(id, by: own) else { return }
+        try mailroom.post(letters, body: body, &changes)
+        mailroom.note(id, by: own, &changes)
     }
 
-    mutating func pruneMail(_ now: Moment, _ unit: inout Unit) {
-        guard mailroom != nil, now.monotonic >= prunesMailAt else { return }
-        prunesMailAt = now.monotonic + Self.pruneInterval
+    package mutating func pruneMail(_ now: Moment, _ unit: inout Unit) {
+        guard now.monotonic >= prunesMailAt else { return }
+        prunesMailAt = now.monotonic + Mailroom.pruneInterval
         let directory = directory
-        mailroom?.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
+        mailroom.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {

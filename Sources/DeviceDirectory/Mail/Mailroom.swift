@@ -39,6 +39,9 @@ package struct Mailroom {
     /// Ours: ids that a sender's device has used last, remembered so that a repeated call does nothing.
     static let idMemory = 128
 
+    /// Ours: how often mailboxes are checked for expired entries, in nanoseconds.
+    static let pruneInterval: Int64 = 60_000_000_000
+
     private struct Entry {
         package var sequence: UInt64
         package var at: Int64

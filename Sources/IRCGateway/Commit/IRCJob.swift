@@ -1,8 +1,8 @@
-// What connections ask of the vault, and what they hear back. Values only: they cross threads.
+// What IRC connections ask of the participants, and what they are answered. Values only: they cross threads.
 
 package import DeviceDirectory
 package import Devices
-package import DoubleRatchet
+import DoubleRatchet
 package import Envelope
 package import Outbox
 package import Protection
@@ -106,32 +106,6 @@ package struct OpenJob: Sendable {
     }
 }
 
-/// A request to the directory.
-package struct DirectoryJob: Sendable {
-    package enum Request: Sendable {
-        case publish(DeviceChain, PublishedDevice, signature: [UInt8], nonce: [UInt8])
-        case find(AccountID, connections: [ConnectionID])
-        /// The list of an account alone; no prekey is used up.
-        case show(AccountID)
-        case replenish([OneTimePreKey.Public], DeviceID)
-        case list(DeviceChain)
-        /// An operator's acts.
-        case block(AccountID, Bool)
-        case remove(AccountID, DeviceID?)
-    }
-
-    package var connection: ConnectionID
-    /// The client's number for its request.
-    package var id: UInt32
-    /// The account that the backend has let the connection in as.
-    package var account: AccountID
-    package var request: Request
-
-    package init(connection: ConnectionID, id: UInt32, account: AccountID, request: Request) {
-        (self.connection, self.id, self.account, self.request) = (connection, id, account, request)
-    }
-}
-
 /// A request to the others of a room to protect it, or not to any more.
 package struct RoomRequestJob: Sendable {
     package var connection: ConnectionID
@@ -175,12 +149,9 @@ package struct FoundJob: Sendable {
 }
 
 /// One thing for the vault to do. The order of jobs is the order of their effects.
-package enum VaultJob: Sendable {
+package enum IRCJob: Sendable {
     case seal(SealJob)
     case open(OpenJob)
-    /// A message for a backend that keeps what was said, and envelopes that such a backend hands out.
-    case write(WriteJob)
-    case read(ReadJob)
     /// The backend has the message; it may have given it a name.
     case acknowledged(id: UInt64, remoteID: String?)
     /// The backend has refused the message, or it cannot be sent any more.
@@ -209,10 +180,6 @@ package enum VaultJob: Sendable {
     /// A connection that may become a capable one is to prove its device.
     case challenge(ConnectionID)
     case directory(DirectoryJob)
-    /// Letters and blobs of people's own devices.
-    case mail(MailJob)
-    /// The backend has refused a message: if nothing else was sealed in its conversation, that is not protected any more.
-    case refused(ConversationID, MessageID)
     /// A message came end to end between two accounts, or went: the conversation stays so.
     case protect(ConversationID, names: (first: String, second: String))
     /// The keys of the own device for a directory, as proof for an account.
@@ -230,20 +197,12 @@ package enum VaultJob: Sendable {
 
     /// The changes of a ``record(_:)``; none for other jobs.
     package var records: [StoreChange] { if case .record(let changes) = self { changes } else { [] } }
-
-    /// Whether whoever submits it hears back.
-    package var isAnswered: Bool {
-        switch self {
-        case .protect, .record, .tick: false
-        default: true
-        }
-    }
 }
 
 /// An opened message.
 package struct Opened: Sendable, Equatable {
     package var body: Body
-    /// For ``VaultJob/delivered(sequences:)``; nothing where no delivery was stored.
+    /// For ``IRCJob/delivered(sequences:)``; nothing where no delivery was stored.
     package var sequence: UInt64?
     package var sender: AccountID
     /// Messages of this conversation that were lost before it.
@@ -304,16 +263,12 @@ package enum PeerDecision: Sendable, Equatable {
 }
 
 /// What the vault answers, always after the commit.
-package enum VaultReply: Sendable {
+package enum IRCReply: Sendable {
     /// - Parameter keys: requests that bring the room's readers the key, and go before it.
     case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
-    case wrote(ticket: UInt64, envelope: [UInt8], message: MessageID, firstOfConversation: Bool)
-    case writeFailed(ticket: UInt64, WriteFailure)
-    /// - Parameter outcomes: in the order of ``ReadJob/items``.
-    case read(ticket: UInt64, [ReadOutcome])
     /// What another connection asked for and this one waits for; without a message it has to ask itself.
     case copied(ticket: UInt64, OpenedMessage?)
     /// Requests that wait to be sent again, and lines that were opened and perhaps never shown; often none.
@@ -334,7 +289,6 @@ package enum VaultReply: Sendable {
     case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
-    case mail(id: UInt32, MailAnswer)
     /// Something to ask of the directory of the gateway in front.
     case ask(DirectoryMessage)
     /// Sessions have been begun with devices that a directory named; each is to be told. Nothing where they were not.

@@ -1,26 +1,152 @@
-// The vault as the participants of the commit loop: each job goes to the part that does it.
+// The participants of an IRC gateway's transactions: the vault, the queue of requests, what was opened and not yet shown, and
+// in a sidecar the person's own device. Each job goes to the part that does it.
 
 package import CommitLoop
-import DeviceDirectory
-import Devices
-import DoubleRatchet
-import Outbox
+package import DeviceDirectory
+package import Devices
+package import DoubleRatchet
+package import Envelope
+package import Outbox
 package import Protection
 package import RequestQueue
 package import StorePort
+package import Vault
 
-extension Vault: Participants {
-    package typealias Job = VaultJob
-    package typealias Reply = VaultReply
-    package typealias SharedRow = SessionID
+/// The state behind the store of an IRC gateway. One thread at a time uses it.
+package struct IRCParticipants<Random: RandomSource> {
+    /// Ours: how long a message that the backend has may remain unopened before its sender is notified. In milliseconds.
+    package static var unopenedAge: Int64 { 20_000 }
+    /// Ours: opened envelopes remembered, so that other connections of the account get their copy.
+    static var copyLimit: Int { 2048 }
+
+    package struct InFlight {
+        package var connection: ConnectionID?
+        package var account: AccountID
+        /// As it was committed, to be sent again by another connection of the account.
+        package var request: Request
+        package var acknowledgedAt: Int64?
+        package var remoteID: String?
+        var isOpened = false
+        /// For a message to a room, in the count of ``RoomTable``: when it was sealed, and by when the backend had it.
+        package var sealedAt: UInt64 = 0
+        var saidAt: UInt64?
+    }
+
+    package struct CopyKey: Hashable {
+        package let sender: DeviceID
+        package let message: MessageID
+        package let recipient: AccountID
+    }
+
+    package var vault: Vault<Random>
+    let rooms: RoomTable
+    let openedMessages: OpenedMessages
+    let desk: RequestDesk
+    /// How long a request may wait for its sender or its recipient, in milliseconds.
+    let requestAge: Int64
+    /// How many requests of one account may wait at a time; more are refused.
+    let pendingLimit: Int
+    var queue: QueueMachine
+    /// Accounts that could not be given their waiting requests, with the connection that had asked.
+    var unrecovered: [AccountID: ConnectionID] = [:]
+    /// How many messages expired while their sender was away, by sender and by name of the recipient.
+    var lapsed: [AccountID: [ExactText: Int]] = [:]
+    /// How many lines a sealed message may take; a longer one is refused.
+    package var messageLines = Armour.maximumFragments
+    /// Whether a delivery from before this start is known to have been written to a client's socket.
+    let wasDelivered: @Sendable (UInt64) -> Bool
+    var inFlight: [UInt64: InFlight] = [:]
+    var recoveredAccounts: Set<AccountID> = []
+    let lastOldDelivery: UInt64
+    var lastDelivery: UInt64
+    var copies: [CopyKey: OpenedMessage] = [:]
+    var copyOrder: [CopyKey] = []
+    /// The person's own device; nil in a gateway in front.
+    package internal(set) var devices: DeviceKeeper?
+    package var directory: Directory?
+    package let directoryTable: DirectoryTable
+    /// What the queue has dispatched in the batch whose outcome is being handled, by account.
+    var dispatched: [AccountID: [QueueBatch.Dispatch]] = [:]
+    /// The message that the present job has opened, for connections that wait for the same line.
+    var openedMessage: OpenedMessage?
+    /// The room whose key the present job has moved on, in case it fails.
+    var openedRoomKey: String?
+    /// What connections see of ``devices``.
+    let peerTable: PeerTable
+    var roomDeliveries = RoomDeliveries()
+    var unheard = UnheardCounts()
+    var said = SaidTimes()
+    /// Sessions with devices elsewhere whose record cannot be read.
+    package internal(set) var unreadable: Set<SessionID> = []
+    /// Called with each session whose record was found unreadable, once in the life of a process.
+    package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
+    /// Warnings for the operator, found when the store was opened.
+    package private(set) var warnings: [String] = []
+
+    /// Whose keys protect what this vault seals.
+    var custody: Protection { devices == nil ? .gateway : .device }
+
+    /// Takes over a store.
+    ///
+    /// - Parameters:
+    ///   - peers: what connections see of a person's own device; nil in a gateway in front.
+    ///   - directory: what connections see of published devices; nil in a sidecar.
+    ///   - changes: to be committed before the first job: accounts of ended connections are removed, and the queue goes on.
+    /// - Throws: ``StoreError`` if a device cannot be unsealed.
+    package init(
+        network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
+        rooms: RoomTable, openedMessages: OpenedMessages, desk: RequestDesk = RequestDesk(), requestAge: Int64,
+        pendingLimit: Int = 256, now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
+        wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
+    ) throws(StoreError) {
+        let contents = try store.load()
+        var ended: Set<AccountID> = []
+        vault = try Vault(
+            network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
+            contents: contents, ended: &ended)
+        peerTable = peers ?? PeerTable()
+        directoryTable = directory ?? DirectoryTable()
+        (self.rooms, self.openedMessages, self.desk) = (rooms, openedMessages, desk)
+        (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
+        self.wasDelivered = wasDelivered
+        queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.keeper.randomNumber())
+        (lastDelivery, lastOldDelivery) = (contents.highestDelivery, contents.highestDelivery)
+        if directory != nil { warnings = try openDirectory(store, now, &changes) }
+        if peers != nil { try holdOwnDevice(sealer, now, &changes) }
+        for room in contents.devices.map(\.account) where room.roomName != nil {
+            for row in try store.deliveries(of: room) { adopt(row, now, &changes) }
+        }
+        ended.formUnion(try adoptRequests(highestMessage: contents.highestMessage, now))
+        try adoptHolds(now, &changes)
+        for account in ended.sorted() { changes.append(.forgetAccount(account)) }
+        changes += turnQueue(now).changes.map(StoreChange.queue)
+        publishCounts()
+    }
+
+    // MARK: Requests in flight
+
+    mutating func track(_ id: UInt64, _ entry: InFlight) {
+        var entry = entry
+        entry.sealedAt = rooms.time
+        inFlight[id] = entry
+    }
+
+    mutating func untrack(_ id: UInt64) {
+        desk.gate.end(id)
+        guard let entry = inFlight.removeValue(forKey: id) else { return }
+        if entry.request.isForRoom { said.note(id, entry.saidAt ?? rooms.time) }
+    }
+}
+
+extension IRCParticipants: VaultHolding, DirectoryHolding {
+    package typealias Job = IRCJob
+    package typealias Reply = IRCReply
     package typealias Closing = QueueBatch
 
-    package mutating func prepare(_ job: VaultJob, _ unit: inout Unit, now: Moment) {
+    package mutating func prepare(_ job: IRCJob, _ unit: inout Unit, now: Moment) {
         switch job {
         case .seal(let job): seal(job, now, &unit)
         case .open(let job): open(job, now, &unit)
-        case .write(let job): write(job, now, &unit)
-        case .read(let job): read(job, now, &unit)
         case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now)
         case .failed(let id, let reason):
             if let entry = inFlight[id] { unheard.note(entry.request) }
@@ -32,18 +158,14 @@ extension Vault: Participants {
         case .loggedOut(let connection, let account): loggedOut(connection, account, now)
         case .lost(let connection): left(connection, keepsAcknowledged: false, now)
         case .forget(let account, let reason): forget(account, reason, now, &unit)
-        case .reset(let conversation):
-            conversations.remove(conversation)
-            unit.changes.append(.removeConversation(conversation))
+        case .reset(let conversation): reset(conversation, &unit)
         case .introduce(let connection, let ticket, let capacity):
             introduce(connection, ticket, capacity, now, &unit)
         case .decide(let name, let decision): decide(name, decision, &unit)
         case .revoke(let device): revoke(device, &unit)
         case .askRoom(let job): ask(job, now, &unit)
-        case .challenge(let connection): challenge(connection, &unit)
+        case .challenge(let connection): challenge(connection, nonce: vault.makeNonce(), &unit)
         case .directory(let job): directory(job, now, &unit)
-        case .mail(let job): mail(job, now, &unit)
-        case .refused(let conversation, let message): refused(conversation, message, &unit)
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
         case .publish(let connection, let nonce, let account): publish(connection, nonce, account, now, &unit)
         case .replenish(let connection): replenish(connection, now, &unit)
@@ -52,8 +174,6 @@ extension Vault: Participants {
         case .record(let records): unit.changes = records
         case .tick:
             openedMessages.expire(now: now.monotonic)
-            pruneKeys(now, &unit.changes)
-            pruneMail(now, &unit)
             expire(now, &unit)
         }
     }
@@ -61,10 +181,6 @@ extension Vault: Participants {
     package mutating func close(now: Moment) -> (closing: QueueBatch, changes: [StoreChange]) {
         let batch = turnQueue(now)
         return (batch, batch.changes.map(StoreChange.queue))
-    }
-
-    package mutating func sharedChanges() throws -> [(row: SessionID, change: StoreChange)] {
-        try keeper.takeChanges()
     }
 
     package mutating func closed(_ batch: QueueBatch, isCommitted: Bool, now: Moment) {
@@ -76,15 +192,21 @@ extension Vault: Participants {
         dispatched = waiting(batch.dispatches)
     }
 
-    package mutating func drop(_ rows: some Sequence<SessionID>) { keeper.drop(rows) }
+    package func isHosted(_ device: DeviceID) -> Bool { vault.keeper.holds(device) }
+
+    package static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> IRCReply {
+        switch answer {
+        case .message(let message): .directory(id: id, message)
+        case .proven(let device, let oneTime): .proven(id: id, device, oneTime: oneTime)
+        }
+    }
 
     package mutating func restore(_ kind: RecordKind, name: String) {
-        let store = store
+        let store = vault.store
         switch kind {
         case .directoryAccount, .directoryDevice: directory?.restore(kind, name: name, from: store)
-        case .mailbox, .letter, .parcel, .sent, .blob: mailroom?.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey: devices?.restore(kind, name: name, from: store)
-        case .hold, .network, .policyWithRooms: break
+        case .mailbox, .letter, .parcel, .sent, .blob, .hold, .network, .policyWithRooms: break
         }
     }
 }

@@ -6,8 +6,9 @@ import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     /// Opens an envelope for the own device.
     mutating func openOnDevice(
         _ job: OpenJob, _ now: Moment, _ unit: inout Unit
@@ -34,7 +35,7 @@ extension Vault {
             devices = before
             if let room = openedRoomKey {
                 // The key in memory has moved on: so does its row, or a copy would open again after a crash.
-                if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+                if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.keeper.random) {
                     unit.changes.append(row)
                 }
             }
@@ -92,9 +93,9 @@ extension Vault {
         guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
         let session = try Session.initiate(
             identity: own.identity, with: introduction.bundle,
-            expecting: introduction.chain.identity(of: envelope.sender), random: &keeper.random)
+            expecting: introduction.chain.identity(of: envelope.sender), random: &vault.keeper.random)
         unit.shared.append(id)
-        try keeper.adopt(session, as: id)
+        try vault.keeper.adopt(session, as: id)
         opened.answer = .init(body: ControlMessage.ready(chain).body, device: envelope.sender)
         return opened
     }
@@ -212,7 +213,7 @@ extension Vault {
 
     /// Who a folded nick was last seen to be, by the keys.
     private func alias(_ job: OpenJob) -> Peer? {
-        latches.peer(named: job.sourceName, for: .own).flatMap { devices?.peers[$0] }
+        vault.latches.peer(named: job.sourceName, for: .own).flatMap { devices?.peers[$0] }
     }
 
     /// A known device may write under the names of its owner, and under a name that nobody known has.
@@ -242,7 +243,7 @@ extension Vault {
 
     /// Whether somebody writes under a nick that was not theirs before, whatever the backend says of accounts.
     func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
-        let seen = latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
+        let seen = vault.latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
         return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
     }
 
@@ -257,7 +258,7 @@ extension Vault {
                 let received = try box.sessions.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
                 unit.shared.append(id)
-                keeper.markDirty(id)
+                vault.keeper.markDirty(id)
                 return (plaintext, received.skipped)
             } catch {
                 switch error {
@@ -278,12 +279,13 @@ extension Vault {
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
-        guard let session = try devices?.shelf.commit(beginning, now: now, random: &keeper.random, &unit.changes) else {
+        guard let session = try devices?.shelf.commit(beginning, now: now, random: &vault.keeper.random, &unit.changes)
+        else {
             throw OpenError(reason: .unknownSender)
         }
         unit.shared.append(id)
-        unit.onRollback { vault, cause, _, _ in if cause == .cancelled { vault.keeper.restore(box, as: id) } }
-        try keeper.adopt(session, as: id)
+        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.keeper.restore(box, as: id) } }
+        try vault.keeper.adopt(session, as: id)
         return (plaintext, 0)
     }
 
@@ -353,7 +355,7 @@ extension Vault {
             known.isEstablished = true
             put(known, &unit)
         }
-        guard conversations.insert(ConversationID(.own, peer)).inserted
+        guard vault.conversations.insert(ConversationID(.own, peer)).inserted
         else { return }
         latch(
             .init(

@@ -6,25 +6,23 @@ import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
+import Vault
 
-extension Vault {
-    /// Bytes that a message is longer while its session has not been answered: the prekey part.
-    private static var preKeyPart: Int { Session.maximumPreKeyPart }
-
+extension IRCParticipants {
     /// Takes the own device out of the store, or makes it.
     mutating func holdOwnDevice(
         _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
     ) throws(StoreError) {
         do {
-            let device = try keeper.device(for: .own, now: now, avoiding: { _ in false }, &changes)
-            devices = try DeviceKeeper(device: device, sealer: sealer, store: store, &changes)
+            let device = try vault.keeper.device(for: .own, now: now, avoiding: { _ in false }, &changes)
+            devices = try DeviceKeeper(device: device, sealer: vault.sealer, store: vault.store, &changes)
         } catch let error as StoreError {
             throw error
         } catch {
             throw .corrupt("The device of this sidecar could not be made: \(error).")
         }
-        peerTable.hasHadFront = try store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
-        for row in try store.records(.ownDevices) where row.name.hasPrefix(DeviceKeeper.sealedRecord) {
+        peerTable.hasHadFront = try vault.store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
+        for row in try vault.store.records(.ownDevices) where row.name.hasPrefix(DeviceKeeper.sealedRecord) {
             _ = peerTable.setSealed(true, room: String(row.name.dropFirst(DeviceKeeper.sealedRecord.count)))
         }
         peerTable.replace(devices?.peers ?? [:])
@@ -41,7 +39,7 @@ extension Vault {
         from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
     ) -> [UInt8] {
         AssociatedData(
-            protocolName: carrier.protocolName, network: "", sender: "", senderDevice: sender,
+            protocolName: vault.carrier.protocolName, network: "", sender: "", senderDevice: sender,
             recipient: room?.text ?? "",
             recipientDevice: recipient, messageID: message, protection: .device
         ).bytes
@@ -53,7 +51,7 @@ extension Vault {
     /// - Throws: ``StoreError`` if the store itself cannot be read: then nobody is taken for a person without keys.
     mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
         do {
-            return try keeper.session(id)
+            return try vault.keeper.session(id)
         } catch {
             guard case .corrupt = error else { throw error }
             if unreadable.insert(id).inserted { onUnreadable(id) }
@@ -74,24 +72,25 @@ extension Vault {
         guard let first = boxes.first else { throw SealRefusal.keysMissing }
         let sessions = boxes.compactMap { session(with: $0.device) }
         unit.shared += sessions
-        for id in sessions { keeper.markDirty(id) }
+        for id in sessions { vault.keeper.markDirty(id) }
         let own = devices.device.id
         if boxes.count == 1 {
-            let body = try padded(job.body, besides: overhead(first.box), capacity: job.capacity)
+            let body = try padded(job.body, besides: vault.overhead(first.box), capacity: job.capacity)
             let message = try encrypt(body, first, own, id)
             return Envelope(sender: own, messageID: id, ratchetMessage: message)
         }
         let fixed = boxes.reduce(MultiRecipientMessage.overhead) {
-            $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + overhead($1.box)
+            $0 + MultiRecipientMessage.recipientOverhead + MultiRecipientMessage.contentKeySize + vault.overhead($1.box)
         }
         let body = try padded(job.body, besides: fixed, capacity: job.capacity)
         var sealer = MultiRecipientSealer(
             body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
-            random: &keeper.random)
+            random: &vault.keeper.random)
         for recipient in boxes {
             try sealer.add(
                 recipient.device.value, &recipient.box.sessions,
-                associatedData: associatedData(from: own, to: recipient.device, room: nil, id), random: &keeper.random)
+                associatedData: associatedData(from: own, to: recipient.device, room: nil, id),
+                random: &vault.keeper.random)
         }
         var bytes: [UInt8] = []
         sealer.finish().serialize(into: &bytes)
@@ -130,17 +129,13 @@ extension Vault {
         return found
     }
 
-    func overhead(_ box: SessionBox) -> Int {
-        Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Self.preKeyPart)
-    }
-
     private mutating func encrypt(
         _ plaintext: [UInt8], _ recipient: Recipient, _ own: DeviceID, _ id: MessageID
     ) throws -> [UInt8] {
         let associated = associatedData(from: own, to: recipient.device, room: nil, id)
         var message: [UInt8] = []
         try recipient.box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
+            plaintext.span, associatedData: associated.span, random: &vault.keeper.random, into: &message)
         return message
     }
 
@@ -155,7 +150,7 @@ extension Vault {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         guard
             let bundle = try? devices?.shelf.bundle(
-                forOne: true, identity: own.identity, now: now, random: &keeper.random, &unit.changes)
+                forOne: true, identity: own.identity, now: now, random: &vault.keeper.random, &unit.changes)
         else { return }
         let id = MessageID(nextRequest(now))
         let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)
@@ -195,20 +190,20 @@ extension Vault {
 
     /// Shows connections, after the commit, what is known of a peer.
     func showPeer(_ name: AccountID, _ unit: inout Unit) {
-        unit.onCommit { vault, _, _ in vault.peerTable[name] = vault.devices?.peers[name] }
+        unit.onCommit { state, _, _ in state.peerTable[name] = state.devices?.peers[name] }
     }
 
     /// Stores the device list of the person's own account and shows it to connections after the commit.
     mutating func put(ownList chain: DeviceChain, _ unit: inout Unit) {
         devices?.put(chain: chain, &unit.changes)
-        unit.onCommit { vault, _, _ in
-            vault.peerTable.own = vault.devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+        unit.onCommit { state, _, _ in
+            state.peerTable.own = state.devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
         }
     }
 
     /// Remembers, after the commit, under which folded nick a peer was seen.
     func remember(alias nick: String, of peer: AccountID, _ unit: inout Unit) {
-        unit.onCommit { vault, _, _ in vault.latches.remember(name: nick, of: peer, for: .own) }
+        unit.onCommit { state, _, _ in state.vault.latches.remember(name: nick, of: peer, for: .own) }
     }
 
     // MARK: Several devices of one person
@@ -235,7 +230,7 @@ extension Vault {
             let shorter = chain.removing(device, by: own.id, own.identity)
         else { return }
         take(shorter, &unit)
-        keeper.drop([session(with: device)].compactMap { $0 })
+        vault.keeper.drop([session(with: device)].compactMap { $0 })
         unit.changes.append(.removeSessions(device: device))
     }
 
@@ -271,7 +266,7 @@ extension Vault {
 
     private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {
         for listed in chain.current {
-            keeper.drop([session(with: listed.id)].compactMap { $0 })
+            vault.keeper.drop([session(with: listed.id)].compactMap { $0 })
             changes.append(.removeSessions(device: listed.id))
         }
     }

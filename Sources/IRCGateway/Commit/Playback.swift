@@ -9,6 +9,7 @@ import Envelope
 import Protection
 import RequestQueue
 import StorePort
+import Vault
 
 /// By when messages to rooms had been said that are not in flight any more.
 package struct SaidTimes: Sendable {
@@ -33,7 +34,7 @@ extension Request {
     var isForRoom: Bool { AccountID(text: peer).roomName != nil }
 }
 
-extension Vault {
+extension IRCParticipants {
     /// Answers for an envelope to a room without a look at its session, where it was opened before or its reader came
     /// after it had been said; nothing where it is to be opened.
     mutating func known(

@@ -7,17 +7,18 @@ import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     mutating func publish(
         _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Moment,
         _ unit: inout Unit
     ) {
         guard let own = devices?.device, let chain = devices?.chain else { return }
         guard
-            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &unit.changes),
+            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &vault.keeper.random, &unit.changes),
             let bundle = try? devices?.shelf.bundle(
-                forOne: false, identity: own.identity, now: now, random: &keeper.random, &unit.changes)
+                forOne: false, identity: own.identity, now: now, random: &vault.keeper.random, &unit.changes)
         else { return unit.changes.removeAll() }
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
         unit.reply = (
@@ -29,7 +30,8 @@ extension Vault {
     mutating func replenish(
         _ connection: ConnectionID, _ now: Moment, _ unit: inout Unit
     ) {
-        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &keeper.random, &unit.changes) else {
+        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &vault.keeper.random, &unit.changes)
+        else {
             return
         }
         unit.reply = (connection, .ask(.replenish(keys)))
@@ -63,15 +65,15 @@ extension Vault {
             guard let identity = peer.chain.identity(of: device.id), device.id != own.id,
                 let id = session(with: device.id)
             else { continue }
-            if let box = try? keeper.session(id), box.sessions.isEstablished { continue }
+            if let box = try? vault.keeper.session(id), box.sessions.isEstablished { continue }
             // Once its one-time prekeys are used up, whoever has used them up, the last-resort prekey begins the session alone.
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
                 kemPreKey: device.bundle.kemPreKey, oneTimePreKey: device.oneTime.first)
             guard
                 let session = try? Session.initiate(
-                    identity: own.identity, with: bundle, expecting: identity, random: &keeper.random),
-                (try? keeper.adopt(session, as: id)) != nil
+                    identity: own.identity, with: bundle, expecting: identity, random: &vault.keeper.random),
+                (try? vault.keeper.adopt(session, as: id)) != nil
             else { continue }
             unit.shared.append(id)
             answers.append(.init(body: ControlMessage.ready(chain).body, device: device.id))

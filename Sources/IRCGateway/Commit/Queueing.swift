@@ -19,8 +19,9 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for what the backend calls
     /// messages.
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
@@ -50,7 +51,7 @@ extension Vault {
     ///
     /// - Returns: accounts without a login, which have ended with their connections.
     mutating func adoptRequests(highestMessage: UInt64, _ now: Moment) throws(StoreError) -> Set<AccountID> {
-        queue.restore(try store.queueContents(), now: now.queueTime)
+        queue.restore(try vault.store.queueContents(), now: now.queueTime)
         if highestMessage > queue.highestID { _ = queue.reserveID(atLeast: highestMessage) }
         var ended: Set<AccountID> = []
         for request in queue.requests {

@@ -14,12 +14,13 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
     mutating func adoptHolds(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
         for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
-        for row in try store.records(.hold) {
+        for row in try vault.store.records(.hold) {
             switch RequestScope(name: row.name) {
             case .account(let account) where account.isVerified: hold(.account(account), now)
             // As stores of before schema 5 have it.
@@ -58,8 +59,8 @@ extension Vault {
             return unit.onRollback { _, _, _, _ in act.answer(.refused(refusal)) }
         }
         unit.changes.append(.audit(act.audit))
-        unit.onCommit { [subject] vault, replies, _ in vault.finish(act, subject, &replies) }
-        unit.onRollback { [subject] vault, _, _, now in vault.takeBack(act, subject, wasHeld: wasHeld, now) }
+        unit.onCommit { [subject] state, replies, _ in state.finish(act, subject, &replies) }
+        unit.onRollback { [subject] state, _, _, now in state.takeBack(act, subject, wasHeld: wasHeld, now) }
     }
 
     /// Answers a committed act and notifies the sender's connection.
@@ -98,9 +99,9 @@ extension Vault {
         case .retry(let id): giveUp(id, subject?.cause ?? Remarks.gone, now)
         case .purge:
             return act.answer(
-                .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                .refused("The vault.store did not take it yet. It is removed as soon as it does. Look at the disk."))
         }
-        act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
+        act.answer(.refused("The vault.store did not take it, so nothing has changed. Look at the disk."))
     }
 
     /// - Returns: why it is not done.
@@ -150,7 +151,7 @@ extension Vault {
     }
 
     private func notDead(_ id: UInt64) -> String {
-        guard let row = try? store.request(id) else { return Remarks.noRequest(id) }
+        guard let row = try? vault.store.request(id) else { return Remarks.noRequest(id) }
         return "Request \(id) is \(row.state.name): only a dead one can be removed."
     }
 
@@ -164,7 +165,7 @@ extension Vault {
                 "Request \(id) is with the backend, and its recipient has not opened it yet: it cannot be taken back."
         }
         let row: Request?
-        do { row = try store.request(id) } catch { return error.message }
+        do { row = try vault.store.request(id) } catch { return error.message }
         switch row?.state {
         case .done: return "Request \(id) is done: nothing of it waits."
         case .dead: return "Request \(id) is dead already: \(row?.reason ?? "no reason is known")."
@@ -178,7 +179,7 @@ extension Vault {
 
     private mutating func retry(_ id: UInt64, _ now: Moment, _ subject: inout QueuedRequest?) -> String? {
         let row: QueuedRequest?
-        do { row = try store.queuedRequest(id) } catch { return error.message }
+        do { row = try vault.store.queuedRequest(id) } catch { return error.message }
         guard let row, let request = Request(row) else { return Remarks.noRequest(id) }
         guard request.state == .dead, queue.request(row.token) == nil else {
             return
@@ -205,17 +206,17 @@ extension Vault {
             return "its bytes are not those of one message."
         }
         let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
-        guard keeper.owner(of: envelope.sender) == sender else {
+        guard vault.keeper.owner(of: envelope.sender) == sender else {
             return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
         }
-        guard let device = keeper.device(of: recipient) else {
+        guard let device = vault.keeper.device(of: recipient) else {
             return "its recipient's keys are gone. A connection without a login ends with its keys."
         }
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         let opened = "its recipient has opened it already."
         guard copies[key] == nil else { return opened }
         let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
-        guard let box = try? keeper.session(ends.receiving) else {
+        guard let box = try? vault.keeper.session(ends.receiving) else {
             return "there is no session between the two any more."
         }
         var state: [UInt8] = []
@@ -225,8 +226,8 @@ extension Vault {
             plaintext.wipe()
         }
         box.sessions.serialize(into: &state)
-        for network in networks {
-            let associated = associatedData(
+        for network in vault.networks {
+            let associated = vault.associatedData(
                 sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
             do throws(RatchetError) {
                 // A copy of the recipient's state tries it, and is thrown away.

@@ -17,15 +17,16 @@ import Outbox
 import Protection
 import RequestQueue
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     mutating func forget(
         _ account: AccountID, _ reason: String, _ now: Moment, _ unit: inout Unit
     ) {
-        keeper.forget(account)
+        vault.keeper.forget(account)
         unheard.forget(account)
-        latches.forget(account)
-        conversations = conversations.filter { $0.first != account && $0.second != account }
+        vault.latches.forget(account)
+        vault.conversations = vault.conversations.filter { $0.first != account && $0.second != account }
         for request in queue.requests(of: account.text) {
             untrack(request.id)
             giveUp(request.id, reason, now)
@@ -101,7 +102,7 @@ extension Vault {
             untrack(id)
             complete(id, remoteID: entry.remoteID, remark: "the recipient has not opened it", now)
             if let connection = entry.connection {
-                let reply = VaultReply.notSeen(requestID: id, target: entry.request.target)
+                let reply = IRCReply.notSeen(requestID: id, target: entry.request.target)
                 new.append(AddressedReply(connection: connection, reply: reply))
             }
         }
@@ -118,19 +119,19 @@ extension Vault {
         queue.unpark(account.text)
         var lines: [RecoveredLine] = []
         if recoveredAccounts.insert(account).inserted {
-            for row in (try? store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
+            for row in (try? vault.store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
                 if wasDelivered(row.sequence) {
                     unit.changes.append(.removeDelivery(sequence: row.sequence))
-                } else if let line = keeper.open(line: row.sealedLine, sequence: row.sequence) {
+                } else if let line = vault.keeper.open(line: row.sealedLine, sequence: row.sequence) {
                     lines.append(RecoveredLine(sequence: row.sequence, line: line))
                 }
             }
         }
         lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
         // The requests come with the commit that says who has them.
-        unit.onCommit { [lines] vault, replies, now in
-            vault.notifyExpired(account, connection, &replies)
-            let requests = vault.takeDispatched(to: connection, account, now)
+        unit.onCommit { [lines] state, replies, now in
+            state.notifyExpired(account, connection, &replies)
+            let requests = state.takeDispatched(to: connection, account, now)
             replies.append(
                 AddressedReply(
                     connection: connection, reply: .recovered(ticket: ticket, requests: requests, lines: lines)))
@@ -138,9 +139,9 @@ extension Vault {
         // That marks of deliveries stay is no reason to hold the lines back.
         unit.failure = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
         // The connection asks again at the next tick.
-        unit.onRollback { vault, _, _, _ in
-            vault.queue.park(account.text)
-            vault.unrecovered[account] = connection
+        unit.onRollback { state, _, _, _ in
+            state.queue.park(account.text)
+            state.unrecovered[account] = connection
         }
     }
 }

@@ -2,7 +2,7 @@
 //
 // All hosted members of a room are one recipient. The room has a device in the vault, and each speaker's device a
 // session with it: one seal, one envelope and one opening, however many members there are. Hosted rooms use no sender
-// keys, which would protect nothing more between members whose keys are in one vault. A message for members with a
+// keys, which would protect nothing more between members whose keys are in one state. A message for members with a
 // status only (`@#room`) has a recipient of its own, so that a backend cannot deliver it to the whole room.
 //
 // A line that a member has not had when the process ends is delivered when the member joins the room again, within
@@ -11,6 +11,7 @@
 import Envelope
 package import Protection
 import StorePort
+import Vault
 
 /// Lines of rooms that have been opened and not yet been written to every member's socket. One row holds the line and
 /// the members; member n of m has the delivery number (row - m + 1 + n), so that the row's own is the highest.
@@ -123,7 +124,7 @@ struct UnheardCounts: Sendable {
     mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
 }
 
-extension Vault {
+extension IRCParticipants {
     /// Ours: members of one room whose line survives a crash; more than that are shown it, and are not remembered.
     private static var memberLimit: Int { 4096 }
 
@@ -143,7 +144,7 @@ extension Vault {
         let first = lastDelivery + 1
         lastDelivery += UInt64(members.count)
         let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
-        guard let sealed = try? keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
+        guard let sealed = try? vault.keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
         changes.append(
             .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
         roomDeliveries.begin(
@@ -156,7 +157,7 @@ extension Vault {
 
     /// Takes a row of before this start: who has not had the line gets it on coming back.
     mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
-        let payload = keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
+        let payload = vault.keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
         let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
         let members = (parts.first ?? []).split(separator: 0x20)
             .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }

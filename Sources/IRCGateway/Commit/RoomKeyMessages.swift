@@ -11,8 +11,9 @@ import DoubleRatchet
 import Envelope
 import Protection
 import StorePort
+import Vault
 
-extension Vault {
+extension IRCParticipants {
     // MARK: Speaking
 
     /// The requests that bring the key for a room to those who do not have it; none for a message to one person.
@@ -22,7 +23,7 @@ extension Vault {
         guard let room = job.recipient.roomName else { return try news(job, now, &unit) }
         let readers = try readers(of: job.members)
         let all = Set(readers.flatMap(\.devices))
-        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else { return [] }
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.keeper.random) else { return [] }
         var requests: [Request] = []
         let before = devices?.roomKeys.readers(in: room) ?? []
         for (member, owned) in readers where !Set(owned).isSubset(of: before) {
@@ -64,14 +65,14 @@ extension Vault {
     ) throws -> Envelope {
         guard let own = devices?.device.id else { throw SealRefusal.keysMissing }
         let all = Set(try readers(of: job.members).flatMap(\.devices))
-        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &keeper.random) else {
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.keeper.random) else {
             throw SealRefusal.keysMissing
         }
         let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
         let associated = associatedData(from: own, to: DeviceID(0), room: job.recipient, id)
         var message: [UInt8] = []
         try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
-        if let row = try devices?.roomKeys.row(own: key, room: room, random: &keeper.random) {
+        if let row = try devices?.roomKeys.row(own: key, room: room, random: &vault.keeper.random) {
             unit.changes.append(row)
         }
         return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
@@ -89,10 +90,10 @@ extension Vault {
         if job.nicks == nil {
             let room = AccountID.room(job.room)
             switch job.act {
-            case .protect: _ = latch(room, now, &unit)
+            case .protect: _ = latch(room, custody, now, &unit)
             case .plain:
                 let conversation = ConversationID(room, room)
-                if conversations.remove(conversation) != nil { lowered(conversation, &unit) }
+                if vault.conversations.remove(conversation) != nil { lowered(conversation, &unit) }
                 unit.changes.append(.removeConversation(ConversationID(room, room)))
             }
             let row = AuditRow(at: now.wall, actor: "operator", action: "sidecar", detail: "\(job.act) \(job.room)")
@@ -110,7 +111,7 @@ extension Vault {
         _ unit: inout Unit
     ) {
         guard devices?.roomKeys.take(distribution, from: sender, in: room) == true else { return }
-        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &keeper.random) {
+        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &vault.keeper.random) {
             unit.changes.append(row)
         }
     }
@@ -127,7 +128,7 @@ extension Vault {
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try decrypt(envelope, associated, room)
         openedRoomKey = room
-        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &keeper.random) {
+        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.keeper.random) {
             unit.changes.append(row)
         }
         var body = try Body(plaintext)
@@ -166,7 +167,7 @@ extension Vault {
         room: String, _ now: Moment, _ unit: inout Unit
     ) -> Bool {
         let account = AccountID.room(room)
-        guard conversations.insert(ConversationID(account, account)).inserted else { return false }
+        guard vault.conversations.insert(ConversationID(account, account)).inserted else { return false }
         latch(
             .init(
                 conversation: ConversationID(account, account), account: account, peer: account, peerName: "",

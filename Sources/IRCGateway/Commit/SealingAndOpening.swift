@@ -10,20 +10,18 @@ import Protection
 import Reports
 import RequestQueue
 import StorePort
+import Vault
 
 /// Why a message is not sealed although nothing has failed.
 enum SealRefusal: Error { case tooLong, keysMissing }
 
-/// Why an envelope is not opened. Outside of the vault, which is generic: the compiler stumbles over typed errors in there.
-package struct OpenError: Error { var reason: OpenFailure }
-
-extension Vault {
+extension IRCParticipants {
     // MARK: Seal
 
     mutating func seal(
         _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) {
-        let failure = VaultReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
+        let failure = IRCReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
         unit.failure = (job.connection, failure)
         guard queue.depth(of: job.sender.text) < pendingLimit else {
             unit.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
@@ -36,7 +34,8 @@ extension Vault {
             let id = MessageID(nextRequest(now))
             let envelope: Envelope
             if devices == nil {
-                envelope = try hostedEnvelope(job, id, now, &unit)
+                let plaintext = try padded(job.body, besides: Vault<Random>.ratchetOverhead, capacity: job.capacity)
+                envelope = try seal(plaintext, from: job.sender, to: job.recipient, id, now, &unit)
             } else if let room = job.recipient.roomName {
                 envelope = try roomEnvelope(job, room, id, &unit)
             } else {
@@ -74,36 +73,19 @@ extension Vault {
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
         _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
-        unit.onCommit { vault, _, now in vault.desk.traces.note(.committed, of: id, at: now.wall) }
-        unit.onRollback { vault, cause, _, now in
-            vault.untrack(id)
+        unit.onCommit { state, _, now in state.desk.traces.note(.committed, of: id, at: now.wall) }
+        unit.onRollback { state, cause, _, now in
+            state.untrack(id)
             switch cause {
-            case .cancelled: vault.queue.retract(Request.token(id))
+            case .cancelled: state.queue.retract(Request.token(id))
             // The sessions are another gateway's, and so are the requests that they sealed.
-            case .unit: vault.giveUp(id, Remarks.gone, now)
+            case .unit: state.giveUp(id, Remarks.gone, now)
             // The queue has taken it back with its turn.
             case .batch: break
             }
         }
         track(id, InFlight(connection: job.connection, account: job.sender, request: request))
         return request
-    }
-
-    private mutating func hostedEnvelope(
-        _ job: SealJob, _ id: MessageID, _ now: Moment, _ unit: inout Unit
-    ) throws -> Envelope {
-        let sender = try device(job.sender, now, &unit)
-        let recipient = try device(job.recipient, now, &unit)
-        let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
-        unit.shared = [ends.sending, ends.receiving]
-        let box = try session(ends.sending, or: sender, recipient)
-        let plaintext = try padded(job.body, besides: Self.ratchetOverhead, capacity: job.capacity)
-        let associated = associatedData(job.sender, sender.id, job.recipient, recipient.id, id)
-        var message: [UInt8] = []
-        keeper.markDirty(ends.sending)
-        try box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &keeper.random, into: &message)
-        return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
     }
 
     /// The body, padded so that the last line is full.
@@ -123,86 +105,15 @@ extension Vault {
     ) -> Bool {
         if let name = job.recipient.roomName {
             guard devices == nil || job.latchesRoom else { return false }
-            return latch(.room(name), now, &unit)
+            return latch(.room(name), custody, now, &unit)
         }
         let conversation = ConversationID(job.sender, job.recipient)
-        guard conversations.insert(conversation).inserted else { return false }
+        guard vault.conversations.insert(conversation).inserted else { return false }
         let latched = RaisedLatch(
             conversation: conversation, account: job.sender, peer: job.recipient, peerName: job.recipientName,
-            accountName: job.senderName, protection: devices == nil ? .gateway : .device)
+            accountName: job.senderName, protection: custody)
         latch(latched, now, &unit)
         return true
-    }
-
-    /// Writes a latch that has risen.
-    func latch(
-        _ latched: RaisedLatch, _ now: Moment, _ unit: inout Unit
-    ) {
-        let accountIsFirst = latched.conversation.first == latched.account
-        unit.changes.append(
-            .putConversation(
-                ConversationRow(
-                    id: latched.conversation, latch: latched.protection, since: now.wall,
-                    peerNameForFirst: accountIsFirst ? latched.peerName : latched.accountName,
-                    peerNameForSecond: accountIsFirst ? latched.accountName : latched.peerName)))
-        unit.onCommit { vault, _, _ in
-            vault.latches.raise(latched.conversation, to: latched.protection)
-            vault.latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
-            vault.latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
-        }
-        unit.onRollback { vault, _, _, _ in
-            vault.conversations.remove(latched.conversation)
-            vault.firstMessages[latched.conversation] = nil
-        }
-    }
-
-    /// A room has one latch, whoever speaks in it.
-    mutating func latch(
-        _ room: AccountID, _ now: Moment, _ unit: inout Unit
-    ) -> Bool {
-        let conversation = ConversationID(room, room)
-        guard conversations.insert(conversation).inserted else { return false }
-        let latched = RaisedLatch(
-            conversation: conversation, account: room, peer: room, peerName: "", accountName: "",
-            protection: devices == nil ? .gateway : .device)
-        latch(latched, now, &unit)
-        return true
-    }
-
-    mutating func device(
-        _ account: AccountID, _ now: Moment, _ unit: inout Unit
-    ) throws -> HostedDevice {
-        if let device = keeper.device(of: account) { return device }
-        unit.onRollback { vault, cause, _, _ in
-            // A job that goes on after a cancelled one must not find sessions of a device that is not there.
-            if cause == .cancelled { vault.keeper.forget(account) } else { vault.keeper.drop(device: account) }
-        }
-        let published = directory
-        return try keeper.device(for: account, now: now, avoiding: { published?.owner(of: $0) != nil }, &unit.changes)
-    }
-
-    private mutating func session(
-        _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
-    ) throws -> SessionBox {
-        if let box = try keeper.session(id) { return box }
-        try keeper.pair(sender, recipient)
-        guard let box = try keeper.session(id) else { throw StoreError.corrupt("A new session is not there.") }
-        return box
-    }
-
-    /// The names under which an envelope may have been sealed, the present one first.
-    var networks: [String] { [network] + earlierNetworks }
-
-    /// - Parameter network: nil for the present name.
-    func associatedData(
-        _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
-        _ message: MessageID, network: String? = nil
-    ) -> [UInt8] {
-        AssociatedData(
-            protocolName: carrier.protocolName, network: network ?? self.network, sender: sender.text,
-            senderDevice: senderDevice,
-            recipient: recipient.text, recipientDevice: recipientDevice, messageID: message, protection: .gateway
-        ).bytes
     }
 
     /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
@@ -232,8 +143,8 @@ extension Vault {
         }
         guard let line = job.line else { return }
         let message = openedMessage
-        unit.onCommit { vault, replies, now in vault.answer(line, message, &replies, now) }
-        unit.onRollback { vault, _, replies, now in vault.answer(line, nil, &replies, now) }
+        unit.onCommit { state, replies, now in state.answer(line, message, &replies, now) }
+        unit.onRollback { state, _, replies, now in state.answer(line, nil, &replies, now) }
     }
 
     /// Answers the connections that wait for the same line.
@@ -247,7 +158,7 @@ extension Vault {
     }
 
     private func noteOpened(_ id: UInt64, _ unit: inout Unit) {
-        unit.onCommit { vault, _, now in vault.desk.traces.note(.opened, of: id, at: now.wall) }
+        unit.onCommit { state, _, now in state.desk.traces.note(.opened, of: id, at: now.wall) }
     }
 
     /// Notes why a message was not opened. What is no failure of the message is left out.
@@ -266,48 +177,28 @@ extension Vault {
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
         if let outcome = known(job, envelope, now, &unit) { return outcome }
-        guard let sender = keeper.owner(of: envelope.sender) else {
+        guard let sender = vault.keeper.owner(of: envelope.sender) else {
             return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
         }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
         var reason = OpenFailure.notAuthentic
-        recipients: for recipient in job.recipients {
+        for recipient in job.recipients {
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
             if copies[key]?.ratchetMessage == envelope.ratchetMessage {
                 return copy(job, envelope, sender, recipient, now, &unit)
             }
-            guard let device = keeper.device(of: recipient) else { continue }
-            let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
-            let box: SessionBox
-            do {
-                guard let found = try keeper.session(ends.receiving) else { continue }
-                box = found
+            do throws(StoreError) {
+                switch try open(envelope, from: sender, to: recipient, &unit) {
+                case .opened(let plaintext, let skipped):
+                    guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
+                    return accept(job, envelope, sender, recipient, body, skipped, now, &unit)
+                case .duplicate:
+                    // A copy of the same bytes would have been found above.
+                    guard copies[key] != nil else { return copy(job, envelope, sender, recipient, now, &unit) }
+                case .failed(let failure): reason = failure ?? reason
+                }
             } catch {
                 return .failure(.init(reason: .store))
-            }
-            for network in networks {
-                let associated = associatedData(
-                    sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
-                var plaintext: [UInt8] = []
-                do throws(RatchetError) {
-                    let received = try box.sessions.decrypt(
-                        envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
-                    unit.shared.append(ends.receiving)
-                    keeper.markDirty(ends.receiving)
-                    guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
-                    return accept(job, envelope, sender, recipient, body, received.skipped, now, &unit)
-                } catch {
-                    switch error {
-                    case .duplicate:
-                        // A copy of the same bytes would have been found above.
-                        guard copies[key] == nil else { continue recipients }
-                        return copy(job, envelope, sender, recipient, now, &unit)
-                    case .tooFarAhead: reason = .tooFarAhead
-                    case .malformed, .unsupportedVersion, .downgrade: reason = .malformed
-                    default: continue
-                    }
-                    continue recipients
-                }
             }
         }
         return .failure(.init(reason: reason))
@@ -340,7 +231,7 @@ extension Vault {
             opened.sequence = made[job.account]
         } else if body.kind == .text, recipient.isVerified {
             let sequence = nextDelivery()
-            guard let sealed = try? keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
+            guard let sealed = try? vault.keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
             unit.changes.append(
@@ -360,7 +251,7 @@ extension Vault {
         }
     }
 
-    /// Notes that the recipient's device has opened a message of this vault.
+    /// Notes that the recipient's device has opened a message of this state.
     ///
     /// The caller has proof: the body was opened just now, or the very same bytes were before. An id in an envelope is a
     /// claim: with the header of an older message behind it the backend could drop a message and have it called read.

@@ -10,7 +10,7 @@ package import NIOCore
 package import Protection
 import Reports
 import StorePort
-package import Vault
+import Vault
 
 /// The machine of one call.
 package struct ControlCall: Sendable {
@@ -20,7 +20,7 @@ package struct ControlCall: Sendable {
     /// The next action of the caller.
     package enum Step: Sendable {
         case answer(ControlAnswer)
-        case submit(VaultJob)
+        case submit(JSONJob)
     }
 
     package let environment: JSONEnvironment
@@ -113,7 +113,7 @@ package struct ControlCall: Sendable {
     // MARK: The answer
 
     /// Converts a reply of the vault to the answer of this call; nil if the reply belongs to something else.
-    package func take(_ reply: VaultReply, _ now: Moment) -> ControlAnswer? {
+    package func take(_ reply: JSONReply, _ now: Moment) -> ControlAnswer? {
         switch (route, reply) {
         case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
             environment.devices.challenge(credential, with: nonce, now: now.monotonic)

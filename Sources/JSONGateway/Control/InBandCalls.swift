@@ -9,7 +9,7 @@ import DequeModule
 package import JSONCodec
 package import NIOCore
 package import Protection
-package import Vault
+import Vault
 
 /// One call as received.
 package struct InBandCall: Sendable {
@@ -53,7 +53,7 @@ package struct InBandCalls: Sendable {
     package enum Step: Sendable {
         /// Asks the backend for the present owner of the connection's credential.
         case ask
-        case submit(VaultJob)
+        case submit(JSONJob)
         case answer(ByteBuffer)
     }
 
@@ -64,7 +64,7 @@ package struct InBandCalls: Sendable {
     private var waiting = Deque<(call: InBandCall, machine: ControlCall)>()
 
     /// Whether a reply of the vault can belong to the current call.
-    func isFor(_ reply: VaultReply) -> Bool {
+    func isFor(_ reply: JSONReply) -> Bool {
         guard current != nil else { return false }
         switch reply {
         case .directory, .proven, .mail: return true
@@ -80,7 +80,7 @@ package struct InBandCalls: Sendable {
         return next(now)
     }
 
-    package mutating func take(_ reply: VaultReply, _ now: Moment) -> [Step] {
+    package mutating func take(_ reply: JSONReply, _ now: Moment) -> [Step] {
         guard let (call, machine) = current, let answer = machine.take(reply, now) else { return [] }
         current = nil
         return [.answer(call.answer(answer))] + next(now)

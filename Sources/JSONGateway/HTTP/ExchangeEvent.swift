@@ -5,7 +5,7 @@ package import HTTPCodec
 package import JSONCodec
 package import NIOCore
 package import Protection
-package import Vault
+import Vault
 
 /// An event of an exchange.
 package enum ExchangeEvent: Sendable {
@@ -27,7 +27,7 @@ package enum ExchangeEvent: Sendable {
     /// A lookup got no answer.
     case notFound(Lookup.ID)
     /// A reply of the vault.
-    case vault(VaultReply)
+    case vault(JSONReply)
     /// Whether the queue knows an earlier write with the key, after ``ExchangeAction/recall(_:_:by:)``.
     case recalled(WriteRecall)
     /// A write is queued and committed, or was refused.
@@ -60,7 +60,7 @@ package enum ExchangeAction: Sendable {
     case upgrade(ResponseHead, WebSocketSession?)
     /// Sends a lookup to the backend, with the client's credential.
     case look(Lookup)
-    case submit(VaultJob)
+    case submit(JSONJob)
     /// Reports that the backend accepts this credential of the account, so that waiting writes can be sent with it.
     case loggedIn(AccountID, Credential)
     /// Asks the queue for an earlier write of the account with this key.

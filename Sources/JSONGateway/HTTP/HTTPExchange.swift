@@ -107,8 +107,8 @@ package struct HTTPExchange: Sendable {
         case (.recall, .recalled(let recall)): recalled(recall, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
-        case (.sealing, .vault(.wrote(let ticket, let envelope, let message, _))) where ticket == self.ticket:
-            sealed(envelope, message, &actions)
+        case (.sealing, .vault(.wrote(let ticket, let written))) where ticket == self.ticket:
+            sealed(written.bytes, written.message, &actions)
         case (.sealing, .vault(.writeFailed(let ticket, let failure))) where ticket == self.ticket:
             refuse(ExchangeRefusal(failure), &actions)
         case (.queue, .enqueued(let result)): enqueued(result, now, &actions)

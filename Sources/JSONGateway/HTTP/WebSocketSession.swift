@@ -11,14 +11,14 @@ import JSONCodec
 package import NIOCore
 package import Protection
 import Reports
-package import Vault
+import Vault
 
 /// An action of a WebSocket session. The relay performs actions in order.
 package enum WebSocketAction: Sendable {
     case toBackend(ByteBuffer, isText: Bool)
     case toClient(ByteBuffer, isText: Bool)
     case look(Lookup)
-    case submit(VaultJob)
+    case submit(JSONJob)
     case wake(at: Int64)
     /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
     case close(code: UInt16, reason: String)
@@ -30,7 +30,7 @@ package enum WebSocketEvent: Sendable {
     case fromBackend(ByteBuffer, isText: Bool)
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     case notFound(Lookup.ID)
-    case vault(VaultReply)
+    case vault(JSONReply)
     /// News about a message that this account knows by a local id.
     case news(MessageNews)
     case woken
@@ -96,7 +96,7 @@ package struct WebSocketSession: Sendable {
             identified(environment.mapping.account.owner(in: head, body), now, &actions)
         case .notFound(.account): identified(.unknown, now, &actions)
         case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
-        case .vault(.wrote(let ticket, let envelope, _, _)): sealed(ticket, envelope, &actions)
+        case .vault(.wrote(let ticket, let written)): sealed(ticket, written.bytes, &actions)
         case .vault(.writeFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
         case .vault(.read(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
         case .news(.merged(let merge)): tell(merge)
@@ -307,7 +307,7 @@ package struct WebSocketSession: Sendable {
         handle(calls.take(call, by: caller, now), &actions)
     }
 
-    private mutating func answered(_ reply: VaultReply, _ now: Moment, _ actions: inout [WebSocketAction]) {
+    private mutating func answered(_ reply: JSONReply, _ now: Moment, _ actions: inout [WebSocketAction]) {
         handle(calls.take(reply, now), &actions)
     }
 

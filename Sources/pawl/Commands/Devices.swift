@@ -147,17 +147,10 @@ extension Gateway {
     /// Changes the directory, audits the change, and revokes the proofs of the account's connections.
     func direct(_ request: DirectoryJob.Request, _ detail: String, of account: AccountID) async throws {
         _ = try directory()
-        let nobody = ConnectionID(0)
-        vault.submit([
-            .directory(DirectoryJob(connection: nobody, id: 0, account: account, request: request)),
-            .record([audit("devices", detail)]),
-        ])
-        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
-        vault.send(
-            environment.roster.connections(of: account).map {
-                AddressedReply(
-                    connection: $0,
-                    reply: .directory(id: 0, .refused("an operator has changed your devices: \(detail)")))
-            })
+        let job = DirectoryJob(connection: ConnectionID(0), id: 0, account: account, request: request)
+        front.change(job, [audit("devices", detail)])
+        try await front.drain()
+        let connections = environment.roster.connections(of: account)
+        front.revokeProofs(of: connections, "an operator has changed your devices: \(detail)")
     }
 }

@@ -176,10 +176,11 @@ extension QueueCommand {
             let words = all ? "retry all" : "retry dead"
             guard yes || gateway.confirmations.accept(confirm, for: words) else {
                 return gateway.question(
-                    "This sends \(QueueCommand.dead(try gateway.deadLetters().count)) again. Messages that the backend already has may "
+                    "This sends \(QueueCommand.dead(try gateway.front.deadRequests().count)) again. Messages that the backend already has may "
                         + "appear there twice.", words)
             }
-            let (retried, refused, hurried) = try await gateway.retryDead(hurries: all)
+            let hurried = all ? try await gateway.front.endPauses() : 0
+            let (retried, refused) = try await gateway.front.retryDead(on: gateway)
             var outcomes = [
                 Outcome(
                     subject: "dead", done: true, text: "\(QueueCommand.dead(retried)) sent again. See: pawl queue list")
@@ -212,12 +213,12 @@ extension QueueCommand {
             let names = ids.map { "\($0)" }.joined(separator: " ")
             let words = "purge \(names)"
             guard yes || gateway.confirmations.accept(confirm, for: words) else {
-                let count = ids.isEmpty ? try gateway.deadLetters().count : ids.count
+                let count = ids.isEmpty ? try gateway.front.deadRequests().count : ids.count
                 return gateway.question(
                     "This removes \(QueueCommand.dead(count)) for good: they cannot be sent again.", words)
             }
             guard !ids.isEmpty else {
-                let text = "\(QueueCommand.dead(try await gateway.purgeDead())) removed."
+                let text = "\(QueueCommand.dead(try await gateway.front.purgeDead(on: gateway))) removed."
                 return try QueueCommand.answer([Outcome(subject: "dead", done: true, text: text)], json: common.json)
             }
             var outcomes: [Outcome] = []

@@ -4,6 +4,7 @@ import ArgumentParser
 import Devices
 import Envelope
 import Foundation
+import IRCGateway
 import Protection
 import Vault
 

@@ -27,14 +27,13 @@ struct JSONBackend: Sendable {
     let writes: WriteQueue
     let meters = HTTPMeters()
 
-    /// Creates the parts; nil if the backend does not speak HTTP.
+    /// Creates the parts.
     ///
     /// - Throws: an error of the mapping or of the queue's file.
-    init?(
+    init(
         _ configuration: PawlConfiguration, _ role: Assembly.Role, _ shared: IRCEnvironment, _ store: SQLiteStore,
         sealer: StorageSealer
     ) throws {
-        guard configuration.upstream.url.scheme.chat == .json else { return nil }
         guard role == .front else {
             throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
         }
@@ -92,23 +91,14 @@ struct JSONBackend: Sendable {
         return { [environment] in environment.replace(mapping, texts: texts, answerLimit: limit) }
     }
 
-    /// Returns the services that connections need.
-    func services(
-        _ shared: ConnectionServices, submit: @escaping @Sendable ([VaultJob]) -> Void
-    ) -> HTTPServices {
-        var services = HTTPServices(
-            environment: environment, clock: shared.clock, downstream: shared.downstream, upstream: shared.upstream)
+    /// Adds the queue of writes to the services of connections.
+    func serve(_ services: inout HTTPServices) {
         services.meters = meters
         let writes = writes
-        services.submit = submit
-        services.register = shared.register
-        services.unregister = shared.unregister
         services.loggedIn = { writes.loggedIn($0, $1) }
         services.recall = { writes.recall($0, $1, by: $2, $3) }
         services.enqueue = { writes.enqueue($0, $1) }
         services.await = { writes.await($0, $1) }
-        services.upstreamFailed = shared.upstreamFailed
-        return services
     }
 }
 

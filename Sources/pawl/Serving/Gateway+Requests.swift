@@ -17,47 +17,10 @@ extension Gateway {
         return request
     }
 
-    /// Performs an act on requests, and waits until it is stored. The sender of a dropped request is notified.
+    /// Carries out an act on queued messages, and waits until it is stored.
     ///
-    /// - Returns: why the act was refused; nil if it was done.
-    func carryOut(_ kind: RequestAct.Kind) async throws -> String? {
-        if let writes = json?.writes { return try await carryOut(kind, on: writes) }
-        return try await store(kind)
-    }
-
-    /// Performs an act on requests that are in the store; see ``carryOut(_:)``.
-    func store(_ kind: RequestAct.Kind) async throws -> String? {
-        var subject: Request?
-        let detail: String
-        switch kind {
-        case .drop(let id), .retry(let id), .purge(let id):
-            subject = try store.request(id)
-            detail = "\(id)" + (subject.map { " of \($0.account)" } ?? "")
-        case .hold(let scope), .release(let scope): detail = scope.name
-        }
-        let outcome = await withCheckedContinuation { continuation in
-            let act = RequestAct(kind, audit: auditRow("queue.\(kind.name)", detail)) {
-                continuation.resume(returning: $0)
-            }
-            vault.submit([.act(act)])
-        }
-        switch outcome {
-        case .refused(let why): return why
-        case .done(let told):
-            guard let subject else { return nil }
-            let account = AccountID(text: subject.account)
-            switch kind {
-            case .drop where !told: tell(account, Remarks.dropped(target: subject.target))
-            case .retry:
-                vault.send(
-                    environment.roster.connections(of: account).prefix(1).map {
-                        AddressedReply(connection: $0, reply: .recall)
-                    })
-            default: break
-            }
-            return nil
-        }
-    }
+    /// - Returns: why it was not done; nil if it was.
+    func carryOut(_ kind: RequestAct.Kind) async throws -> String? { try await front.carryOut(kind, on: self) }
 
     /// What a waiting request waits for, in words.
     ///

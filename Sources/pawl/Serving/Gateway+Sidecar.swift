@@ -24,6 +24,14 @@ extension Gateway {
         return peers
     }
 
+    /// The commit thread of a sidecar.
+    private func sidecar() throws -> IRCFront.Thread {
+        guard environment.peers != nil, let front = front as? IRCFront else {
+            throw AdminFailure("This is no sidecar. Start one: pawl sidecar.")
+        }
+        return front.thread
+    }
+
     /// Returns the peer of a name.
     ///
     /// - Throws: ``AdminFailure`` if no keys of that peer are known.
@@ -50,10 +58,10 @@ extension Gateway {
 
     /// Applies a person's decision, and waits until it is stored.
     func decide(_ decision: PeerDecision, about name: AccountID) async throws {
-        vault.submit([
+        try sidecar().submit([
             .decide(name, decision), .record([audit("sidecar", "\(decision) \(name.displayName)")]),
         ])
-        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+        try await front.drain()
     }
 
     /// Returns the protection of the rooms of all connected clients.
@@ -62,7 +70,7 @@ extension Gateway {
     func rooms() async throws -> [(connection: ConnectionID, report: RoomReport)] {
         let connections = environment.roster.entries.map(\.connection)
         let (answers, continuation) = AsyncStream.makeStream(of: [(connection: ConnectionID, report: RoomReport)].self)
-        vault.send(
+        try sidecar().send(
             connections.map { connection in
                 AddressedReply(
                     connection: connection,
@@ -103,7 +111,7 @@ extension Gateway {
         let (answers, continuation) = AsyncStream.makeStream(of: Bool.self)
         var job = RoomRequestJob(connection: room.connection, act: act, room: room.report.name)
         job.done = { continuation.yield($0) }
-        vault.send([AddressedReply(connection: room.connection, reply: .askRoom(job))])
+        try sidecar().send([AddressedReply(connection: room.connection, reply: .askRoom(job))])
         let deadline = Task {
             try await Task.sleep(for: .seconds(10))
             continuation.finish()
@@ -120,14 +128,14 @@ extension Gateway {
         guard let connection = environment.roster.entries.first?.connection else {
             throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
         }
-        vault.send(
+        try sidecar().send(
             letters.map { AddressedReply(connection: connection, reply: .letter($0.to, $0.message.body)) })
     }
 
     /// Removes a device from the person's list, and notifies all peers.
     func revoke(_ device: DeviceID) async throws {
-        vault.submit([.revoke(device), .record([audit("sidecar", "revoke \(device.value)")])])
-        try await vault.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get()
+        try sidecar().submit([.revoke(device), .record([audit("sidecar", "revoke \(device.value)")])])
+        try await front.drain()
         guard let own = try peers().own, own.chain.identity(of: device) == nil else {
             throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
         }
@@ -138,7 +146,7 @@ extension Gateway {
         let conversation = ConversationID(.own, name)
         try commit([.removeConversation(conversation)])
         environment.latches.reset(conversation)
-        vault.submit([.reset(conversation)])
+        try sidecar().submit([.reset(conversation)])
     }
 
     /// Returns a question that the operator has to confirm.

@@ -14,65 +14,6 @@ extension Gateway {
         environment.requests.gate.holds.contains(.account(AccountID(text: tenant)))
     }
 
-    /// Performs an act on a write, and audits it.
-    ///
-    /// A hold of an account is kept in the store, and applies to its writes at once.
-    ///
-    /// - Returns: why the act was refused; nil if it was done.
-    func carryOut(_ kind: RequestAct.Kind, on writes: WriteQueue) async throws -> String? {
-        switch kind {
-        case .hold(.account), .release(.account):
-            if let refusal = try await store(kind) { return refusal }
-            return try await writes.carryOut(kind)
-        case .drop(let id), .retry(let id), .purge(let id), .hold(.request(let id)), .release(.request(let id)):
-            let request = try writes.request(id)
-            if let refusal = try await writes.carryOut(kind) { return refusal }
-            try commit([audit("queue.\(kind.name)", "\(id) of \(request.tenant)")])
-            return nil
-        }
-    }
-
-    /// Sends all dead requests again, and audits it once.
-    ///
-    /// - Parameter hurries: whether to end the pauses of waiting requests as well.
-    /// - Returns: how many wait again, how many stay dead, and how many pauses ended.
-    func retryDead(hurries: Bool) async throws -> (retried: Int, refused: Int, hurried: Int) {
-        let hurried = hurries ? try await json?.writes.queue.hurryAll() ?? 0 : 0
-        let ids = try deadLetters()
-        var retried = 0
-        for id in ids {
-            let refusal =
-                if let writes = json?.writes { try await writes.carryOut(.retry(id)) } else {
-                    try await store(.retry(id))
-                }
-            if refusal == nil { retried += 1 }
-        }
-        if json != nil { try commit([audit("queue.retry", "all dead: \(retried) of \(ids.count)")]) }
-        return (retried, ids.count - retried, hurried)
-    }
-
-    /// Removes all dead requests, and audits it once.
-    ///
-    /// - Returns: their number.
-    func purgeDead() async throws -> Int {
-        if let writes = json?.writes {
-            let count = try await writes.queue.purgeDead()
-            try commit([audit("queue.purge", "all dead: \(count)")])
-            return count
-        }
-        var count = 0
-        for id in try deadLetters() where try await store(.purge(id)) == nil { count += 1 }
-        return count
-    }
-
-    /// The numbers of all requests that are dead now.
-    func deadLetters() throws -> [UInt64] {
-        guard let writes = json?.writes else {
-            return try store.requests(states: [.dead], limit: 1_000_000).map(\.id)
-        }
-        return try writes.deadLetters()
-    }
-
     /// Returns the totals of requests in the queue of this gateway.
     ///
     /// - Parameter report: of the queue of writes over HTTP; nil in front of an IRC backend.

@@ -22,7 +22,7 @@ final class Gateway: Sendable {
     let role: Assembly.Role
     let environment: IRCEnvironment
     let store: any Store
-    let vault: CommitThread<Vault<SystemRandomSource>>
+    let front: any ChatFront
     let server: any ChatServer
     /// The parts for a backend that speaks HTTP; nil in front of an IRC backend.
     let json: JSONBackend?
@@ -48,8 +48,7 @@ final class Gateway: Sendable {
     private let policySource: Mutex<String>
 
     init(
-        role: Assembly.Role, environment: IRCEnvironment, store: any Store,
-        vault: CommitThread<Vault<SystemRandomSource>>,
+        role: Assembly.Role, environment: IRCEnvironment, store: any Store, front: any ChatFront,
         server: any ChatServer, json: JSONBackend? = nil, health: [StoreHealth],
         probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
         policySource: String,
@@ -59,7 +58,7 @@ final class Gateway: Sendable {
         self.role = role
         self.environment = environment
         self.store = store
-        self.vault = vault
+        self.front = front
         self.server = server
         self.json = json
         self.health = health
@@ -164,7 +163,7 @@ final class Gateway: Sendable {
             isRoom ? displayName(conversation.first) : "\(conversation.first.name) and \(conversation.second.name)"
         try commit([.removeConversation(conversation), audit("reset", detail)])
         environment.latches.reset(conversation)
-        vault.submit([.reset(conversation)])
+        front.reset(conversation)
         if isRoom {
             return tell(conversation.first, "An operator has reset the protection of \(detail).")
         }
@@ -192,7 +191,7 @@ final class Gateway: Sendable {
         let connections =
             account.roomName.map(environment.rooms.connections)
             ?? environment.roster.entries.filter { $0.account == account }.map(\.connection)
-        vault.send(connections.map { AddressedReply(connection: $0, reply: .remark(text)) })
+        front.notify(connections, text)
     }
 
     func commit(_ changes: [StoreChange]) throws {

@@ -42,9 +42,9 @@ struct GatewayService: Service {
         await gateway.json?.writes.close()
         await admin.stop()
         await metrics?.stop()
-        gateway.vault.submit([.record(gateway.environment.tally.rows(at: SystemClock.now().wall))])
-        try? await gateway.vault.drained(on: assembled.group.next()).get()
-        await gateway.vault.stop()
+        gateway.front.record(gateway.environment.tally.rows(at: SystemClock.now().wall))
+        try? await gateway.front.drain()
+        await gateway.front.stop()
         try await assembled.group.shutdownGracefully()
     }
 
@@ -76,10 +76,9 @@ struct GatewayService: Service {
             try await Task.sleep(for: .seconds(Self.tickSeconds))
             gateway.probeStoresIfFailing()
             let now = SystemClock.now()
-            gateway.vault.submit([
-                .tick, .record(gateway.environment.tally.rows(at: now.wall)),
-                .record(gateway.json?.environment.observations.take(wall: now.wall) ?? []),
-            ])
+            gateway.front.tick(gateway.environment.tally.rows(at: now.wall))
+            let observations = gateway.json?.environment.observations.take(wall: now.wall) ?? []
+            if !observations.isEmpty { gateway.front.record(observations) }
         }
     }
 }

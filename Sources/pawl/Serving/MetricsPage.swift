@@ -40,7 +40,7 @@ enum MetricsPage {
         family(
             "pawl_store_failed_commits_total", "Commits that failed.", "counter",
             [("", gateway.health.reduce(0) { $0 + $1.failedCommits })])
-        family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.vault.depth)])
+        family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.front.waitingJobs)])
         if gateway.json == nil, let counts = try? gateway.store.requestCounts() {
             family(
                 "pawl_requests", "Writes to the backend by state.", "gauge",

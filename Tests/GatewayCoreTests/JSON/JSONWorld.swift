@@ -34,7 +34,7 @@ final class JSONWorld {
     let environment: JSONEnvironment
     let backend: JSONBackend
     let store: InMemoryStore
-    var vault: Vault<SeededSource>
+    var participants: JSONParticipants<SeededSource>
     var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     /// Writes that the queue has taken, by key, and those that wait for the backend.
     var writes: [WriteToken: QueuedWrite] = [:]
@@ -63,12 +63,10 @@ final class JSONWorld {
             writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
-        vault = try Vault(
-            network: "lab", carrier: .json, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches,
-            rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000, now: now,
-            random: SeededSource(seed: 1), directory: directory, wasDelivered: { _ in false }, changes: &changes)
-        if let retention { vault.historyRetention = retention }
+        participants = try JSONParticipants(
+            network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: latches, now: now, random: SeededSource(seed: 1), directory: directory, changes: &changes)
+        if let retention { participants.vault.historyRetention = retention }
         _ = try store.commit([changes])
     }
 
@@ -98,10 +96,10 @@ final class JSONWorld {
 
     // MARK: What exchanges ask for
 
-    func perform(_ job: VaultJob) -> [VaultReply] {
-        let batch = vault.prepare([job], now: now)
+    func perform(_ job: JSONJob) -> [JSONReply] {
+        let batch = participants.prepare([job], now: now)
         let committed = try? store.commit(batch.groups)
-        return vault.complete(batch, committed: committed, now: now).map(\.reply)
+        return participants.complete(batch, committed: committed, now: now).map(\.reply)
     }
 
     func recalled(_ key: WriteKey) -> WriteRecall {

@@ -1,6 +1,8 @@
 import CapableApp
+import DeviceDirectory
 import Envelope
 import Foundation
+import JSONGateway
 import Protection
 import StorePort
 import Testing

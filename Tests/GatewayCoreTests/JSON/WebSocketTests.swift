@@ -21,7 +21,7 @@ import Vault
         var toClient: [String] = []
         var closed: UInt16?
         /// Answers of the vault that have not come yet.
-        var held: [VaultReply] = []
+        var held: [JSONReply] = []
         var holdsVault = false
 
         init(_ world: JSONWorld, _ name: String, token: String? = nil) {

@@ -278,14 +278,14 @@ import Vault
     }
 
     @Test func wakesAndTheVault() async throws {
-        let clients = Mutex<[ConnectionID: any CommitClient<VaultReply>]>([:])
+        let clients = Mutex<[ConnectionID: any CommitClient<JSONReply>]>([:])
         let gone = Mutex<[ConnectionID]>([])
         let proxy = try await Proxy(
             to: 1,
             script: { event in
                 switch event {
                 case .request: return [.wake(at: Int64(NIODeadline.now().uptimeNanoseconds) + 20_000_000)]
-                case .woken: return [.submit(.forget(.services("nobody"), reason: "test"))]
+                case .woken: return [.submit(.challenge(ConnectionID(0)))]
                 case .vault: return [.respond(ResponseHead(200), ByteBuffer(string: "opened"))]
                 default: return []
                 }
@@ -299,7 +299,7 @@ import Vault
                 services.submit = { jobs in
                     #expect(jobs.count == 1)
                     for client in clients.withLock({ Array($0.values) }) {
-                        client.eventLoop.execute { client.answered([.introduction(ticket: 0, bodies: [])]) }
+                        client.eventLoop.execute { client.answered([.read(ticket: 0, [])]) }
                     }
                 }
             })

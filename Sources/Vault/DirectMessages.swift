@@ -1,0 +1,71 @@
+// Sealing and opening between two hosted accounts, or a hosted account and a room. The ratchet is one of this vault's
+// sessions; the caller stores and sends what comes out.
+
+package import CommitLoop
+package import Devices
+import DoubleRatchet
+package import Envelope
+package import Protection
+package import StorePort
+
+/// The result of trying an envelope on the session of one recipient.
+package enum DirectOpening {
+    case opened([UInt8], skipped: Int)
+    /// The session has opened this message before.
+    case duplicate
+    /// The session does not open it; nil if another recipient may.
+    case failed(OpenFailure?)
+}
+
+extension VaultHolding {
+    /// Seals a plaintext. Ratchet state and new devices are committed with the unit.
+    ///
+    /// - Throws: what the ratchet or the store throws; then the caller cancels the unit.
+    package mutating func seal(
+        _ plaintext: [UInt8], from senderAccount: AccountID, to recipientAccount: AccountID, _ id: MessageID,
+        _ now: Moment, _ unit: inout Unit
+    ) throws -> Envelope {
+        let sender = try device(senderAccount, now, &unit)
+        let recipient = try device(recipientAccount, now, &unit)
+        let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
+        unit.shared = [ends.sending, ends.receiving]
+        let box = try session(ends.sending, or: sender, recipient)
+        let associated = vault.associatedData(senderAccount, sender.id, recipientAccount, recipient.id, id)
+        var message: [UInt8] = []
+        vault.keeper.markDirty(ends.sending)
+        try box.sessions.encrypt(
+            plaintext.span, associatedData: associated.span, random: &vault.keeper.random, into: &message)
+        return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
+    }
+
+    /// Tries an envelope of a hosted sender on the session of one recipient, under each name of the network.
+    ///
+    /// - Throws: ``StoreError`` if the session cannot be read.
+    package mutating func open(
+        _ envelope: Envelope, from sender: AccountID, to recipient: AccountID, _ unit: inout Unit
+    ) throws(StoreError) -> DirectOpening {
+        guard let device = vault.keeper.device(of: recipient) else { return .failed(nil) }
+        let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
+        guard let box = try vault.keeper.session(ends.receiving) else { return .failed(nil) }
+        for network in vault.networks {
+            let associated = vault.associatedData(
+                sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
+            var plaintext: [UInt8] = []
+            do throws(RatchetError) {
+                let received = try box.sessions.decrypt(
+                    envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
+                unit.shared.append(ends.receiving)
+                vault.keeper.markDirty(ends.receiving)
+                return .opened(plaintext, skipped: received.skipped)
+            } catch {
+                switch error {
+                case .duplicate: return .duplicate
+                case .tooFarAhead: return .failed(.tooFarAhead)
+                case .malformed, .unsupportedVersion, .downgrade: return .failed(.malformed)
+                default: continue
+                }
+            }
+        }
+        return .failed(nil)
+    }
+}

@@ -1,0 +1,138 @@
+// What a gateway does with its vault in a unit of work: devices, sessions and latches. One rule for every chat protocol.
+
+package import CommitLoop
+package import Devices
+package import DoubleRatchet
+package import Envelope
+package import Protection
+package import StorePort
+
+/// Participants that contain a vault.
+package protocol VaultHolding: Participants where SharedRow == SessionID {
+    associatedtype Random: RandomSource
+    var vault: Vault<Random> { get set }
+    /// Whether a device elsewhere has been published under an id; hosted devices get other ids.
+    var isPublished: (DeviceID) -> Bool { get }
+    /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
+    func isElsewhere(_ device: DeviceID) -> Bool
+}
+
+extension VaultHolding {
+    package mutating func sharedChanges() throws -> [(row: SessionID, change: StoreChange)] {
+        try vault.keeper.takeChanges()
+    }
+
+    package mutating func drop(_ rows: some Sequence<SessionID>) { vault.keeper.drop(rows) }
+
+    // MARK: Devices and sessions
+
+    /// The device of an account, made and stored with the unit if there is none.
+    package mutating func device(
+        _ account: AccountID, _ now: Moment, _ unit: inout Unit
+    ) throws -> HostedDevice {
+        if let device = vault.keeper.device(of: account) { return device }
+        unit.onRollback { state, cause, _, _ in
+            // A job that goes on after a cancelled one must not find sessions of a device that is not there.
+            if cause == .cancelled {
+                state.vault.keeper.forget(account)
+            } else {
+                state.vault.keeper.drop(device: account)
+            }
+        }
+        return try vault.keeper.device(for: account, now: now, avoiding: isPublished, &unit.changes)
+    }
+
+    /// The session with a device, set up inside the vault if there is none.
+    package mutating func session(
+        _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
+    ) throws -> SessionBox {
+        if let box = try vault.keeper.session(id) { return box }
+        try vault.keeper.pair(sender, recipient)
+        guard let box = try vault.keeper.session(id) else { throw StoreError.corrupt("A new session is not there.") }
+        return box
+    }
+
+    // MARK: Latches
+
+    /// Writes a latch that has risen.
+    package func latch(
+        _ latched: RaisedLatch, _ now: Moment, _ unit: inout Unit
+    ) {
+        let accountIsFirst = latched.conversation.first == latched.account
+        unit.changes.append(
+            .putConversation(
+                ConversationRow(
+                    id: latched.conversation, latch: latched.protection, since: now.wall,
+                    peerNameForFirst: accountIsFirst ? latched.peerName : latched.accountName,
+                    peerNameForSecond: accountIsFirst ? latched.accountName : latched.peerName)))
+        unit.onCommit { state, _, _ in
+            state.vault.latches.raise(latched.conversation, to: latched.protection)
+            state.vault.latches.remember(name: latched.peerName, of: latched.peer, for: latched.account)
+            state.vault.latches.remember(name: latched.accountName, of: latched.account, for: latched.peer)
+        }
+        unit.onRollback { state, _, _, _ in
+            state.vault.conversations.remove(latched.conversation)
+            state.vault.firstMessages[latched.conversation] = nil
+        }
+    }
+
+    /// Raises the latch of a room.
+    ///
+    /// - Returns: whether it was down.
+    package mutating func latch(
+        _ room: AccountID, _ protection: Protection, _ now: Moment, _ unit: inout Unit
+    ) -> Bool {
+        let latched = RaisedLatch(room: room, protection: protection)
+        guard vault.conversations.insert(latched.conversation).inserted else { return false }
+        latch(latched, now, &unit)
+        return true
+    }
+
+    /// Protects a conversation for good because a message was sent or came in it end to end.
+    package mutating func protect(
+        _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Moment,
+        _ unit: inout Unit
+    ) {
+        guard vault.latches.latch(of: conversation) < .device else { return }
+        vault.conversations.insert(conversation)
+        latch(
+            .init(
+                conversation: conversation, account: conversation.first, peer: conversation.second,
+                peerName: names.second, accountName: names.first, protection: .device), now, &unit)
+    }
+
+    /// Forgets the latch of a conversation, because an operator has lowered it.
+    package mutating func reset(_ conversation: ConversationID, _ unit: inout Unit) {
+        vault.conversations.remove(conversation)
+        unit.changes.append(.removeConversation(conversation))
+    }
+
+    /// Ours: conversations whose first message is remembered; of more none is forgotten when it is refused.
+    private static var firstMessageLimit: Int { 10_000 }
+
+    /// Remembers which message has protected a conversation, as long as it is the only one there.
+    mutating func noteFirst(_ message: MessageID?, in conversation: ConversationID) {
+        if message != nil, vault.firstMessages.count >= Self.firstMessageLimit { return }
+        vault.firstMessages[conversation] = message
+    }
+
+    /// Lowers the latch that a message has raised which the backend does not have, such as one to a conversation that does not
+    /// exist. Anything else that was sealed there keeps it up.
+    package mutating func refused(
+        _ conversation: ConversationID, _ message: MessageID, _ unit: inout Unit
+    ) {
+        guard vault.firstMessages[conversation] == message else { return }
+        vault.firstMessages[conversation] = nil
+        guard vault.latches.latch(of: conversation) == .gateway, vault.conversations.remove(conversation) != nil else {
+            return
+        }
+        unit.changes.append(.removeConversation(conversation))
+        lowered(conversation, &unit)
+    }
+
+    /// Lowers the latch that connections see, after the commit; the caller has removed the conversation.
+    package func lowered(_ conversation: ConversationID, _ unit: inout Unit) {
+        unit.onCommit { state, _, _ in state.vault.latches.reset(conversation) }
+        unit.onRollback { state, _, _, _ in state.vault.conversations.insert(conversation) }
+    }
+}
