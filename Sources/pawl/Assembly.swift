@@ -98,11 +98,11 @@ enum Assembly {
         unwritten.withLock {
             $0 = { changes in
                 environment.tally.giveBack(changes)
-                json?.environment.observations.giveBack(changes)
+                front.giveBack(changes)
             }
         }
         let gateway = Gateway(
-            role: role, environment: environment, store: store, front: front, server: server, json: json,
+            role: role, environment: environment, store: store, front: front, server: server,
             health: health,
             probeStores: {
                 store.probe()

@@ -98,7 +98,7 @@ import Testing
         let scratch = try ScratchDirectory()
         let gateway = try Self.gateway(scratch, upstream: "http://127.0.0.1:1", listen: "http://127.0.0.1:0")
         try await Self.attack(gateway, scratch.path)
-        await gateway.json?.writes.close()
+        await gateway.front.close()
     }
 
     @Test func hostileArgumentsToASidecar() async throws {

@@ -99,7 +99,7 @@ import Testing
         #expect(composed.exit == 0 && accounts(matrix) == [.services("@zo\u{EB}:localhost"): .hosted])
         let room = await set(matrix, "hosted", "--room", "!abc:localhost")
         #expect(room.exit == 1 && room.error.contains("knows no room"))
-        await matrix.json?.writes.close()
+        await matrix.front.close()
     }
 
     @Test func nearestNames() {

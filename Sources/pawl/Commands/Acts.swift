@@ -186,7 +186,6 @@ struct PolicyCommand: AsyncParsableCommand {
         /// - Throws: ``AdminFailure`` if the name is invalid, or is unknown and `--force` is not given.
         private func scope(_ names: KnownNames, _ gateway: Gateway) throws -> (AccountID?, isKnown: Bool) {
             guard let name = account ?? room else { return (nil, true) }
-            let isIRC = gateway.json == nil
             let own = gateway.environment.policies.snapshot.accounts
             // Names that an earlier version accepted can still be removed.
             if policy == "default", let account,
@@ -195,12 +194,7 @@ struct PolicyCommand: AsyncParsableCommand {
                 return (earlier, names.hasSeen(earlier))
             }
             if name.contains(" ") { throw AdminFailure("No account and no room has a space in its name.") }
-            if let account, isIRC, let first = account.first, "#&+!".contains(first) {
-                throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
-            }
-            if let room, isIRC, room.first.map({ $0.isLetter || $0.isNumber }) != false {
-                throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
-            }
+            try gateway.front.checkNames(account: account, room: room)
             switch room == nil ? names.account(name) : names.room(name) {
             case .known(let scope): return (scope, names.hasSeen(scope))
             case .unknown(let scope, let nearest):
@@ -296,9 +290,8 @@ struct ConversationsCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let isRoom =
-                second == nil && (gateway.json != nil || first.first.map { !$0.isLetter && !$0.isNumber } == true)
-            if gateway.json != nil, second != nil {
+            let isRoom = second == nil && gateway.front.isRoomName(first)
+            if !gateway.front.foldsCase, second != nil {
                 throw AdminFailure("Name one conversation, as pawl conversations list shows it.")
             }
             guard isRoom || second != nil else { throw AdminFailure("Name both people, or one room with its prefix.") }
@@ -317,10 +310,7 @@ struct ConversationsCommand: AsyncParsableCommand {
                         + "allows it. To confirm, add: --confirm \(token)", confirmation: token)
             }
             try gateway.reset(id)
-            return .text(
-                gateway.json == nil
-                    ? "The protection is ended. Connected members have been notified."
-                    : "The protection is ended. The gateway cannot notify people over HTTP: tell them yourself.")
+            return .text("The protection is ended. \(gateway.front.resetNotice)")
         }
     }
 }
@@ -335,8 +325,9 @@ struct Drain: AdminCommand {
         let count = gateway.server.connectionCount
         await gateway.drain()
         var text = "No more clients are accepted. \(count) are still connected; the gateway stops when they have left."
-        if let report = await gateway.json?.writes.queue.report(), report.depth > 0 {
-            text += " \(report.depth) writes wait; those that are not sent by then are sent after the next start."
+        let waiting = await gateway.front.waitingWrites()
+        if waiting > 0 {
+            text += " \(waiting) writes wait; those that are not sent by then are sent after the next start."
         }
         return .text(text)
     }

@@ -41,8 +41,8 @@ struct DevicesCommand: AsyncParsableCommand {
         }
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let seen = gateway.json?.environment.devices.seen
-            let present = Set(gateway.environment.roster.entries.compactMap(\.device)).union(seen?.proven ?? [])
+            let seen = gateway.front.seenDevices
+            let present = Set(gateway.environment.roster.entries.compactMap(\.device)).union(seen.proven)
             let wanted = account.map(gateway.account(named:))
             let rows = try gateway.directory().all.filter { wanted == nil || $0.account == wanted }
                 .flatMap { known, entry in
@@ -52,7 +52,7 @@ struct DevicesCommand: AsyncParsableCommand {
                             state: entry.isBlocked
                                 ? "blocked" : entry.published.contains(listed.id) ? "published" : "listed",
                             connected: present.contains(listed.id),
-                            sealing: seen?.sealing.contains(listed.id) ?? false,
+                            sealing: seen.sealing.contains(listed.id),
                             oneTimePrekeys: entry.oneTime[listed.id] ?? 0,
                             provenAt: Table.time(entry.provenAt))
                     }

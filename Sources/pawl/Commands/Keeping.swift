@@ -42,7 +42,7 @@ struct BackupCommand: AdminCommand {
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
         if common.json { return try .json(Report(file: file, bytes: bytes)) }
         return .text(
-            "The store\(gateway.json == nil ? "" : ", the queue of writes") and its key are in \(file) (\(bytes) bytes). Anyone with this file can read them."
+            "\(gateway.front.backupContents) and its key are in \(file) (\(bytes) bytes). Anyone with this file can read them."
         )
     }
 }

@@ -243,20 +243,18 @@ extension Gateway {
 extension Gateway {
     /// Why a request cannot be dropped; nil if it waits.
     fileprivate func whyNotDropped(_ id: UInt64) throws -> String? {
-        if let writes = json?.writes { return writes.whyNotDropped(try writes.request(id)) }
-        guard let request = try store.request(id) else { return Remarks.noRequest(id) }
-        return request.state == .pending
-            ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
+        try front.whyNotDropped(id)
     }
 
     /// Whether a request has been sent to a backend that speaks HTTP, which has not answered.
     fileprivate func isUnderWay(_ id: UInt64) throws -> Bool {
-        try json?.writes.request(id).state == .inFlight
+        try front.isInFlight(id)
     }
 
     /// A hint for an operator who may have mistyped a name; empty if the account is connected.
     fileprivate func remark(_ scope: RequestScope) -> String {
-        guard json == nil, case .account(let account) = scope, environment.roster.connections(of: account).isEmpty
+        guard front is IRCFront, case .account(let account) = scope,
+            environment.roster.connections(of: account).isEmpty
         else { return "" }
         return " Nobody of that name is connected now."
     }

@@ -45,7 +45,7 @@ struct Users: AdminCommand {
         let evidence = try gateway.store.evidence(limit: 100_000)
         let devices = Set(try gateway.store.load().devices.map(\.account.name))
         let capable = gateway.capableAccounts
-        let sealing = gateway.json?.environment.devices.seen.sealing ?? []
+        let sealing = gateway.front.seenDevices.sealing
         let verified = Set(
             (gateway.environment.directory?.all ?? []).filter { !sealing.isDisjoint(with: $0.entry.published) }
                 .map(\.account.name))

@@ -40,20 +40,7 @@ struct Trace: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        if let writes = gateway.json?.writes {
-            return try answer(try await Report(try writes.request(id), on: gateway, writes))
-        }
-        let request = try gateway.request(id)
-        let trace = gateway.environment.requests.traces[id]
-        let account = AccountID(text: request.account)
-        let isPending = request.state == .pending
-        let report = Report(
-            id: "\(id)", state: request.state.name, account: gateway.displayName(account), target: request.target,
-            events: Self.events(request, trace),
-            waitsFor: isPending
-                ? gateway.waitsFor(request, among: try gateway.store.waitingRequests(of: account)) : nil,
-            notes: Self.notes(request, trace, isSidecar: gateway.role == .sidecar))
-        return try answer(report)
+        try answer(try await gateway.front.trace(id, on: gateway))
     }
 
     private func answer(_ report: Report) throws -> AdminAnswer {
@@ -71,7 +58,7 @@ struct Trace: AdminCommand {
     }
 
     /// Returns the events in the order of time.
-    private static func events(_ request: Request, _ trace: RequestTrace?) -> [Event] {
+    static func events(_ request: Request, _ trace: RequestTrace?) -> [Event] {
         var events: [(at: Int64, event: String, detail: String?)] = [(request.acceptedAt, "accepted", nil)]
         if let at = trace?.committedAt { events.append((at, "committed", nil)) }
         for (number, at) in (trace?.sentAt ?? []).enumerated() {
@@ -101,7 +88,7 @@ struct Trace: AdminCommand {
         }
     }
 
-    private static func notes(_ request: Request, _ trace: RequestTrace?, isSidecar: Bool) -> [String] {
+    static func notes(_ request: Request, _ trace: RequestTrace?, isSidecar: Bool) -> [String] {
         guard let trace else {
             return [
                 "It was accepted before this gateway started, or more than \(RequestTraces.limit) messages ago: the times "

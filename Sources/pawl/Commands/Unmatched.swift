@@ -23,10 +23,10 @@ struct Unmatched: AdminCommand {
     }
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-        guard let json = gateway.json else {
+        guard let unmatched = gateway.front.unmatched else {
             throw AdminFailure("The backend of this gateway speaks IRC, and has no mapping. This is for HTTP backends.")
         }
-        let rows = json.environment.unmatched.all.map {
+        let rows = unmatched.map {
             Row(method: $0.method, path: $0.path, requests: $0.count, lastSeen: Table.time($0.lastSeen))
         }
         if common.json { return try .json(rows) }

@@ -2,8 +2,12 @@
 // not ask which protocol it is.
 
 import DeviceDirectory
+import Envelope
+import IRCGateway
 import Outbox
+import PawlConfiguration
 import Protection
+import RequestQueue
 import StorePort
 
 /// One chat protocol's side of a running gateway.
@@ -21,6 +25,56 @@ protocol ChatFront: Sendable {
     func notify(_ connections: [ConnectionID], _ text: String)
     /// Refuses what the proofs of these connections allowed.
     func revokeProofs(of connections: [ConnectionID], _ reason: String)
+
+    // MARK: Names
+
+    /// Whether names that differ only in letter case are one name.
+    var foldsCase: Bool { get }
+    /// Looks up the names of people who are connected now; create one value for many names.
+    func names() -> any NameResolver
+    /// The account of a services name that an operator writes.
+    func services(_ name: String) -> AccountID
+    /// Whether a name is written as a room's.
+    func isRoomName(_ name: String) -> Bool
+    /// - Throws: ``AdminFailure`` if an account is written as a room, or the other way round.
+    func checkNames(account: String?, room: String?) throws
+    /// Accounts and rooms that are known in memory, besides those in the store.
+    func knownNames(_ observations: [ObservationRow]) -> [AccountID]
+    func connectionCount(of account: AccountID) -> Int
+    /// How many of the known accounts take part in a room.
+    func peopleCount(in room: String, _ observations: [ObservationRow], among accounts: Set<AccountID>) -> Int
+    /// The conversations that were observed, and those that have members now.
+    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations
+
+    // MARK: Reports
+
+    /// What was observed and not yet stored; ``giveBack(_:)`` takes it back.
+    func takeObservations(at time: Int64) -> [StoreChange]
+    func giveBack(_ changes: [StoreChange])
+    /// Adds what only this protocol knows to a status.
+    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws
+    /// Adds what only this protocol counts to the page of metrics.
+    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async
+    /// Devices of clients that have proven themselves, and those whose envelopes came.
+    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { get }
+    /// Requests that fitted no route of the mapping; nil if there is no mapping.
+    var unmatched: [UnmatchedRequest]? { get }
+    /// The notice after an operator has reset a conversation.
+    var resetNotice: String { get }
+    /// What a backup contains, in words.
+    var backupContents: String { get }
+
+    // MARK: Requests
+
+    func requestRows(states: [RequestState], limit: Int, on gateway: Gateway) async throws -> [RequestRow]
+    func requestReport(_ id: UInt64, on gateway: Gateway) async throws -> RequestReport
+    func trace(_ id: UInt64, on gateway: Gateway) async throws -> Trace.Report
+    /// Requests that wait and are sent after the next start.
+    func waitingWrites() async -> Int
+    /// Why a request cannot be dropped; nil if it can.
+    func whyNotDropped(_ id: UInt64) throws -> String?
+    /// Whether a request was sent to the backend, which may have done it.
+    func isInFlight(_ id: UInt64) throws -> Bool
 
     /// Carries out an act on queued messages, audits it, and waits until it is stored.
     ///
@@ -41,7 +95,33 @@ protocol ChatFront: Sendable {
     /// - Returns: how many.
     func purgeDead(on gateway: Gateway) async throws -> Int
 
+    // MARK: Configuration and end
+
+    /// Reads what a reloaded configuration changes.
+    ///
+    /// - Returns: what puts it in force; until then the earlier one stays.
+    /// - Throws: if it is invalid.
+    func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void
+    /// Answers those who wait for writes, before the connections close.
+    func dismiss()
+    /// Ends sending, after the connections are closed.
+    func close() async
     /// Waits until all jobs are done.
     func drain() async throws
     func stop() async
+}
+
+/// Looks up accounts and rooms by the names that operators and reports use.
+protocol NameResolver {
+    /// Returns the account of a name: a services account, or the nick of a connected person without one.
+    func account(_ name: String) -> AccountID
+    func room(_ name: String) -> AccountID
+}
+
+/// A request of a client that fitted no route of the mapping.
+struct UnmatchedRequest: Sendable {
+    var method: String
+    var path: String
+    var count: Int
+    var lastSeen: Int64
 }

@@ -3,11 +3,13 @@
 import CommitLoop
 import DeviceDirectory
 import DoubleRatchet
+import Envelope
 import IRCGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
 import Outbox
+import PawlConfiguration
 import Protection
 import Reports
 import RequestQueue
@@ -39,7 +41,169 @@ struct IRCFront: ChatFront {
         thread.send(connections.map { AddressedReply(connection: $0, reply: reply) })
     }
 
+    // MARK: Names
+
+    var foldsCase: Bool { true }
+    func names() -> any NameResolver { ConnectedNames(environment) }
+    func services(_ name: String) -> AccountID { .services(name.lowercased()) }
+    func isRoomName(_ name: String) -> Bool { name.first.map { !$0.isLetter && !$0.isNumber } == true }
+
+    func checkNames(account: String?, room: String?) throws {
+        if let account, let first = account.first, "#&+!".contains(first) {
+            throw AdminFailure("\(account) is the name of a room: use --room '\(account)'.")
+        }
+        if let room, !isRoomName(room) {
+            throw AdminFailure("\(room) is not the name of a room: give it with its prefix, as '#room'.")
+        }
+    }
+
+    /// The roster and the rooms are asked for every protocol; nothing else is known here.
+    func knownNames(_: [ObservationRow]) -> [AccountID] { [] }
+
+    func connectionCount(of account: AccountID) -> Int { environment.roster.connections(of: account).count }
+
+    func peopleCount(in room: String, _: [ObservationRow], among _: Set<AccountID>) -> Int {
+        let here = Set(environment.rooms.connections(in: room))
+        return Set(environment.roster.entries.filter { here.contains($0.connection) }.map(\.account)).count
+    }
+
+    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations {
+        var known = KnownConversations(everyIsPrivate: false)
+        let names = ConnectedNames(environment)
+        for row in observations {
+            let sender = names.account(row.sender)
+            switch ObservedRecipient(rawValue: row.recipient) {
+            case .room:
+                let room = names.room(row.target)
+                known.add(ConversationID(room, room), gateway.displayName(room), isPrivate: false, [sender])
+            case .legacy:
+                let peer = names.account(row.target)
+                let names = [gateway.displayName(sender), gateway.displayName(peer)].sorted()
+                known.add(
+                    ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
+            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: break
+            }
+        }
+        for name in environment.rooms.sizes.keys {
+            let people = environment.rooms.verifiedAccounts(in: name.text)
+            known.add(.ofRoom(name.text), name.text, isPrivate: false, people)
+        }
+        for outsider in environment.rooms.outsiders({
+            environment.roster.owner(ofFoldedNick: $0)?.participates == true
+        }) {
+            known.addOutsider(outsider.nick, to: .ofRoom(outsider.room))
+        }
+        return known
+    }
+
+    // MARK: Reports
+
+    /// Sessions store their observations themselves.
+    func takeObservations(at _: Int64) -> [StoreChange] { [] }
+    func giveBack(_: [StoreChange]) {}
+
+    func complete(_ report: inout StatusReport, on _: Gateway) async throws {
+        if let dead = report.queue[RequestState.dead.name], dead > 0 {
+            report.warnings.append(
+                "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead"
+            )
+        }
+    }
+
+    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async {
+        if let counts = try? store.requestCounts() {
+            page.family(
+                "pawl_requests", "Writes to the backend by state.", "gauge",
+                counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
+        }
+        if let requests = try? gateway.reporter.requests(SystemClock.now()) { page.add(requests) }
+    }
+
+    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { ([], []) }
+    var unmatched: [UnmatchedRequest]? { nil }
+    var resetNotice: String { "Connected members have been notified." }
+    var backupContents: String { "The store" }
+
     // MARK: Requests
+
+    func requestRows(states: [RequestState], limit: Int, on gateway: Gateway) async throws -> [RequestRow] {
+        let gate = environment.requests.gate
+        return try store.requests(states: states, limit: limit).map {
+            RequestRow(
+                id: "\($0.id)", state: $0.state.name, held: $0.state == .pending && gate.isHeld($0),
+                account: gateway.displayName(AccountID(text: $0.account)), target: $0.target, lines: $0.bodies.count,
+                accepted: Table.time($0.acceptedAt), remoteID: $0.remoteID, reason: $0.reason)
+        }
+    }
+
+    func requestReport(_ id: UInt64, on gateway: Gateway) async throws -> RequestReport {
+        let request = try request(id)
+        let isPending = request.state == .pending
+        return RequestReport(
+            id: "\(id)", state: request.state.name, held: isPending && environment.requests.gate.isHeld(request),
+            account: gateway.displayName(AccountID(text: request.account)),
+            recipient: gateway.displayName(AccountID(text: request.peer)), target: request.target, verb: request.verb,
+            lines: request.bodies.count, bytes: request.bodies.reduce(0) { $0 + $1.count },
+            accepted: Table.time(request.acceptedAt), finished: request.finishedAt.map(Table.time),
+            attempts: environment.requests.traces[id]?.attempts ?? 0, doubts: 0, remoteID: request.remoteID,
+            reason: request.reason, failures: [], waitsFor: isPending ? try waitsFor(request, gateway) : nil)
+    }
+
+    func trace(_ id: UInt64, on gateway: Gateway) async throws -> Trace.Report {
+        let request = try request(id)
+        let trace = environment.requests.traces[id]
+        return Trace.Report(
+            id: "\(id)", state: request.state.name, account: gateway.displayName(AccountID(text: request.account)),
+            target: request.target, events: Trace.events(request, trace),
+            waitsFor: request.state == .pending ? try waitsFor(request, gateway) : nil,
+            notes: Trace.notes(request, trace, isSidecar: gateway.role == .sidecar))
+    }
+
+    /// - Throws: ``AdminFailure`` if this data directory has no such request.
+    private func request(_ id: UInt64) throws -> Request {
+        guard let request = try store.request(id) else { throw AdminFailure(Remarks.noRequest(id)) }
+        return request
+    }
+
+    /// What a waiting request waits for, in words.
+    private func waitsFor(_ request: Request, _ gateway: Gateway) throws -> String {
+        let desk = environment.requests
+        let holds = desk.gate.holds
+        let account = AccountID(text: request.account)
+        if let trace = desk.traces[request.id], trace.acknowledgedAt != nil {
+            return "its recipient's device: the backend has it, and it has not been opened"
+        }
+        if desk.gate.hasBegun(request.id) { return "the backend, which has not confirmed it yet" }
+        if holds.contains(.request(request.id)) { return "an operator, who holds it: pawl queue release \(request.id)" }
+        if holds.contains(.account(account)) {
+            return "an operator, who holds all of \(gateway.displayName(account)): "
+                + "pawl queue release --account \(gateway.displayName(account))"
+        }
+        if let before = try store.waitingRequests(of: account).first(where: {
+            $0.peer == request.peer && $0.id < request.id && holds.contains(.request($0.id))
+        }) {
+            return "request \(before.id), which an operator holds and which must be sent first"
+        }
+        let entries = environment.roster.entries.filter { $0.account == account }
+        guard !entries.isEmpty else { return "its sender, who is not connected" }
+        guard entries.contains(where: \.isPresent) else { return "the backend, which cannot be reached" }
+        let peer = AccountID(text: request.peer)
+        if peer.roomName == nil, environment.peers == nil, !environment.roster.isPresent(peer) {
+            return "its recipient, who is not connected"
+        }
+        return "its turn: the connection is paced, and earlier messages are sent first"
+    }
+
+    func waitingWrites() async -> Int { 0 }
+
+    func whyNotDropped(_ id: UInt64) throws -> String? {
+        guard let request = try store.request(id) else { return Remarks.noRequest(id) }
+        return request.state == .pending
+            ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
+    }
+
+    /// The gate refuses acts on requests that were sent.
+    func isInFlight(_: UInt64) throws -> Bool { false }
 
     func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String? {
         var subject: Request?
@@ -90,7 +254,12 @@ struct IRCFront: ChatFront {
         return count
     }
 
-    // MARK: Ends
+    // MARK: Configuration and end
+
+    /// The environment's settings are replaced for every protocol; nothing else is configured here.
+    func reload(_: PawlConfiguration) throws -> @Sendable () -> Void { {} }
+    func dismiss() {}
+    func close() async {}
 
     func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
     func stop() async { await thread.stop() }

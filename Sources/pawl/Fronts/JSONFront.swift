@@ -3,11 +3,15 @@
 import CommitLoop
 import DeviceDirectory
 import DoubleRatchet
+import Envelope
+import HTTPServer
+import IRCGateway
 import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
 import Outbox
+import PawlConfiguration
 import Protection
 import RequestQueue
 import RequestQueueClient
@@ -37,7 +41,192 @@ struct JSONFront: ChatFront {
     /// Nothing: calls check the directory each time.
     func revokeProofs(of _: [ConnectionID], _: String) {}
 
+    // MARK: Names
+
+    var foldsCase: Bool { false }
+    func names() -> any NameResolver { ExactNames() }
+    func services(_ name: String) -> AccountID { .services(name) }
+    func isRoomName(_: String) -> Bool { true }
+    func checkNames(account _: String?, room _: String?) throws {}
+
+    func knownNames(_ observations: [ObservationRow]) -> [AccountID] {
+        let kinds = [ObservedRecipient.legacy, .room, .outsider].map(\.rawValue)
+        return Array(backend.environment.accounts.all) + backend.environment.conversations.known.map { .room($0) }
+            + observations.filter { kinds.contains($0.recipient) }.map { .room($0.target) }
+    }
+
+    func connectionCount(of account: AccountID) -> Int { backend.environment.sockets.count(of: account) }
+
+    func peopleCount(in room: String, _ observations: [ObservationRow], among accounts: Set<AccountID>) -> Int {
+        let writers = observations.filter { $0.target == room }.map { AccountID.services($0.sender) }
+        let members = backend.environment.conversations.lastMembers(of: room) ?? []
+        return Set(writers + members).intersection(accounts).count
+    }
+
+    func knownConversations(_ observations: [ObservationRow], _ gateway: Gateway) -> KnownConversations {
+        let environment = backend.environment
+        var known = KnownConversations(everyIsPrivate: environment.mapping.members == nil)
+        for row in observations.sorted(by: { $0.lastSeen < $1.lastSeen }) {
+            let isPrivate: Bool
+            switch ObservedRecipient(rawValue: row.recipient) {
+            case .legacy: isPrivate = true
+            case .room: isPrivate = false
+            // Messages to outsiders are refused, so they protect no conversation.
+            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: continue
+            }
+            known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])
+        }
+        let now = SystemClock.now().monotonic
+        for outsider in environment.conversations.outsiders(
+            now: now, limit: .max, isBehind: environment.accounts.contains)
+        {
+            known.addOutsider(gateway.displayName(outsider.account), to: .ofRoom(outsider.conversation))
+        }
+        return known
+    }
+
+    // MARK: Reports
+
+    func takeObservations(at time: Int64) -> [StoreChange] { backend.environment.observations.take(wall: time) }
+    func giveBack(_ changes: [StoreChange]) { backend.environment.observations.giveBack(changes) }
+
+    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws {
+        let counts = await writes.queue.report()
+        report.requests = try requests(on: gateway, counts)
+        report.queue = [
+            RequestState.pending.name: report.requests.waiting, RequestState.done.name: report.requests.done,
+            RequestState.dead.name: report.requests.dead,
+        ]
+        addQueueWarnings(to: &report, counts)
+        let environment = backend.environment
+        report.accounts.behind = environment.accounts.count
+        report.blockers += environment.conversations.outsiders(
+            now: SystemClock.now().monotonic, limit: 20, isBehind: environment.accounts.contains
+        ).map {
+            StatusReport.Blocker(
+                what: "outsider in a conversation", name: "\($0.account.name) in \($0.conversation)", messages: 0)
+        }
+        if let doubtful = report.requests.doubtful, doubtful > 0 {
+            report.warnings.append(
+                "\(doubtful) \(doubtful == 1 ? "message" : "messages") may be stored twice at the backend: an answer was lost, and "
+                    + "the message was sent again. People behind this gateway see each once.")
+        }
+        let waiting = await writes.queue.waitingForSession()
+        if !waiting.isEmpty {
+            let names = Set(waiting.map(\.tenant)).sorted()
+            report.warnings.append(
+                "\(waiting.count) \(waiting.count == 1 ? "write waits" : "writes wait") for the next login of "
+                    + names.prefix(10).joined(separator: ", ") + (names.count > 10 ? " and others." : "."))
+        }
+    }
+
+    /// The totals of requests, with what the queue knows of them.
+    private func requests(on gateway: Gateway, _ report: APIClientQueue.Report) throws -> StatusReport.Requests {
+        var requests = try gateway.reporter.requests(SystemClock.now())
+        let counts = RequestCounts(report.counts, waiting: report.depth)
+        (requests.accepted, requests.waiting) = (counts.accepted, counts.waiting)
+        (requests.done, requests.dead) = (counts.done, counts.dead)
+        requests.held = report.census.held
+        requests.oldestSeconds = report.census.oldest.map { max(SystemClock.now().wall - $0, 0) / 1000 }
+        requests.doubtful = report.counts.doubtful + report.census.doubtful
+        requests.withoutLogin = report.census.withoutSession
+        return requests
+    }
+
+    private func addQueueWarnings(to report: inout StatusReport, _ queue: APIClientQueue.Report) {
+        let dead = queue.census.deadLetters
+        if dead > 0 {
+            report.warnings.append(
+                "\(dead) \(dead == 1 ? "write was" : "writes were") given up and \(dead == 1 ? "is" : "are") kept: pawl queue list "
+                    + "--state dead. To send again: pawl queue retry --dead. To remove: pawl queue purge.")
+        }
+        let held = queue.census.heldAfterCrashes
+        if !held.isEmpty {
+            report.warnings.append(
+                "This gateway ended several times in a row while only one write was in progress, so it is held: request "
+                    + held.map { "\($0)" }.joined(separator: ", ")
+                    + ". Look at it with pawl queue show, then release or drop it.")
+        }
+        let unexpected = queue.counts.unexpected
+        if unexpected > 0 {
+            report.warnings.append(
+                "\(unexpected) unexpected \(unexpected == 1 ? "answer" : "answers") since the start: 502, 503, 504, or a refusal that "
+                    + "does not have the backend's form, as from a proxy. Such writes wait and are sent again.")
+        }
+    }
+
+    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async {
+        let report = await writes.queue.report()
+        if let requests = try? requests(on: gateway, report) { page.add(requests) }
+        page.family(
+            "pawl_requests_in_flight", "Requests that were sent to the backend and are not answered.", "gauge",
+            [("", report.inFlight)])
+        page.family("pawl_requests_bytes", "Bytes of the requests that wait.", "gauge", [("", report.bytes)])
+        page.family(
+            "pawl_requests_retried_total", "Attempts that were followed by another.", "counter",
+            [("", report.counts.retried)])
+        page.family(
+            "pawl_requests_unexpected_answers_total",
+            "Answers that a proxy may have given: 502, 503, 504, or a refusal of another form than the backend's.",
+            "counter", [("", report.counts.unexpected)])
+        page.family(
+            "pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)]
+        )
+        page.family(
+            "pawl_requests_doubtful", "Requests that the backend may have done twice.", "gauge",
+            [("", report.counts.doubtful + report.census.doubtful)])
+        page.family(
+            "pawl_requests_without_login", "Requests that wait for their sender's next login.", "gauge",
+            [("", report.census.withoutSession)])
+        page.family(
+            "pawl_accounts_behind", "Accounts that have shown a credential.", "gauge",
+            [("", backend.environment.accounts.count)])
+        page.family("pawl_http_requests_total", "Requests of clients.", "counter", [("", backend.meters.requests)])
+        page.family(
+            "pawl_http_answers_total", "Answers to clients by the class of their status.", "counter",
+            backend.meters.answers.map { ("{class=\"\($0.name)\"}", $0.count) })
+        page.family(
+            "pawl_upstream_connections", "Connections to the backend.", "gauge",
+            [("", backend.meters.upstreamConnections)])
+    }
+
+    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) {
+        let seen = backend.environment.devices.seen
+        return (seen.proven, seen.sealing)
+    }
+
+    var unmatched: [UnmatchedRequest]? {
+        backend.environment.unmatched.all.map {
+            UnmatchedRequest(method: $0.method, path: $0.path, count: $0.count, lastSeen: $0.lastSeen)
+        }
+    }
+
+    var resetNotice: String { "The gateway cannot notify people over HTTP: tell them yourself." }
+    var backupContents: String { "The store, the queue of writes" }
+
     // MARK: Writes
+
+    func requestRows(states: [RequestState], limit: Int, on _: Gateway) async throws -> [RequestRow] {
+        try await writes.rows(states: states, limit: limit, isHeld: holdsAll)
+    }
+
+    /// Whether an operator holds all writes of an account.
+    private func holdsAll(of tenant: String) -> Bool { gate.holds.contains(.account(AccountID(text: tenant))) }
+
+    func requestReport(_ id: UInt64, on _: Gateway) async throws -> RequestReport {
+        let request = try writes.request(id)
+        return try await RequestReport(request, writes, isHeld: request.isHeld || holdsAll(of: request.tenant))
+    }
+
+    func trace(_ id: UInt64, on _: Gateway) async throws -> Trace.Report {
+        try await Trace.Report(try writes.request(id), writes)
+    }
+
+    func waitingWrites() async -> Int { await writes.queue.report().depth }
+
+    func whyNotDropped(_ id: UInt64) throws -> String? { writes.whyNotDropped(try writes.request(id)) }
+
+    func isInFlight(_ id: UInt64) throws -> Bool { try writes.request(id).state == .inFlight }
 
     func carryOut(_ kind: RequestAct.Kind, on gateway: Gateway) async throws -> String? {
         switch kind {
@@ -93,7 +282,11 @@ struct JSONFront: ChatFront {
         return count
     }
 
-    // MARK: Ends
+    // MARK: Configuration and end
+
+    func reload(_ configuration: PawlConfiguration) throws -> @Sendable () -> Void { try backend.reload(configuration) }
+    func dismiss() { writes.dismiss() }
+    func close() async { await writes.close() }
 
     func drain() async throws { try await thread.drained(on: MultiThreadedEventLoopGroup.singleton.next()).get() }
     func stop() async { await thread.stop() }

@@ -13,14 +13,14 @@ extension WriteQueue {
     /// Returns the rows of `pawl queue list`. Dropped writes are listed with the dead ones.
     func rows(
         states: [RequestState], limit: Int, isHeld: (_ account: String) -> Bool
-    ) async throws -> [QueueCommand.List.Row] {
+    ) async throws -> [RequestRow] {
         var states = states
         if states.contains(.pending) { states.append(.inFlight) }
         if states.contains(.dead) { states.append(.cancelled) }
         let requests = try queue.requests(states: states, limit: limit)
         let remoteIDs = await remoteIDs(of: requests)
         return requests.map { request in
-            QueueCommand.List.Row(
+            RequestRow(
                 id: "\(request.id)", state: request.state.name,
                 held: !request.state.isFinal && (request.isHeld || isHeld(request.tenant)),
                 account: request.tenant, target: request.target, lines: 1,

@@ -13,58 +13,7 @@ extension Gateway {
 
     /// Returns the observed conversations, and the rooms that have members now.
     func knownConversations(_ observations: [ObservationRow]) -> [KnownConversation] {
-        var known = KnownConversations(
-            everyIsPrivate: json.map { $0.environment.mapping.members == nil } ?? false)
-        if let json { addConversations(of: json, observations, to: &known) } else { addRooms(observations, to: &known) }
-        return Array(known.all.values)
-    }
-
-    private func addConversations(
-        of json: JSONBackend, _ observations: [ObservationRow], to known: inout KnownConversations
-    ) {
-        for row in observations.sorted(by: { $0.lastSeen < $1.lastSeen }) {
-            let isPrivate: Bool
-            switch ObservedRecipient(rawValue: row.recipient) {
-            case .legacy: isPrivate = true
-            case .room: isPrivate = false
-            // Messages to outsiders are refused, so they protect no conversation.
-            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: continue
-            }
-            known.add(.ofRoom(row.target), row.target, isPrivate: isPrivate, [AccountID.services(row.sender)])
-        }
-        let now = SystemClock.now().monotonic
-        for outsider in json.environment.conversations.outsiders(
-            now: now, limit: .max, isBehind: json.environment.accounts.contains)
-        {
-            known.addOutsider(displayName(outsider.account), to: .ofRoom(outsider.conversation))
-        }
-    }
-
-    private func addRooms(_ observations: [ObservationRow], to known: inout KnownConversations) {
-        let names = PresentNames(self)
-        for row in observations {
-            let sender = names.account(row.sender)
-            switch ObservedRecipient(rawValue: row.recipient) {
-            case .room:
-                let room = names.room(row.target)
-                known.add(ConversationID(room, room), displayName(room), isPrivate: false, [sender])
-            case .legacy:
-                let peer = names.account(row.target)
-                let names = [displayName(sender), displayName(peer)].sorted()
-                known.add(
-                    ConversationID(sender, peer), "\(names[0]) and \(names[1])", isPrivate: true, [sender, peer])
-            case .outsider, .exempt, .media, .verb, .search, .directConnection, .notInRoom, .name, nil: break
-            }
-        }
-        for name in environment.rooms.sizes.keys {
-            let people = environment.rooms.verifiedAccounts(in: name.text)
-            known.add(.ofRoom(name.text), name.text, isPrivate: false, people)
-        }
-        for outsider in environment.rooms.outsiders({
-            self.environment.roster.owner(ofFoldedNick: $0)?.participates == true
-        }) {
-            known.addOutsider(outsider.nick, to: .ofRoom(outsider.room))
-        }
+        Array(front.knownConversations(observations, self).all.values)
     }
 
     /// Returns what other policies would protect for good. Empty in a sidecar, which asks its user about each room.
@@ -111,7 +60,7 @@ extension LatchForecast {
 }
 
 /// The known conversations by the id of their latch.
-private struct KnownConversations {
+struct KnownConversations {
     /// Whether every conversation counts as private, because the backend cannot list members.
     let everyIsPrivate: Bool
     private(set) var all: [ConversationID: KnownConversation] = [:]

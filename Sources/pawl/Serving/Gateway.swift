@@ -25,7 +25,6 @@ final class Gateway: Sendable {
     let front: any ChatFront
     let server: any ChatServer
     /// The parts for a backend that speaks HTTP; nil in front of an IRC backend.
-    let json: JSONBackend?
     /// The health of the store, and of the queue if it has a file of its own.
     let health: [StoreHealth]
     private let probeStores: @Sendable () -> Void
@@ -49,7 +48,7 @@ final class Gateway: Sendable {
 
     init(
         role: Assembly.Role, environment: IRCEnvironment, store: any Store, front: any ChatFront,
-        server: any ChatServer, json: JSONBackend? = nil, health: [StoreHealth],
+        server: any ChatServer, health: [StoreHealth],
         probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
         policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
@@ -60,7 +59,6 @@ final class Gateway: Sendable {
         self.store = store
         self.front = front
         self.server = server
-        self.json = json
         self.health = health
         self.probeStores = probeStores
         self.logger = logger
@@ -90,12 +88,7 @@ final class Gateway: Sendable {
         } catch {
             throw AdminFailure(storeProblem ?? error.message)
         }
-        try await addWrites(to: &report)
-        if json == nil, let dead = report.queue[RequestState.dead.name], dead > 0 {
-            report.warnings.append(
-                "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead"
-            )
-        }
+        try await front.complete(&report, on: self)
         if let problem = storeProblem {
             report.warnings.insert("Messages that have to be stored are refused. \(problem)", at: 0)
         }
@@ -114,7 +107,7 @@ final class Gateway: Sendable {
     /// Stores the counters that are in memory.
     func writeDown() throws {
         let now = SystemClock.now().wall
-        let changes = environment.tally.rows(at: now) + (json?.environment.observations.take(wall: now) ?? [])
+        let changes = environment.tally.rows(at: now) + front.takeObservations(at: now)
         do {
             try commit(changes)
         } catch {
@@ -126,7 +119,7 @@ final class Gateway: Sendable {
     /// Returns counters that could not be stored to memory.
     func giveBack(_ changes: [StoreChange]) {
         environment.tally.giveBack(changes)
-        json?.environment.observations.giveBack(changes)
+        front.giveBack(changes)
     }
 
     // MARK: Acts
@@ -179,13 +172,13 @@ final class Gateway: Sendable {
     }
 
     /// Returns the account of an operator's text: a services account, or the nick of a connected person without one.
-    func account(named name: String) -> AccountID { PresentNames(self).account(name) }
+    func account(named name: String) -> AccountID { front.names().account(name) }
 
     /// Returns the services account of an operator's text.
-    func services(_ name: String) -> AccountID { .services(json == nil ? name.lowercased() : name) }
+    func services(_ name: String) -> AccountID { front.services(name) }
 
     /// Returns the room of an operator's text.
-    func room(_ name: String) -> AccountID { PresentNames(self).room(name) }
+    func room(_ name: String) -> AccountID { front.names().room(name) }
 
     func tell(_ account: AccountID, _ text: String) {
         let connections =
@@ -232,9 +225,9 @@ final class Gateway: Sendable {
         let waiting = Set(new.differences(from: started).map(\.name))
         let read = ConfiguredFiles(new)
         let contents = read.changes(since: files.withLock { $0 })
-        let replaceMapping = try json?.reload(new)
+        let replace = try front.reload(new)
         environment.replace(Assembly.ircSettings(new, as: role, network: environment.settings.network))
-        replaceMapping?()
+        replace()
         configuration.withLock { $0 = new }
         files.withLock { $0 = read }
         let names = differences.map(\.name) + contents.map(\.name)

@@ -37,9 +37,9 @@ struct GatewayService: Service {
         try? await gracefulShutdown()
         loop.cancel()
         gateway.logger.info("stopping")
-        gateway.json?.writes.dismiss()
+        gateway.front.dismiss()
         await gateway.server.stop()
-        await gateway.json?.writes.close()
+        await gateway.front.close()
         await admin.stop()
         await metrics?.stop()
         gateway.front.record(gateway.environment.tally.rows(at: SystemClock.now().wall))
@@ -77,7 +77,7 @@ struct GatewayService: Service {
             gateway.probeStoresIfFailing()
             let now = SystemClock.now()
             gateway.front.tick(gateway.environment.tally.rows(at: now.wall))
-            let observations = gateway.json?.environment.observations.take(wall: now.wall) ?? []
+            let observations = gateway.front.takeObservations(at: now.wall)
             if !observations.isEmpty { gateway.front.record(observations) }
         }
     }

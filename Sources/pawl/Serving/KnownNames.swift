@@ -30,7 +30,7 @@ struct KnownNames {
     private let gateway: Gateway
 
     /// Whether letter case in names is ignored, as on IRC. A backend that speaks HTTP has its own rules.
-    private var foldsCase: Bool { gateway.json == nil }
+    private var foldsCase: Bool { gateway.front.foldsCase }
 
     init(_ gateway: Gateway) throws {
         try gateway.writeDown()
@@ -52,12 +52,7 @@ struct KnownNames {
         add(latched.flatMap { [$0.first, $0.second] })
         add(environment.directory?.all.map(\.account) ?? [])
         add(environment.rooms.sizes.keys.map { .room($0.text) })
-        if let json = gateway.json {
-            add(json.environment.accounts.all)
-            add(json.environment.conversations.known.map { .room($0) })
-            let kinds: [ObservedRecipient] = [.legacy, .room, .outsider]
-            add(observations.filter { kinds.map(\.rawValue).contains($0.recipient) }.map { .room($0.target) })
-        }
+        add(gateway.front.knownNames(observations))
     }
 
     private mutating func add(_ found: some Sequence<AccountID>) {
@@ -153,8 +148,7 @@ struct KnownNames {
                 conversations: rooms.contains(scope) ? 1 : 0)
         }
         let connections =
-            gateway.json?.environment.sockets.count(of: scope)
-            ?? gateway.environment.roster.connections(of: scope).count
+            gateway.front.connectionCount(of: scope)
         let observed = known.filter { ($0.isPrivate || withRooms) && $0.people.contains(scope) }.map(\.id)
         let pairs = latched.filter { $0.first == scope || $0.second == scope }
         return Coverage(
@@ -163,12 +157,6 @@ struct KnownNames {
     }
 
     private func people(in room: String) -> Int {
-        let here = Set(gateway.environment.rooms.connections(in: room))
-        guard let json = gateway.json else {
-            return Set(gateway.environment.roster.entries.filter { here.contains($0.connection) }.map(\.account)).count
-        }
-        let writers = observations.filter { $0.target == room }.map { AccountID.services($0.sender) }
-        let members = json.environment.conversations.lastMembers(of: room) ?? []
-        return Set(writers + members).intersection(accounts).count
+        gateway.front.peopleCount(in: room, observations, among: accounts)
     }
 }

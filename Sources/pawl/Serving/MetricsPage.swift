@@ -15,13 +15,28 @@ import SQLiteKit
 import StorePort
 
 /// Writes the page of `/metrics`.
-enum MetricsPage {
+struct MetricsPage {
+    private var text = ""
+
+    /// Returns the page of a running gateway.
     static func text(_ gateway: Gateway) async -> String {
-        var page = ""
-        func family(_ name: String, _ help: String, _ type: String, _ samples: [(labels: String, value: Int)]) {
-            page += "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
-            for sample in samples { page += "\(name)\(sample.labels) \(sample.value)\n" }
-        }
+        var page = MetricsPage()
+        page.addGateway(gateway)
+        await gateway.front.addMetrics(to: &page, on: gateway)
+        let policy = gateway.environment.policies.snapshot.everyone
+        page.family(
+            "pawl_policy", "The policy for everyone.", "gauge",
+            Policy.allCases.map { ("{policy=\"\($0.name)\"}", $0 == policy ? 1 : 0) })
+        return page.text
+    }
+
+    /// Adds a metric with its samples.
+    mutating func family(_ name: String, _ help: String, _ type: String, _ samples: [(labels: String, value: Int)]) {
+        text += "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
+        for sample in samples { text += "\(name)\(sample.labels) \(sample.value)\n" }
+    }
+
+    private mutating func addGateway(_ gateway: Gateway) {
         let environment = gateway.environment
         family(
             "pawl_events_total", "What became of messages, lines and connections.", "counter",
@@ -41,63 +56,22 @@ enum MetricsPage {
             "pawl_store_failed_commits_total", "Commits that failed.", "counter",
             [("", gateway.health.reduce(0) { $0 + $1.failedCommits })])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.front.waitingJobs)])
-        if gateway.json == nil, let counts = try? gateway.store.requestCounts() {
-            family(
-                "pawl_requests", "Writes to the backend by state.", "gauge",
-                counts.map { ("{state=\"\($0.key.name)\"}", $0.value) }.sorted { $0.0 < $1.0 })
-        }
-        let report = await gateway.json?.writes.queue.report()
-        if let requests = try? gateway.requests(report) {
-            family(
-                "pawl_requests_accepted_total",
-                "Requests committed since the start, including those found waiting and retried: done + dead + waiting.",
-                "counter", [("", requests.accepted)])
-            family(
-                "pawl_requests_finished_total", "Requests that have ended since the start.", "counter",
-                [("{outcome=\"dead\"}", requests.dead), ("{outcome=\"done\"}", requests.done)])
-            family(
-                "pawl_requests_waiting", "Requests that wait, including held ones.", "gauge", [("", requests.waiting)])
-            family("pawl_requests_held", "Requests that an operator holds.", "gauge", [("", requests.held)])
-            family(
-                "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
-                [("", Int(requests.oldestSeconds ?? 0))])
-        }
-        if let json = gateway.json, let report {
-            family(
-                "pawl_requests_in_flight", "Requests that were sent to the backend and are not answered.", "gauge",
-                [("", report.inFlight)])
-            family("pawl_requests_bytes", "Bytes of the requests that wait.", "gauge", [("", report.bytes)])
-            family(
-                "pawl_requests_retried_total", "Attempts that were followed by another.", "counter",
-                [("", report.counts.retried)])
-            family(
-                "pawl_requests_unexpected_answers_total",
-                "Answers that a proxy may have given: 502, 503, 504, or a refusal of another form than the backend's.",
-                "counter", [("", report.counts.unexpected)])
-            family(
-                "pawl_requests_dead_letters", "Dead requests that are kept.", "gauge", [("", report.census.deadLetters)]
-            )
-            family(
-                "pawl_requests_doubtful", "Requests that the backend may have done twice.", "gauge",
-                [("", report.counts.doubtful + report.census.doubtful)])
-            family(
-                "pawl_requests_without_login", "Requests that wait for their sender's next login.", "gauge",
-                [("", report.census.withoutSession)])
-            family(
-                "pawl_accounts_behind", "Accounts that have shown a credential.", "gauge",
-                [("", json.environment.accounts.count)])
-            family("pawl_http_requests_total", "Requests of clients.", "counter", [("", json.meters.requests)])
-            family(
-                "pawl_http_answers_total", "Answers to clients by the class of their status.", "counter",
-                json.meters.answers.map { ("{class=\"\($0.name)\"}", $0.count) })
-            family(
-                "pawl_upstream_connections", "Connections to the backend.", "gauge",
-                [("", json.meters.upstreamConnections)])
-        }
-        let policy = environment.policies.snapshot.everyone
+    }
+
+    /// Adds the totals of requests.
+    mutating func add(_ requests: StatusReport.Requests) {
         family(
-            "pawl_policy", "The policy for everyone.", "gauge",
-            Policy.allCases.map { ("{policy=\"\($0.name)\"}", $0 == policy ? 1 : 0) })
-        return page
+            "pawl_requests_accepted_total",
+            "Requests committed since the start, including those found waiting and retried: done + dead + waiting.",
+            "counter", [("", requests.accepted)])
+        family(
+            "pawl_requests_finished_total", "Requests that have ended since the start.", "counter",
+            [("{outcome=\"dead\"}", requests.dead), ("{outcome=\"done\"}", requests.done)])
+        family(
+            "pawl_requests_waiting", "Requests that wait, including held ones.", "gauge", [("", requests.waiting)])
+        family("pawl_requests_held", "Requests that an operator holds.", "gauge", [("", requests.held)])
+        family(
+            "pawl_requests_oldest_seconds", "How long the oldest request has waited.", "gauge",
+            [("", Int(requests.oldestSeconds ?? 0))])
     }
 }
