@@ -8,7 +8,7 @@ package import StorePort
 /// The state behind one store, as the participants of its transactions share it. One thread at a time uses it.
 ///
 /// A chat protocol names its own jobs and replies, so that no protocol sees those of another.
-package protocol Participants {
+package protocol Participants: SendableMetatype {
     /// What connections ask for. The order of jobs is the order of their effects.
     associatedtype Job: Sendable
     /// What connections are answered, always after the commit.
@@ -42,7 +42,7 @@ package protocol Participants {
 /// The units of some jobs, ready for one transaction.
 package struct CommitBatch<State: Participants> {
     /// Groups of changes for ``Store/commit(_:)``: the shared rows, then the units, then the end of the batch.
-    package fileprivate(set) var groups: [[StoreChange]] = []
+    package fileprivate(set) var groups: [ChangeGroup] = []
     fileprivate var shared: [State.SharedRow] = []
     fileprivate var units: [UnitOfWork<State>] = []
     fileprivate var closing: State.Closing
@@ -50,7 +50,7 @@ package struct CommitBatch<State: Participants> {
     package fileprivate(set) var failure: StoreError?
 
     /// Whether there is nothing to commit.
-    package var isEmpty: Bool { groups.allSatisfy(\.isEmpty) }
+    package var isEmpty: Bool { groups.allSatisfy(\.changes.isEmpty) }
 
     /// What the store would return for a commit in which no group fails.
     package var allCommitted: [StoreError?] { groups.map { _ in nil } }
@@ -74,12 +74,17 @@ extension Participants {
         do {
             let shared = try sharedChanges()
             batch.groups.reserveCapacity(shared.count + units.count + 1)
-            for (row, change) in shared {
+            var places: [SharedRow: Int] = [:]
+            places.reserveCapacity(shared.count)
+            for (index, (row, change)) in shared.enumerated() {
                 batch.shared.append(row)
-                batch.groups.append([change])
+                batch.groups.append(ChangeGroup([change]))
+                places[row] = index
             }
-            for unit in units { batch.groups.append(unit.changes) }
-            batch.groups.append(changes)
+            for unit in units {
+                batch.groups.append(ChangeGroup(unit.changes, requires: unit.shared.compactMap { places[$0] }))
+            }
+            batch.groups.append(ChangeGroup(changes))
         } catch {
             // Sealing under a key in memory does not fail. If it did, nothing of this batch could count.
             batch.groups = []
@@ -98,11 +103,9 @@ extension Participants {
             return finish(batch.units, [], .batch, now)
         }
         closed(batch.closing, isCommitted: committed.last == .some(nil), now: now)
-        let refusedRows = Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
-        drop(refusedRows)
-        let isCommitted = zip(batch.units, committed.dropFirst(batch.shared.count)).map { unit, failure in
-            failure == nil && refusedRows.isDisjoint(with: unit.shared)
-        }
+        drop(Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0)))
+        // A unit that shares a refused row was refused with it.
+        let isCommitted = committed.dropFirst(batch.shared.count).prefix(batch.units.count).map { $0 == nil }
         guard isCommitted.allSatisfy(\.self) else { return finish(batch.units, isCommitted, .unit, now) }
         var replies: Replies = []
         replies.reserveCapacity(batch.units.count)

@@ -43,16 +43,22 @@ package final class CommitThread<State: Participants>: Sendable {
     private let pool = NIOThreadPool(numberOfThreads: 1)
     private let clock: @Sendable () -> Moment
     private let onFailure: @Sendable (StoreError, [State.Job]) -> Void
+    private let onUnknown: @Sendable (StoreError) -> Void
 
-    /// - Parameter onFailure: called on the thread with the jobs of a batch that was not committed.
+    /// - Parameters:
+    ///   - onFailure: called on the thread with the jobs of a batch that was not committed.
+    ///   - onUnknown: called on the thread if it is not known whether a batch was committed. No job is answered from then on; the
+    ///     process has to start again from what is stored.
     package init(
         participants: State, store: any Store, clock: @escaping @Sendable () -> Moment,
-        onFailure: @escaping @Sendable (StoreError, [State.Job]) -> Void
+        onFailure: @escaping @Sendable (StoreError, [State.Job]) -> Void,
+        onUnknown: @escaping @Sendable (StoreError) -> Void
     ) {
         confined = Confined(participants)
         self.store = store
         self.clock = clock
         self.onFailure = onFailure
+        self.onUnknown = onUnknown
         pool.start()
     }
 
@@ -120,6 +126,13 @@ package final class CommitThread<State: Participants>: Sendable {
         return jobs
     }
 
+    private func stopAnswering() {
+        queue.withLock { queue in
+            queue.isStopped = true
+            queue.jobs = []
+        }
+    }
+
     private func commit(_ jobs: [State.Job]) -> State.Replies {
         let batch = confined.participants.prepare(jobs, now: clock())
         var committed: [StoreError?]?
@@ -131,6 +144,11 @@ package final class CommitThread<State: Participants>: Sendable {
             do {
                 committed = try store.commit(batch.groups)
             } catch {
+                if case .unknown = error {
+                    stopAnswering()
+                    onUnknown(error)
+                    return []
+                }
                 onFailure(error, jobs)
             }
         }

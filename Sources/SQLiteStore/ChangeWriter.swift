@@ -21,7 +21,7 @@ struct ChangeWriter {
     var addedEvidence = 0
     var addedObservations = 0
 
-    init(_ database: Database, _ groups: [[StoreChange]]) {
+    init(_ database: Database, _ groups: [ChangeGroup]) {
         self.database = database
         statements = Array(repeating: nil, count: ChangeStatement.allCases.count)
         coalescer = SessionCoalescer(groups)

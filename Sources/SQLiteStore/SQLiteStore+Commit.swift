@@ -9,7 +9,7 @@ extension SQLiteStore {
     /// A group failed after it had written something, and there is no savepoint to return to.
     private struct NeedsSavepoints: Error {}
 
-    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
         try health.committing { () throws(StoreError) in
             try translating {
                 try writing { database, bounds in
@@ -27,7 +27,7 @@ extension SQLiteStore {
     /// fail, so a batch is tried without. If a group fails after it has written something, the transaction is rolled
     /// back and repeated with savepoints.
     private func transact(
-        _ groups: [[StoreChange]], _ database: Database, _ bounds: inout BoundedTables, savepoints: Bool
+        _ groups: [ChangeGroup], _ database: Database, _ bounds: inout BoundedTables, savepoints: Bool
     ) throws -> [StoreError?] {
         var outcomes: [StoreError?] = []
         outcomes.reserveCapacity(groups.count)
@@ -37,7 +37,9 @@ extension SQLiteStore {
             try database.inTransaction(.immediate) {
                 var writer = ChangeWriter(database, groups)
                 for group in groups {
-                    let failure = try write(group, database, &writer, savepoints: savepoints)
+                    let missing = group.requires.lazy.compactMap { outcomes[$0] }.first
+                    let failure =
+                        try missing ?? write(group.changes, database, &writer, savepoints: savepoints)
                     writer.endGroup(succeeded: failure == nil)
                     outcomes.append(failure)
                 }

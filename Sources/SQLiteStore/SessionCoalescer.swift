@@ -11,10 +11,10 @@ struct SessionCoalescer {
     private var staged: [SessionID: SessionRow] = [:]
     private var pending: [SessionID: SessionRow] = [:]
 
-    init(_ groups: [[StoreChange]]) {
+    init(_ groups: [ChangeGroup]) {
         var seen: Set<SessionID> = []
         for group in groups {
-            for change in group {
+            for change in group.changes {
                 switch change {
                 case .putSession(let row):
                     if !seen.insert(row.id).inserted { repeated.insert(row.id) }

@@ -23,6 +23,7 @@ package final class InMemoryStore: Store {
         package var records: [ExactText: RecordRow] = [:]
         package var contentKeys: [MessageID: [ContentKeyRow]] = [:]
         package var failNextCommit = false
+        package var loseNextOutcome = false
     }
 
     private let state = Mutex(State())
@@ -30,25 +31,23 @@ package final class InMemoryStore: Store {
     package init() {}
 
     /// Makes the next commit fail as a full disk would.
+    /// Makes the next commit succeed, and end as unknown.
+    package func loseNextOutcome() { state.withLock { $0.loseNextOutcome = true } }
+
     package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
 
-    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
-        let results = state.withLock { (state) -> [StoreError?]? in
+    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
+        let (results, isKnown) = state.withLock { (state) -> ([StoreError?]?, Bool) in
             if state.failNextCommit {
                 state.failNextCommit = false
-                return nil
+                return (nil, true)
             }
-            return groups.map { (group) -> StoreError? in
-                let before = state
-                for change in group {
-                    if let failure = state.apply(change) {
-                        state = before
-                        return failure
-                    }
-                }
-                return nil
-            }
+            var results: [StoreError?] = []
+            for group in groups { results.append(state.apply(group, after: results)) }
+            defer { state.loseNextOutcome = false }
+            return (results, !state.loseNextOutcome)
         }
+        guard isKnown else { throw .unknown("The connection was lost (pretended).") }
         guard let results else { throw .unavailable("The disk is full (pretended).") }
         return results
     }
@@ -141,6 +140,19 @@ package final class InMemoryStore: Store {
 }
 
 extension InMemoryStore.State {
+    /// Applies a group, or nothing of it.
+    fileprivate mutating func apply(_ group: ChangeGroup, after outcomes: [StoreError?]) -> StoreError? {
+        for index in group.requires { if let failure = outcomes[index] { return failure } }
+        let before = self
+        for change in group.changes {
+            if let failure = apply(change) {
+                self = before
+                return failure
+            }
+        }
+        return nil
+    }
+
     fileprivate mutating func apply(_ change: StoreChange) -> StoreError? {
         switch change {
         case .putDevice(let row): devices[row.id] = row

@@ -35,6 +35,16 @@ package enum StoreChange: Equatable, Sendable {
     case spendMessageID(UInt64)
 }
 
+/// Changes that are committed together or not at all.
+package struct ChangeGroup: Sendable, Equatable {
+    package var changes: [StoreChange]
+    /// Earlier groups of the batch, by index. If one of them fails, this one fails too: what was sealed under a ratchet state
+    /// is not stored without it.
+    package var requires: [Int]
+
+    package init(_ changes: [StoreChange], requires: [Int] = []) { (self.changes, self.requires) = (changes, requires) }
+}
+
 /// Why a store refuses to be opened, or to do something. Each has its own repair.
 package enum StoreError: Error, Equatable, Sendable {
     /// Another process has it open.
@@ -53,13 +63,16 @@ package enum StoreError: Error, Equatable, Sendable {
     case tooNew(found: Int, known: Int)
     /// It could not be written.
     case unavailable(String)
+    /// It is not known whether a transaction was committed, such as after a lost connection. Nothing that depends on it may be
+    /// answered; the process starts again from what is stored.
+    case unknown(String)
     /// A session was written by somebody else since it was read.
     case fenced
 
     package var message: String {
         switch self {
         case .locked(let text), .missing(let text), .corrupt(let text), .wrongKey(let text), .unusableKey(let text),
-            .rolledBack(let text), .unavailable(let text):
+            .rolledBack(let text), .unavailable(let text), .unknown(let text):
             text
         case .tooNew(let found, let known):
             """
@@ -87,11 +100,15 @@ package struct StoreContents: Sendable {
 
 /// The port. Drivers: SQLite (embedded default), memory (tests).
 package protocol Store: Sendable {
-    /// Commits groups of changes in one transaction, synced when this returns. Each group fails alone.
+    /// Commits groups of changes in one transaction, synced when this returns. Each group fails alone, and with it those that
+    /// require it.
     ///
-    /// - Returns: for each group nothing, or why it failed.
-    /// - Throws: ``StoreError`` when the transaction as a whole failed; then nothing has changed.
-    func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?]
+    /// A commit ends in one of three ways: done (this returns), refused (this throws, and nothing has changed), or unknown
+    /// (``StoreError/unknown(_:)``).
+    ///
+    /// - Returns: for each group nil, or why it failed.
+    /// - Throws: ``StoreError`` if the transaction as a whole failed.
+    func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?]
 
     /// Reads what a process needs to start.
     func load() throws(StoreError) -> StoreContents
@@ -125,6 +142,11 @@ package protocol Store: Sendable {
 }
 
 extension Store {
+    /// Commits groups that do not require each other.
+    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+        try commit(groups.map { ChangeGroup($0) })
+    }
+
     /// Requests of an account that are not done, in the order in which they were accepted.
     package func waitingRequests(of account: AccountID) throws(StoreError) -> [Request] {
         try requests(states: [.pending], limit: .max).filter { AccountID(text: $0.account) == account }

@@ -156,6 +156,18 @@ enum Assembly {
             }
         }
 
+        /// Ends the process, which cannot know what its store holds; its service manager starts it again.
+        var endProcess: @Sendable (StoreError) -> Void {
+            { [logger] failure in
+                logger.critical(
+                    """
+                    It is not known whether the store has taken a batch: \(failure.message) The gateway ends now, answers \
+                    nobody, and reads the store when it is started again.
+                    """)
+                exit(75)
+            }
+        }
+
         /// Commits what opening the store has changed, and logs what the operator should know.
         func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
             if !changes.isEmpty { _ = try store.commit([changes]) }
@@ -189,7 +201,7 @@ enum Assembly {
         let failed = parts.failed
         let thread = IRCFront.Thread(
             participants: participants, store: parts.store, clock: SystemClock.now,
-            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) })
+            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) }, onUnknown: parts.endProcess)
         var services = ConnectionServices(
             environment: environment, submit: { thread.submit($0) }, register: { thread.register($0, as: $1) },
             unregister: { thread.unregister($0) }, markDelivered: { journal.mark($0) }, clock: SystemClock.now,
@@ -216,7 +228,7 @@ enum Assembly {
         let failed = parts.failed
         let thread = JSONFront.Thread(
             participants: participants, store: parts.store, clock: SystemClock.now,
-            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) })
+            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) }, onUnknown: parts.endProcess)
         let backend = try JSONBackend(configuration, parts.role, environment, parts.store, sealer: parts.sealer)
         var services = HTTPServices(
             environment: backend.environment, clock: SystemClock.now, downstream: parts.downstream,

@@ -13,10 +13,13 @@ import Testing
         #expect(loop.state.journal == prepared)
         #expect(
             batch.groups == [
-                [.putSession(SessionRow(id: Counters.session(3), fence: 1, sealedState: Counters.bytes(1)))],
-                [.putRecord(RecordRow(kind: .blob, name: "a", value: Counters.bytes(5)))],
-                [.removeRecord(.blob, name: "b")],
-                [.putRecord(RecordRow(kind: .sent, name: "number", value: Counters.bytes(1)))],
+                ChangeGroup([
+                    .putSession(SessionRow(id: Counters.session(3), fence: 1, sealedState: Counters.bytes(1)))
+                ]),
+                ChangeGroup([.putRecord(RecordRow(kind: .blob, name: "a", value: Counters.bytes(5)))]),
+                // The second job has turned wheel 3.
+                ChangeGroup([.removeRecord(.blob, name: "b")], requires: [0]),
+                ChangeGroup([.putRecord(RecordRow(kind: .sent, name: "number", value: Counters.bytes(1)))]),
             ])
         #expect(!batch.isEmpty)
         #expect(batch.allCommitted == [nil, nil, nil, nil])
@@ -80,7 +83,7 @@ import Testing
         var loop = try Loop()
         let batch = loop.state.prepare(Loop.jobs([[.notify(9)], []]), now: Moment(monotonic: 1, wall: 1))
         #expect(batch.isEmpty)
-        #expect(batch.groups == [[], [], []])
+        #expect(batch.groups == [ChangeGroup([]), ChangeGroup([]), ChangeGroup([])])
         #expect(batch.allCommitted == [nil, nil, nil])
         let replies = loop.state.complete(batch, committed: batch.allCommitted, now: Moment(monotonic: 2, wall: 2))
         #expect(Loop.texts(replies) == ["9: 1.0 committed at 2", "1: done", "2: done"])
@@ -91,7 +94,7 @@ import Testing
     @Test func aBatchWithoutJobsIsEmpty() throws {
         var loop = try Loop()
         let batch = loop.state.prepare([], now: Moment(monotonic: 1, wall: 1))
-        #expect(batch.isEmpty && batch.groups == [[]])
+        #expect(batch.isEmpty && batch.groups == [ChangeGroup([])])
         #expect(loop.run().isEmpty)
         #expect(loop.state.journal == ["close", "seal []", "closed true"])
     }

@@ -95,8 +95,7 @@ private struct Model {
         let refused = turned.intersection(stale)
         for wheel in turned.subtracting(refused) { storedWheels[wheel] = wheels[wheel] }
         forget(refused)
-        // The store commits the rows of a unit whose wheel it refuses: see aUnitWithARefusedRowWritesNothing.
-        for outcome in outcomes where !outcome.isStale {
+        for outcome in outcomes where !outcome.isStale && refused.isDisjoint(with: outcome.wheels) {
             for (name, value) in outcome.rows { values[name] = value }
         }
         var replies: [String] = []

@@ -49,7 +49,8 @@ import Vault
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let runner = CommitThread(
             participants: vault, store: store, clock: { Moment(monotonic: 2, wall: 2) },
-            onFailure: { failure, _ in failures.withLock { $0.append(failure) } })
+            onFailure: { failure, _ in failures.withLock { $0.append(failure) } },
+            onUnknown: { _ in Issue.record("the outcome of every commit is known") })
         let listener = Listener(group.next())
         runner.register(listener, as: ConnectionID(1))
         func answers(_ count: Int) async throws {
@@ -77,6 +78,38 @@ import Vault
         #expect(try store.requestCounts() == [.pending: 1])
         #expect(failures.withLock { $0.count } == 1)
         await runner.stop()
+        try await group.shutdownGracefully()
+    }
+
+    /// If nobody knows whether a commit was done, nobody is answered: not for that batch and for no later one.
+    @Test func anUnknownOutcomeIsAnsweredByNothing() async throws {
+        let store = InMemoryStore()
+        var changes: [StoreChange] = []
+        let participants = try IRCParticipants(
+            network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
+            latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
+            now: Moment(monotonic: 1, wall: 1), random: SystemRandomSource(), directory: DirectoryTable(),
+            wasDelivered: { _ in false }, changes: &changes)
+        let unknown = Mutex<[StoreError]>([])
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let thread = CommitThread(
+            participants: participants, store: store, clock: { Moment(monotonic: 2, wall: 2) },
+            onFailure: { failure, _ in Issue.record("\(failure) is no failure that was told") },
+            onUnknown: { failure in unknown.withLock { $0.append(failure) } })
+        let listener = Listener(group.next())
+        thread.register(listener, as: ConnectionID(1))
+        store.loseNextOutcome()
+        thread.submit([job(1)])
+        try await eventuallyAsync("the outcome is reported") { unknown.withLock { $0.count == 1 } }
+        thread.submit([job(2)])
+        try await thread.drained(on: group.next()).get()
+        // What the event loop was given before runs before this.
+        try await group.next().submit {}.get()
+        #expect(listener.all.isEmpty)
+        // The store has the first message, and nothing of the second.
+        #expect(try store.requestCounts() == [.pending: 1])
+        #expect(unknown.withLock { $0 } == [.unknown("The connection was lost (pretended).")])
+        await thread.stop()
         try await group.shutdownGracefully()
     }
 }

@@ -36,6 +36,22 @@ extension StoreConformance {
         #expect(try store.session(session(1, 2, fence: 1).id) == nil)
     }
 
+    /// Groups that require each other: what was sealed under a state that is fenced is not stored.
+    @Sendable static func requiredGroup(_ make: Make) throws {
+        let store = try make()
+        let stale = session(3, 4, fence: 1)
+        try commit(store, [.putSession(stale)])
+        let outcomes = try store.commit([
+            ChangeGroup([.putSession(session(1, 2, fence: 1))]), ChangeGroup([.putSession(stale)]),
+            ChangeGroup([.insertDelivery(delivery(2))], requires: [0]),
+            ChangeGroup([.insertDelivery(delivery(3)), .insert(request(3))], requires: [0, 1]),
+            ChangeGroup([.insertDelivery(delivery(4))], requires: [3]), ChangeGroup([.insertDelivery(delivery(5))]),
+        ])
+        #expect(outcomes == [nil, .fenced, nil, .fenced, .fenced, nil])
+        #expect(try store.deliveries(of: AccountID(text: "bob")).map(\.sequence) == [2, 5])
+        #expect(try store.requests(states: [.pending], limit: 9).isEmpty)
+    }
+
     @Sendable static func fence(_ make: Make) throws {
         let store = try make()
         try commit(store, [.putSession(session(1, 2, fence: 5, [5]))])

@@ -23,6 +23,7 @@ package enum StoreConformance {
     package static let checks: [Check] = [
         Check(name: "what is committed is read back", run: readsBack),
         Check(name: "a group fails alone", run: groupFailsAlone),
+        Check(name: "a group fails with one that it requires", run: requiredGroup),
         Check(name: "a fence lets a session move forwards only", run: fence),
         Check(name: "one session many times in one batch", run: repeatedSession),
         Check(name: "a failed group's session does not count", run: failedGroupsSession),

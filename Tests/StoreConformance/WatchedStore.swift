@@ -32,7 +32,7 @@ package final class WatchedStore: Store {
         set { state.withLock { $0.failsReads = newValue } }
     }
 
-    package func commit(_ groups: [[StoreChange]]) throws(StoreError) -> [StoreError?] {
+    package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
         if failsCommits { throw .unavailable("The disk is full (pretended).") }
         return try store.commit(groups)
     }
