@@ -81,12 +81,12 @@ let package = Package(
             "Devices",
             ["DoubleRatchet", "Envelope", "IRCCodec", "Protection", "RequestQueue", "StorePort", crypto, cryptoExtras]),
         library("Reports", ["Devices", "Protection", "StorePort"]),
+        library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         // Floor 2: machines. What they share is the vault and the directory; no chat protocol imports another.
         library("Outbox", ["Devices", "Protection", "RequestQueue", "StorePort"]),
         library(
             "DeviceDirectory",
             ["CommitLoop", "Devices", "DoubleRatchet", "Envelope", "Protection", "StorePort", crypto]),
-        library("CommitLoop", ["Protection", "RequestQueue", "StorePort"]),
         library(
             "Vault",
             [

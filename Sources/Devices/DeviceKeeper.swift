@@ -1,11 +1,11 @@
-// The person's own device in a sidecar's vault: its device list, its prekeys, and its peers.
+// The person's own device in a sidecar: its device list, its prekeys, and its peers.
 
 package import DoubleRatchet
 package import Envelope
 package import Protection
 package import StorePort
 
-/// The state of a vault with custody `device`, apart from sessions.
+/// The state of the person's own device, apart from sessions.
 package struct DeviceKeeper {
     /// Ours: pinned peers. The list of one more peer is refused.
     static let peerLimit = 10_000

@@ -1,4 +1,7 @@
 // Reads and writes WebSocket frames, and assembles messages. RFC 6455 section 5.
+//
+// Not NIOWebSocket: it decodes frames in a channel's pipeline and leaves UTF-8 and the order of fragments to its user. Here both
+// sides of a relay are pure values, so that the machines are tested without a channel, and each rule has its close code.
 
 package import NIOCore
 
@@ -63,11 +66,10 @@ package struct FrameReader: Sendable {
     private mutating func data(_ payload: ByteBuffer, _ header: Header) throws(FrameFault) -> WebSocketMessage? {
         var (bytes, isText) = (payload, header.opcode == 1)
         if header.opcode == 0 {
-            guard var (earlier, wasText) = fragments else { throw .malformed }
+            guard let earlier = fragments else { throw .malformed }
             fragments = nil
-            earlier.writeImmutableBuffer(payload)
-            (bytes, isText) = (earlier, wasText)
-            wasText = isText
+            (bytes, isText) = earlier
+            bytes.writeImmutableBuffer(payload)
         } else {
             guard fragments == nil else { throw .malformed }
         }

@@ -10,7 +10,7 @@ import Vault
 /// Closures may be called from any event loop, and may answer on any thread.
 package struct HTTPServices: Sendable {
     package var environment: JSONEnvironment
-    /// Creates the machine of an exchange. The id is unique; the vault's replies are delivered by it.
+    /// Creates the machine of an exchange. The id is unique; the participants' replies are delivered by it.
     package var makeExchange: @Sendable (ConnectionID) -> any ExchangeMachine
     package var submit: @Sendable ([JSONJob]) -> Void = { _ in }
     package var register: @Sendable (any CommitClient<JSONReply>, ConnectionID) -> Void = { _, _ in }

@@ -99,18 +99,6 @@ package enum IRCRouteTable {
         rows("PING ERROR FAIL WARN NOTE REGISTER VERIFY SUMMON MONITOR", .control, .pass),
     ].flatMap { $0 }
 
-    /// Numerics that the gateway reads. Every other numeric is a reply that passes unchanged.
-    package static let numerics: [Int: RouteLabel] = {
-        var labels: [Int: RouteLabel] = [:]
-        for numeric in [1, 5, 396, 421, 451, 670, 691, 410] { labels[numeric] = .control }
-        for numeric in [900, 901, 902, 903, 904, 905, 906, 907, 908] { labels[numeric] = .control }
-        for numeric in whois { labels[numeric] = .metadata }
-        for numeric in messageErrors { labels[numeric] = .control }
-        // Text that people wrote and the server stores: shown unchanged.
-        for numeric in [301, 332, 333, 710, 711] { labels[numeric] = .content }
-        return labels
-    }()
-
     /// Replies to WHOIS.
     package static let whois: Set<Int> = [
         276, 307, 308, 309, 310, 311, 312, 313, 316, 317, 318, 319, 320, 330, 335, 337, 338, 344, 350, 378, 379, 401,

@@ -30,6 +30,8 @@ struct ClientDevice {
     package var protected: Set<AccountID> = []
     /// Senders for which this connection, which has no device, has had the notice.
     package var told: Set<ExactText> = []
+    /// Ours: senders in ``told``; the client gets no notice for later ones.
+    static let toldLimit = 1000
 
     mutating func mayAsk(now: Int64) -> Bool {
         if questionsSince + Self.questionPeriod <= now { (questions, questionsSince) = (0, now) }
@@ -182,7 +184,7 @@ extension IRCSession {
         let accounts = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
         guard accounts.contains(where: { directory.publishes(sender, by: $0) }) else { return false }
         guard clientDevice.id != nil else {
-            if clientDevice.told.insert(source), clientDevice.told.count < 1000 {
+            if clientDevice.told.count < ClientDevice.toldLimit, clientDevice.told.insert(source) {
                 notify(Remarks.forOtherDevice(from: line.string(line.sourceNick)), out)
             }
             return true

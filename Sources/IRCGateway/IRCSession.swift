@@ -1,5 +1,5 @@
 // The state machine of one client's connection and its connection to the backend. Inputs are bytes, replies of the
-// vault and time; outputs are bytes and jobs. It knows no sockets, threads or store.
+// participants and time; outputs are bytes and jobs. It knows no sockets, threads or store.
 //
 // Order is kept in both directions: a line that waits (for a commit, an acknowledgement or the pacer) delays the lines
 // behind it, and nothing else.
@@ -178,7 +178,7 @@ package final class IRCSession {
         flushInbound(now, out)
     }
 
-    /// A reply of the vault.
+    /// A reply of the participants.
     package func answered(_ reply: IRCReply, at now: Moment, _ out: SessionOutput) {
         switch reply {
         case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)

@@ -1,4 +1,4 @@
-// What an operator does to single requests, as values for the vault.
+// What an operator does to single requests, as values for the participants.
 
 package import StorePort
 
@@ -27,7 +27,7 @@ package struct RequestAct: Sendable {
 
     package var kind: Kind
     package var audit: AuditRow
-    /// Called once, from the vault's thread, after the commit.
+    /// Called once, on the commit thread, after the commit.
     package var answer: @Sendable (Outcome) -> Void
 
     package init(_ kind: Kind, audit: AuditRow, answer: @escaping @Sendable (Outcome) -> Void) {

@@ -1,4 +1,4 @@
-// What the vault, the connections and operators share about requests in flight.
+// What the participants, the connections and operators share about requests in flight.
 
 /// The shared tables of requests. Each is safe from any thread; none holds what somebody wrote.
 package final class RequestDesk: Sendable {

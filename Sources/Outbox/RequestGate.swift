@@ -1,5 +1,5 @@
 // What stands between a committed request and the backend: operators' holds and drops. One table for all connections and
-// the vault, so that there is one moment at which a request is either being sent or has been stopped.
+// the participants, so that there is one moment at which a request is either being sent or has been stopped.
 //
 // One lock decides between a connection and an operator: a request that the gate let go cannot be taken back, and one
 // that it stopped is never sent. Holds outlive the process. A request's hold is stored with the request in the queue,
@@ -59,7 +59,7 @@ package final class RequestGate: Sendable {
 
     package init() {}
 
-    // MARK: Connections and the vault
+    // MARK: Connections and participants
 
     /// Claims the right to send a request; from then on it can be neither held nor dropped, until ``end(_:)``.
     package func begin(_ request: Request) -> Answer {

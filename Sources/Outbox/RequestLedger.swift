@@ -27,7 +27,7 @@ package struct RequestCounts: Sendable, Equatable {
     }
 }
 
-/// The counts, for whoever reports them. The vault says what is committed, and nothing before.
+/// The counts of requests, for reports. The participants publish them after each commit.
 package final class RequestLedger: Sendable {
     private let state = Mutex(RequestCounts())
 

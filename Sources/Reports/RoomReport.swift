@@ -8,7 +8,7 @@ package struct RoomReport: Sendable, Equatable, Codable {
     package var name: String
     /// The protection of the next message: `end-to-end`, `plaintext`, or `gateway in front` if that gateway decides.
     package var protection: String
-    /// Whether the person protects it: no plaintext is sent there, whoever joins.
+    /// Whether the person protects it: no plaintext is sent there, also after other people join.
     package var isProtected: Bool
     /// The number of other members.
     package var others: Int

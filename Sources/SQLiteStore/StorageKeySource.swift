@@ -1,5 +1,6 @@
 // Reads the storage key from its source, and explains why one is refused.
 
+import Envelope
 import Foundation
 import SQLiteKit
 package import StorePort
@@ -114,48 +115,33 @@ extension StorageKey {
 
 /// A key as text.
 enum KeyText {
-    /// Thirty-two bytes from 64 hexadecimal digits, or from Base64 in either alphabet, padded or not.
+    /// Thirty-two bytes from 64 hexadecimal digits, or from Base64 in either alphabet, padded or not; nil for any other text.
     static func decode(_ text: [UInt8]) -> [UInt8]? {
-        let text = text.filter { !" \t\r\n".utf8.contains($0) }
-        if text.count == StorageKey.length * 2 {
-            return decode(text[...], bitsPerDigit: 4, value: hexadecimal)
+        var text = text.filter { !" \t\r\n".utf8.contains($0) }
+        defer { SecretBytes.wipe(&text) }
+        if text.count == StorageKey.length * 2 { return hexadecimal(text) }
+        for _ in 0..<2 where text.last == UInt8(ascii: "=") { text.removeLast() }
+        // The alphabet for URLs (RFC 4648 section 5) differs in two characters.
+        for index in text.indices {
+            switch text[index] {
+            case UInt8(ascii: "-"): text[index] = UInt8(ascii: "+")
+            case UInt8(ascii: "_"): text[index] = UInt8(ascii: "/")
+            default: break
+            }
         }
-        var digits = text[...]
-        while digits.last == UInt8(ascii: "="), text.count - digits.count < 2 { digits.removeLast() }
-        return decode(digits, bitsPerDigit: 6, value: base64)
+        guard text.count == Base64.encodedLength(StorageKey.length) else { return nil }
+        return Base64.decode(text)
     }
 
-    private static func decode(
-        _ digits: ArraySlice<UInt8>, bitsPerDigit: Int, value: (UInt8) -> UInt32?
-    ) -> [UInt8]? {
+    private static func hexadecimal(_ digits: [UInt8]) -> [UInt8]? {
         var bytes: [UInt8] = []
-        bytes.reserveCapacity(StorageKey.length)
-        var bits: UInt32 = 0
-        var count = 0
-        for digit in digits {
-            guard let value = value(digit) else { return nil }
-            bits = bits << UInt32(bitsPerDigit) | value
-            count += bitsPerDigit
-            guard count >= 8 else { continue }
-            count -= 8
-            bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
-            bits &= (1 << UInt32(count)) - 1
+        bytes.reserveCapacity(digits.count / 2)
+        for index in stride(from: 0, to: digits.count, by: 2) {
+            guard let high = Character(UnicodeScalar(digits[index])).hexDigitValue,
+                let low = Character(UnicodeScalar(digits[index + 1])).hexDigitValue
+            else { return nil }
+            bytes.append(UInt8(high << 4 | low))
         }
-        return bytes.count == StorageKey.length && count < bitsPerDigit && bits == 0 ? bytes : nil
-    }
-
-    private static func hexadecimal(_ digit: UInt8) -> UInt32? {
-        Character(UnicodeScalar(digit)).hexDigitValue.map(UInt32.init)
-    }
-
-    private static func base64(_ digit: UInt8) -> UInt32? {
-        switch digit {
-        case UInt8(ascii: "A")...UInt8(ascii: "Z"): UInt32(digit - UInt8(ascii: "A"))
-        case UInt8(ascii: "a")...UInt8(ascii: "z"): UInt32(digit - UInt8(ascii: "a")) + 26
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): UInt32(digit - UInt8(ascii: "0")) + 52
-        case UInt8(ascii: "+"), UInt8(ascii: "-"): 62
-        case UInt8(ascii: "/"), UInt8(ascii: "_"): 63
-        default: nil
-        }
+        return bytes
     }
 }

@@ -54,7 +54,7 @@ package enum WriteFailure: String, Error, Sendable, Equatable, CaseIterable {
 
 /// All envelopes of one answer of a backend, to be opened.
 package struct ReadJob: Sendable {
-    /// Ours: what one job opens: a page of a thousand messages, which takes the vault's thread some 10 ms. What is more
+    /// Ours: what one job opens: a page of a thousand messages, which takes the commit thread some 10 ms. What is more
     /// fails as ``OpenFailure/store``.
     package static let itemLimit = 1024
     /// Ours: bytes of all envelopes of one job, counted likewise; 4 MiB take some 10 ms.

@@ -1,5 +1,5 @@
-// The vault owns hosted devices and their sessions and is the only part that touches private keys. It seals and opens for
-// every chat protocol, and knows no thread, no clock, no socket and no protocol.
+// The vault owns hosted devices and their sessions. It seals and opens for every chat protocol, and knows no thread, no
+// clock, no socket and no protocol. In a sidecar, `IRCParticipants` uses the keys of the person's own device as well.
 
 package import Devices
 package import DoubleRatchet

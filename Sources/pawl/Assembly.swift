@@ -164,7 +164,7 @@ enum Assembly {
                     It is not known whether the store has taken a batch: \(failure.message) The gateway ends now, answers \
                     nobody, and reads the store when it is started again.
                     """)
-                exit(75)
+                exit(ExitStatus.failed)
             }
         }
 

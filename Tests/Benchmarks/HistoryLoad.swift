@@ -85,7 +85,7 @@ struct HistoryLoad: ParsableCommand {
     }
 }
 
-/// A vault, asked as its thread asks it.
+/// Participants with a vault, used as the commit thread uses them.
 private struct History {
     private let store: SQLiteStore
     private var vault: JSONParticipants<SystemRandomSource>

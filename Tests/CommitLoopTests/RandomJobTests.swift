@@ -20,11 +20,6 @@ import Testing
             }
             let expected = model.run(jobs, fault: fault)
             let replies = loop.run(jobs: jobs, fault: fault)
-            if fault == .sealing {
-                // The loop does not drop them: see sharedRowsThatCannotBeMadeAreDropped.
-                loop.state.drop(1...3)
-                model.forget([1, 2, 3])
-            }
             let place: Comment = "seed \(seed), batch \(number), fault \(fault): \(jobs.map(\.steps))"
             try #require(replies == expected, place)
             try #require(try loop.stored() == model.contents(wheels: model.storedWheels), place)

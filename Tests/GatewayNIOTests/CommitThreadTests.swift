@@ -14,7 +14,7 @@ import TestKit
 import Testing
 import Vault
 
-/// The thread between the vault, its store, and the connections that wait for answers.
+/// The thread between the participants, their store, and the connections that wait for answers.
 @Suite struct CommitThreadTests {
     /// A connection that keeps what it is answered.
     private final class Listener: CommitClient {

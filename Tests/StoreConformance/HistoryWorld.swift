@@ -84,7 +84,7 @@ package final class HistoryWorld {
         _ = try store.commit([[.forgetAccount(account)]])
     }
 
-    /// Does jobs as one batch, as the vault's thread does.
+    /// Does jobs as one batch, as the commit thread does.
     @discardableResult
     package func run(_ jobs: [JSONJob]) throws -> [JSONReply] {
         let batch = perform(jobs)

@@ -1,4 +1,4 @@
-// The directory of a front gateway: the public keys of people's own devices. It belongs to the vault's thread; what
+// The directory of a front gateway: the public keys of people's own devices. It belongs to the commit thread; what
 // connections see of it is ``DirectoryTable``.
 
 package import Devices
@@ -28,7 +28,7 @@ extension DirectoryAccount {
     }
 }
 
-/// What the vault knows of published devices.
+/// What a gateway knows of published devices.
 package struct Directory {
     /// Ours: accounts with devices; some 6 KB each.
     static let accountLimit = 50_000

@@ -1,4 +1,4 @@
-// What waits at the gateway for people's own devices, and what is asked of the vault about it. Contents are opaque: the
+// What waits at the gateway for people's own devices, and the calls about it. Contents are opaque: the
 // devices have sealed them.
 
 package import Envelope

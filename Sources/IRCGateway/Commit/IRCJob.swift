@@ -1,4 +1,4 @@
-// What IRC connections ask of the participants, and what they are answered. Values only: they cross threads.
+// The jobs that IRC connections submit to the participants, and the replies. Values only: they cross threads.
 
 package import DeviceDirectory
 package import Devices
@@ -9,7 +9,7 @@ package import Protection
 package import Reports
 package import StorePort
 
-/// A text to be sealed for one account.
+/// A text to seal for one account or room.
 package struct SealJob: Sendable {
     package var connection: ConnectionID
     package var ticket: UInt64
@@ -17,26 +17,26 @@ package struct SealJob: Sendable {
     package var recipient: AccountID
     /// The nick that the recipient has now, as written.
     package var target: String
-    /// By which folded nicks the two know each other.
+    /// The folded nicks by which sender and recipient know each other.
     package var senderName: String
     package var recipientName: String
     package var verb: String
     package var body: Body
-    /// Characters that one line has room for.
+    /// Characters of an envelope that fit in one line.
     package var capacity: Int
-    /// Only this device of the recipient is meant; nothing where all are.
+    /// The only device to seal for; nil for all devices of the recipient.
     package var device: DeviceID?
-    /// Who reads in a room whose members hold keys of their own.
+    /// The readers in a room whose members hold their own keys.
     package var members: [Member] = []
-    /// Whether a message to such a room raises the room's latch: so it is behind a gateway in front.
+    /// Whether a message to such a room raises the room's latch. True behind a gateway in front.
     package var latchesRoom = false
 
-    /// Somebody in a room whose keys are known.
+    /// A member of a room whose keys are known.
     package struct Member: Sendable, Equatable {
         package var account: AccountID
         /// The nick to write to, as the backend folds it.
         package var nick: String
-        /// Characters that one line to them has room for.
+        /// Characters of an envelope that fit in one line to this member.
         package var capacity: Int
 
         package init(account: AccountID, nick: String, capacity: Int) {
@@ -64,30 +64,30 @@ package struct SealJob: Sendable {
     }
 }
 
-/// An envelope to be opened for one of the accounts of a connection.
+/// An envelope to open for one of the accounts of a connection.
 package struct OpenJob: Sendable {
     package var connection: ConnectionID
     package var ticket: UInt64
     /// The connection's account.
     package var account: AccountID
-    /// Whom it may be for: the room that it stands in; else the account, and those it had before on this connection.
+    /// The possible recipients: the room of the line; else the account, and earlier accounts of this connection.
     package var recipients: [AccountID]
-    /// The accounts that the line's source may stand for.
+    /// The accounts that the line's source may belong to.
     package var senders: [AccountID]
     package var envelope: [UInt8]
-    /// The line for the client up to its text, for a delivery that has to be repeated after a crash.
+    /// The line for the client up to its text, for a delivery that is repeated after a crash.
     package var lineHead: [UInt8]
-    /// The folded nick that the line came under.
+    /// The folded nick in the line's source.
     package var sourceName: String
-    /// What the text is marked with once it has been opened end to end.
+    /// The mark for a text that was opened end to end; nil for none.
     package var mark: ProtectionMark?
-    /// Where the connection stands in the room that the line was said in.
+    /// Since when the connection is in the line's room.
     package var standing: RoomStanding?
-    /// Whether the backend says that the line was said before the connection came.
+    /// Whether the backend marks the line as older than the connection's arrival.
     package var isReplay = false
-    /// Whether a message of a room whose members hold keys of their own raises the room's latch.
+    /// Whether a message in a room whose members hold their own keys raises the room's latch.
     package var latchesRoom = false
-    /// The line that others may wait for; see ``OpenedMessages/begin(_:to:now:)``.
+    /// The line that other connections may wait for; see ``OpenedMessages/begin(_:to:now:)``.
     package var line: OpenedMessages.Line?
 
     package init(
@@ -106,17 +106,17 @@ package struct OpenJob: Sendable {
     }
 }
 
-/// A request to the others of a room to protect it, or not to any more.
+/// A person's request to the other members of a room to protect it, or to stop protecting it.
 package struct RoomRequestJob: Sendable {
     package var connection: ConnectionID
     package var act: RoomRequest.Act
     /// The folded name.
     package var room: String
-    /// What the server calls its network; empty if it does not say.
+    /// The server's name for its network; empty if unknown.
     package var network = ""
-    /// Members who have come since the person decided; nil if this is the decision, which goes to all readers.
+    /// Members who joined after the person decided; nil if this is the decision, which is sent to all readers.
     package var nicks: [String]?
-    /// Called once the decision is stored, with whether it was.
+    /// Called once with whether the decision was stored.
     package var done: (@Sendable (Bool) -> Void)?
 
     package init(connection: ConnectionID, act: RoomRequest.Act, room: String) {
@@ -124,13 +124,13 @@ package struct RoomRequestJob: Sendable {
     }
 }
 
-/// Keys that a directory has handed out.
+/// Keys that a directory has returned.
 package struct FoundJob: Sendable {
     package var connection: ConnectionID
     package var ticket: UInt64
-    /// Whom they may belong to, the best name first.
+    /// The accounts that they may belong to, the best name first.
     package var names: [AccountID]
-    /// The folded nick that was asked for.
+    /// The folded nick that was looked up.
     package var nick: String
     package var chain: DeviceChain
     package var devices: [PublishedDevice]
@@ -148,49 +148,49 @@ package struct FoundJob: Sendable {
     }
 }
 
-/// One thing for the vault to do. The order of jobs is the order of their effects.
+/// A job for the participants. Jobs take effect in their order.
 package enum IRCJob: Sendable {
     case seal(SealJob)
     case open(OpenJob)
-    /// The backend has the message; it may have given it a name.
+    /// The backend has the message, and may have assigned an id.
     case acknowledged(id: UInt64, remoteID: String?)
-    /// The backend has refused the message, or it cannot be sent any more.
+    /// The backend has rejected the message, or it can no longer be sent.
     case failed(id: UInt64, reason: String)
-    /// Lines have been handed to the client's socket.
+    /// Lines have been written to the client's socket.
     case delivered(sequences: [UInt64])
-    /// An account has come back: what waits for it, and what it was sending?
+    /// An account has logged in again. The reply has its undelivered lines and unsent requests.
     case recover(connection: ConnectionID, ticket: UInt64, account: AccountID)
-    /// A connection can send nothing any more: what it has not sent waits until its account comes back.
+    /// A connection can no longer send. Its unsent requests wait until its account logs in again.
     case left(ConnectionID)
-    /// A connection speaks for an account no longer: what waits for that is not its to send.
+    /// A connection has logged out of an account and no longer sends the account's requests.
     case loggedOut(ConnectionID, AccountID)
-    /// The backend of a connection has gone: what its readers have not opened may never have reached them.
+    /// A connection has lost its backend. Messages that their readers have not opened may be lost.
     case lost(ConnectionID)
     /// A connection without a login has ended.
     case forget(AccountID, reason: String)
     /// An operator has lowered the latch of a conversation; the next protected message begins it anew.
     case reset(ConversationID)
-    /// Keys of the own device are asked for, to be sent to somebody who has shown that it can use them.
+    /// Makes an introduction: the own device's keys, for a peer that has shown that it can use them.
     case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
-    /// A person has decided something about somebody's devices.
+    /// A person has decided about the devices of a peer.
     case decide(AccountID, PeerDecision)
     /// A person has lost one of their own devices.
     case revoke(DeviceID)
     case askRoom(RoomRequestJob)
-    /// A connection that may become a capable one is to prove its device.
+    /// Challenges a connection to prove its device.
     case challenge(ConnectionID)
     case directory(DirectoryJob)
-    /// A message came end to end between two accounts, or went: the conversation stays so.
+    /// A message was sent or received end to end between two accounts: the conversation stays protected.
     case protect(ConversationID, names: (first: String, second: String))
-    /// The keys of the own device for a directory, as proof for an account.
+    /// Publishes the keys of the own device in a directory, with the proof for an account.
     case publish(connection: ConnectionID, nonce: [UInt8], account: String)
-    /// More one-time prekeys for a directory.
+    /// Sends more one-time prekeys to a directory.
     case replenish(ConnectionID)
-    /// What a directory has said of somebody.
+    /// A directory has returned the keys of an account.
     case found(FoundJob)
     /// An operator's act on a request.
     case act(RequestAct)
-    /// Changes that need no answer.
+    /// Changes that need no reply.
     case record([StoreChange])
     /// Time has passed.
     case tick
@@ -202,20 +202,20 @@ package enum IRCJob: Sendable {
 /// An opened message.
 package struct Opened: Sendable, Equatable {
     package var body: Body
-    /// For ``IRCJob/delivered(sequences:)``; nothing where no delivery was stored.
+    /// For ``IRCJob/delivered(sequences:)``; nil if no delivery was stored.
     package var sequence: UInt64?
     package var sender: AccountID
-    /// Messages of this conversation that were lost before it.
+    /// How many messages of this conversation were lost before it.
     package var gap: Int
     package var protection = Protection.gateway
-    /// The sender's safety number has been compared.
+    /// Whether the sender's safety number has been compared.
     package var isVerified = false
-    /// What the message says about its sender's devices.
+    /// What the message changes about its sender's devices.
     package var event: PeerEvent?
-    /// What goes back to the device that it came from.
+    /// A control message for the device that sent it; nil for none.
     package var answer: Answer?
 
-    /// The id of the message, for its trace; 0 where it has none.
+    /// The id of the message, for its trace; 0 if it has none.
     package var message: UInt64 = 0
 
     /// A control message for one device.
@@ -225,90 +225,93 @@ package struct Opened: Sendable, Equatable {
     }
 }
 
-/// What has become known of somebody's devices.
+/// A change in what is known about the devices of a peer.
 package enum PeerEvent: Sendable, Equatable {
-    /// Keys were exchanged with somebody who had none here.
+    /// Keys were exchanged with a peer for the first time.
     case met(AccountID)
-    /// Keys were exchanged anew, or for one more device.
+    /// Keys were exchanged again, or for one more device.
     case renewed(AccountID)
-    /// Somebody shows keys that are not those of the person known by this name.
+    /// A device shows other keys than those pinned for this name.
     case changed(AccountID)
-    /// Somebody speaks end to end in the room of this folded name, and so will the person.
+    /// A member writes end to end in the room of this folded name, so the person's messages are sealed there too.
     case roomProtected(String)
-    /// The device belongs to the person's list from now on.
+    /// The person's device list includes this device from now on.
     case adopted(AccountID)
     /// Another of the person's own devices has removed this one.
     case revoked
-    /// A known person writes under a name that is new.
+    /// A known peer writes under a new name.
     case otherName(AccountID)
-    /// Somebody in a room asks for its protection, or for the end of it.
+    /// A member of a room asks the others to protect it, or to stop.
     case asked(RoomRequest)
-    /// Both ends have begun a session, and ours is the one that counts: the other end is to hear of it. Whether what came
-    /// was for people to read, who do not see it.
+    /// Both ends have begun a session, and ours is kept: the other end is to be notified. `isText` is true if the
+    /// message
+    /// was a text, which is not shown.
     case crossed(isText: Bool)
 }
 
-/// What a person decides about somebody's devices.
+/// A person's decision about the devices of a peer.
 package enum PeerDecision: Sendable, Equatable {
-    /// The keys that were offered are the person's.
+    /// Trusts the offered keys.
     case accept
-    /// The safety number has been compared.
+    /// Marks the safety number as compared.
     case verify
-    /// They are to be met anew.
+    /// Removes what is known; keys are exchanged again.
     case forget
-    /// They are the person's own: this device takes theirs into its list.
+    /// The devices are the person's own: this device adds theirs to its list.
     case adopt
-    /// They are the person's own: this device is to be taken into their list.
+    /// The devices are the person's own: this device asks to be added to their list.
     case join
 }
 
-/// What the vault answers, always after the commit.
+/// A reply of the participants, always after the commit.
 package enum IRCReply: Sendable {
-    /// - Parameter keys: requests that bring the room's readers the key, and go before it.
+    /// - Parameter keys: requests with the room's key for its readers, to be sent first.
     case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
     case sealFailed(ticket: UInt64, reason: String)
     case opened(ticket: UInt64, Opened)
     case openFailed(ticket: UInt64, OpenFailure)
-    /// What another connection asked for and this one waits for; without a message it has to ask itself.
+    /// The message that another connection had opened; nil if this connection has to submit its own job.
     case copied(ticket: UInt64, OpenedMessage?)
-    /// Requests that wait to be sent again, and lines that were opened and perhaps never shown; often none.
+    /// Requests to send again, and opened lines that may not have been shown; often none.
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
-    /// The backend has had a message for a while and the recipient's device has not opened it.
+    /// The backend has acknowledged a message, and the recipient's device has not opened it in time.
     case notSeen(requestID: UInt64, target: String)
-    /// So many messages to a name waited for this connection's account for longer than they may.
+    /// `count` messages of this connection's account to a name have expired unsent.
     case lapsed(target: String, count: Int)
-    /// An operator has dropped a request that was this connection's to send.
+    /// An operator has dropped a request of this connection.
     case dropped(id: UInt64, target: String)
-    /// Something waits for this connection's account.
+    /// Requests or lines wait for this connection's account: the connection submits
+    /// ``IRCJob/recover(connection:ticket:account:)``.
     case recall
-    /// The lines of an introduction; none where it could not be made.
+    /// The lines of an introduction; empty if it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.
     case keysMissing(ticket: UInt64)
-    /// Something for a capable client, as the answer to its request of this number.
+    /// A directory message for a capable client; `id` is that of its request.
     case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.
     case proven(id: UInt32, DeviceID, oneTime: Int)
-    /// Something to ask of the directory of the gateway in front.
+    /// A message for the directory of the gateway in front.
     case ask(DirectoryMessage)
-    /// Sessions have been begun with devices that a directory named; each is to be told. Nothing where they were not.
+    /// Sessions have been begun with devices from a directory; each device gets a control message. The event is nil if
+    /// none could be begun.
     case met(ticket: UInt64, PeerEvent?, [Opened.Answer])
-    /// A control message for somebody, under the name that they are known by.
+    /// A control message to send to a peer, by the name under which the peer is known.
     case letter(AccountID, Body)
-    /// Something that the person behind the connection is to read.
+    /// A notice for the person behind the connection.
     case remark(String)
-    /// The person asks how the rooms of the connection are protected.
+    /// A request for how the rooms of the connection are protected.
     case rooms(@Sendable ([RoomReport]) -> Void)
     /// The person has decided about a room of the connection.
     case askRoom(RoomRequestJob)
-    /// What is to be sent to the others of the room; nil if the decision could not be stored.
+    /// The control message for the other members of the room; nil if the decision could not be stored.
     case roomAsked(RoomRequestJob, Body?)
 }
 
-/// A line that was opened before a crash and is not known to have been shown.
+/// A line that was opened before a crash and may not have been shown.
 package struct RecoveredLine: Sendable, Equatable {
     package var sequence: UInt64
     package var line: [UInt8]
-    /// The folded name of the room that it was said in.
+    /// The folded name of its room; nil if it is a direct message.
     package var room: String?
 }

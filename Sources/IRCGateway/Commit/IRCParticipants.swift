@@ -1,5 +1,5 @@
-// The participants of an IRC gateway's transactions: the vault, the queue of requests, what was opened and not yet shown, and
-// in a sidecar the person's own device. Each job goes to the part that does it.
+// The participants of an IRC gateway's transactions: the vault, the request queue, opened lines that were not yet
+// shown, and in a sidecar the person's own device. Each job is passed to the part that does it.
 
 package import CommitLoop
 package import DeviceDirectory
@@ -16,18 +16,20 @@ package import Vault
 package struct IRCParticipants<Random: RandomSource> {
     /// Ours: how long a message that the backend has may remain unopened before its sender is notified. In milliseconds.
     package static var unopenedAge: Int64 { 20_000 }
-    /// Ours: opened envelopes remembered, so that other connections of the account get their copy.
+    /// Ours: opened envelopes kept, so that other connections of the account get a copy.
     static var copyLimit: Int { 2048 }
 
     package struct InFlight {
         package var connection: ConnectionID?
         package var account: AccountID
-        /// As it was committed, to be sent again by another connection of the account.
+        /// The committed request, which another connection of the account may send again.
         package var request: Request
         package var acknowledgedAt: Int64?
         package var remoteID: String?
         var isOpened = false
-        /// For a message to a room, in the count of ``RoomTable``: when it was sealed, and by when the backend had it.
+        /// For a message to a room, in the count of ``RoomTable``: when it was sealed, and when the backend had it at
+        /// the
+        /// latest.
         package var sealedAt: UInt64 = 0
         var saidAt: UInt64?
     }
@@ -44,14 +46,14 @@ package struct IRCParticipants<Random: RandomSource> {
     let desk: RequestDesk
     /// How long a request may wait for its sender or its recipient, in milliseconds.
     let requestAge: Int64
-    /// How many requests of one account may wait at a time; more are refused.
+    /// How many requests of one account may wait at a time; more are rejected.
     let pendingLimit: Int
     var queue: QueueMachine
-    /// Accounts that could not be given their waiting requests, with the connection that had asked.
+    /// Accounts whose waiting requests could not be returned, with the connection that asked for them.
     var unrecovered: [AccountID: ConnectionID] = [:]
     /// How many messages expired while their sender was away, by sender and by name of the recipient.
     var lapsed: [AccountID: [ExactText: Int]] = [:]
-    /// How many lines a sealed message may take; a longer one is refused.
+    /// How many lines a sealed message may take; a longer one is rejected.
     package var messageLines = Armour.maximumFragments
     /// Whether a delivery from before this start is known to have been written to a client's socket.
     let wasDelivered: @Sendable (UInt64) -> Bool
@@ -65,25 +67,25 @@ package struct IRCParticipants<Random: RandomSource> {
     package internal(set) var devices: DeviceKeeper?
     package var directory: Directory?
     package let directoryTable: DirectoryTable
-    /// What the queue has dispatched in the batch whose outcome is being handled, by account.
+    /// Requests that the queue dispatched in the batch whose outcome is being handled, by account.
     var dispatched: [AccountID: [QueueBatch.Dispatch]] = [:]
-    /// The message that the present job has opened, for connections that wait for the same line.
+    /// The message that the current job has opened, for connections that wait for the same line.
     var openedMessage: OpenedMessage?
-    /// The room whose key the present job has moved on, in case it fails.
+    /// The room whose ratchet chain the current job has advanced; needed if the job fails.
     var openedRoomKey: String?
     /// What connections see of ``devices``.
     let peerTable: PeerTable
     var roomDeliveries = RoomDeliveries()
     var unheard = UnheardCounts()
     var said = SaidTimes()
-    /// Sessions with devices elsewhere whose record cannot be read.
+    /// Sessions with remote devices whose record cannot be read.
     package internal(set) var unreadable: Set<SessionID> = []
-    /// Called with each session whose record was found unreadable, once in the life of a process.
+    /// Called once in the life of a process for each session whose record cannot be read.
     package var onUnreadable: @Sendable (SessionID) -> Void = { _ in }
     /// Warnings for the operator, found when the store was opened.
     package private(set) var warnings: [String] = []
 
-    /// Whose keys protect what this vault seals.
+    /// The protection of messages that this vault seals: by keys of the gateway or of the person's device.
     var custody: Protection { devices == nil ? .gateway : .device }
 
     /// Takes over a store.
@@ -91,7 +93,7 @@ package struct IRCParticipants<Random: RandomSource> {
     /// - Parameters:
     ///   - peers: what connections see of a person's own device; nil in a gateway in front.
     ///   - directory: what connections see of published devices; nil in a sidecar.
-    ///   - changes: to be committed before the first job: accounts of ended connections are removed, and the queue goes on.
+    ///   - changes: to be committed before the first job: removed accounts of ended connections, and the queue's turn.
     /// - Throws: ``StoreError`` if a device cannot be unsealed.
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,

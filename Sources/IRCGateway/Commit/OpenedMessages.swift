@@ -1,44 +1,44 @@
-// Messages to rooms that the vault has opened, for the connections of all members. The first connection that has the
-// line asks the vault; the others wait for that answer, or find it here, and cost the vault nothing.
+// Messages to rooms that the vault has opened, for the connections of all members. The first connection that receives
+// the line submits a job; the others wait for its result, or find it here, and cost the vault nothing.
 
 import DequeModule
 package import NIOCore
 package import Protection
 import Synchronization
 
-/// An opened message, shared by all who may have a copy of it.
+/// An opened message, shared by all connections that may show it.
 package final class OpenedMessage: Sendable {
-    /// Whom a message to a room is for, besides those whose line is stored.
+    /// The readers of a message to a room, besides the accounts whose line is stored.
     package struct Audience: Sendable {
-        /// By when it had been said, in the count of ``RoomTable``.
+        /// When it was sent at the latest, in the count of ``RoomTable``.
         var saidAt: UInt64
-        /// Accounts that were there.
+        /// Accounts that were in the room.
         package var readers: Set<AccountID>
-        /// The nick under which it came.
+        /// The nick in the line's source.
         package var source: [UInt8]
     }
 
-    /// What a connection gets.
+    /// What a connection is to show.
     package enum Copy {
         case message(Opened)
-        /// It has had the message.
+        /// The connection has shown the message before.
         case shown
-        /// It came after the message had been said.
+        /// The connection joined after the message was sent.
         case notReader
     }
 
     private struct State {
         package var shownTo: Set<ConnectionID>
-        /// Accounts that have been found to be readers since it was opened.
+        /// Accounts that were found to be readers after it was opened.
         package var readers: Set<AccountID> = []
         package var lines: [ByteBuffer]?
     }
 
-    /// A copy has the same bytes; anything else is looked at as something new.
+    /// A copy has the same bytes; other bytes are handled as another message.
     package let ratchetMessage: [UInt8]
-    /// Where and under whose name it came to a person's own device.
+    /// The source and the room of the line, on a person's own device; else empty.
     package let place: [UInt8]
-    /// Nothing where the message is not for a room.
+    /// Nil if the message is not for a room.
     package let audience: Audience?
     private let opened: Opened
     /// The deliveries of a message to a room, by account.
@@ -60,12 +60,12 @@ package final class OpenedMessage: Sendable {
 
     package var sender: AccountID { opened.sender }
 
-    /// Whether the line is stored for an account, which makes it a reader wherever it stands.
+    /// Whether the line is stored for an account; then the account is a reader, in the room or not.
     package func hasDelivery(for account: AccountID) -> Bool { sequences[account] != nil }
 
-    /// What a connection is to be shown, by the one rule for all who were not the first to have it.
+    /// The copy for a connection that was not the first to receive the line.
     ///
-    /// - Parameter standing: where the connection stood in the room when the line came to it.
+    /// - Parameter standing: since when the connection was in the room when it received the line.
     package func copy(for connection: ConnectionID, of account: AccountID, _ standing: RoomStanding?) -> Copy {
         let sequence = sequences.isEmpty ? nil : sequences[account]
         let refusal: Copy? = state.withLock { state in
@@ -81,18 +81,18 @@ package final class OpenedMessage: Sendable {
         return .message(copy)
     }
 
-    /// Whether the message is for an account whose connection stands there. Once it is, it remains so.
+    /// Whether an account may read the message. An account with a login that once may read it always may.
     private func mayRead(_ account: AccountID, _ standing: RoomStanding?, _ found: inout Set<AccountID>) -> Bool {
         guard let audience else { return true }
         if let standing, standing.since <= audience.saidAt {
-            // An account without a login ends with its connection, which has the message now.
+            // An account without a login ends with its connection, which receives the message now.
             if account.isVerified { found.insert(account) }
             return true
         }
         return audience.readers.contains(account) || found.contains(account)
     }
 
-    /// The lines for clients that asked for no tags: put together by the first who needs them.
+    /// The lines for clients without tags, made by the first connection that needs them.
     package func lines(_ make: () -> [ByteBuffer]) -> [ByteBuffer] {
         if let lines = state.withLock({ $0.lines }) { return lines }
         let lines = make()
@@ -101,17 +101,17 @@ package final class OpenedMessage: Sendable {
     }
 }
 
-/// The table of lines that are being opened or have just been opened.
+/// The lines that are being opened or have just been opened.
 ///
-/// A line is found again by all of its bytes but the tags, so that it has the same source, target and envelope, and by
-/// the room that the asking connection takes the target for. Nothing is here before it is committed.
+/// The key of a line is all of its bytes except the tags, that is source, target and envelope, and the room that the
+/// connection resolves the target to. A message is added after its commit.
 package final class OpenedMessages: Sendable {
     /// A line to a room that carries a whole envelope.
     package struct Line: Sendable, Equatable {
         package let bytes: [UInt8]
         package let room: AccountID
 
-        /// Compares eight bytes at a time: every member's copy of every line comes by here.
+        /// Compares eight bytes at a time, because it runs for every member's copy of every line.
         fileprivate func isSame(_ other: UnsafeRawBufferPointer) -> Bool {
             guard bytes.count == other.count else { return false }
             return bytes.withUnsafeBytes { mine in
@@ -128,24 +128,24 @@ package final class OpenedMessages: Sendable {
         }
     }
 
-    /// A connection that waits for what another one has asked.
+    /// A connection that waits for the result of another connection's job.
     package struct Waiter {
         package var connection: ConnectionID
         package var ticket: UInt64
     }
 
-    /// What is known of a line.
+    /// The state of a line.
     package enum Answer {
         case opened(OpenedMessage)
-        /// The vault is opening it; the answer will come to this ticket.
+        /// The vault is opening it; the reply will have this ticket.
         case waits(ticket: UInt64)
-        /// Nobody has asked.
+        /// No connection has submitted a job for it.
         case unknown
     }
 
-    /// Ours: how long a line is kept; later the vault is asked again, and looks at the source again. In nanoseconds.
+    /// Ours: how long a line is kept, in nanoseconds. Later the vault opens it again and checks the source again.
     package static let lifetime: Int64 = 10_000_000_000
-    /// Ours: opened lines that are kept.
+    /// Ours: how many opened lines are kept.
     package static let limit = 1024
 
     private enum State {
@@ -159,7 +159,7 @@ package final class OpenedMessages: Sendable {
         package var state: State
     }
 
-    /// The end of an envelope in armour: no two have the same unless somebody makes it so, and then it is slower.
+    /// The end of an armoured envelope. Two envelopes have the same end only on purpose; then lookups are slower.
     private struct Key: Hashable {
         package let first: UInt64
         package let second: UInt64
@@ -194,7 +194,7 @@ package final class OpenedMessages: Sendable {
 
     /// Looks a line up.
     ///
-    /// - Parameter reserve: takes the place of an answer that will come.
+    /// - Parameter reserve: reserves a ticket for a reply that will follow.
     package func ask(
         _ bytes: UnsafeRawBufferPointer, to room: AccountID, by connection: ConnectionID, now: Int64,
         reserve: () -> UInt64
@@ -209,7 +209,7 @@ package final class OpenedMessages: Sendable {
             case .opened(let message): return .opened(message)
             case .opening(var waiters):
                 let ticket = reserve()
-                // Taken out for the moment, so that it is not copied.
+                // Taken out of the table while it is changed, so that the array is not copied.
                 table.entries.values[index].state = .opening([])
                 waiters.append(Waiter(connection: connection, ticket: ticket))
                 table.entries.values[index].state = .opening(waiters)
@@ -218,9 +218,9 @@ package final class OpenedMessages: Sendable {
         }
     }
 
-    /// Announces that the vault is asked for a line; the job has to carry what is returned.
+    /// Registers a line that the vault is about to open. The job has to contain the result.
     ///
-    /// - Returns: nothing where somebody has announced it already; the job is then for one connection alone.
+    /// - Returns: nil if another connection has registered the line; then the job is for this connection alone.
     package func begin(_ bytes: UnsafeRawBufferPointer, to room: AccountID, now: Int64) -> Line? {
         guard let key = Key(bytes) else { return nil }
         let line = Line(bytes: Array(bytes), room: room)
@@ -228,7 +228,7 @@ package final class OpenedMessages: Sendable {
             table.expire(now)
             if let entry = table.entries[key] {
                 if case .opening = entry.state { return nil }
-                // Whoever is not given what is here asks for itself alone.
+                // A connection that does not get the stored message submits a job of its own.
                 if entry.until > now, entry.line == line { return nil }
             }
             table.entries[key] = Entry(line: line, until: now + Self.lifetime, state: .opening([]))
@@ -238,9 +238,9 @@ package final class OpenedMessages: Sendable {
 
     // MARK: For the vault
 
-    /// Puts the message of a line in, once it is committed; none where it was not opened.
+    /// Stores the opened message of a line after the commit; nil if it was not opened.
     ///
-    /// - Returns: who waits for it.
+    /// - Returns: the connections that wait for it.
     package func finish(_ line: Line, _ message: OpenedMessage?, now: Int64) -> [Waiter] {
         guard let key = line.bytes.withUnsafeBytes({ Key($0) }) else { return [] }
         return table.withLock { table in
@@ -258,6 +258,6 @@ package final class OpenedMessages: Sendable {
         }
     }
 
-    /// Forgets what is old.
+    /// Removes expired lines.
     package func expire(now: Int64) { table.withLock { $0.expire(now) } }
 }

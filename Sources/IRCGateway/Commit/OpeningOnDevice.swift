@@ -1,4 +1,4 @@
-// A vault that holds a person's own device: opening what the devices of others have sealed, and meeting them.
+// The person's own device in a sidecar: opening messages and introductions of other people's devices.
 
 import CommitLoop
 import Devices
@@ -30,11 +30,12 @@ extension IRCParticipants {
             case .room: return .success(try openedInRoom(job, envelope, now, &unit))
             }
         } catch {
-            // What was authentic has moved its session on; everything else is as it was.
+            // An authentic message has advanced its session, which stays; all other changes are rolled back.
             unit.cancel(in: &self, now: now)
             devices = before
             if let room = openedRoomKey {
-                // The key in memory has moved on: so does its row, or a copy would open again after a crash.
+                // The chain in memory has advanced, so its row is written too. Else a copy would open again after a
+                // crash.
                 if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.keeper.random) {
                     unit.changes.append(row)
                 }
@@ -53,7 +54,7 @@ extension IRCParticipants {
                     body: .noText, sender: .own, gap: 0, protection: .device, event: .crossed(isText: crossing.isText)))
         case let error as OpenError:
             guard error.reason == .copy else { return .failure(error) }
-            // A copy has the same bytes and stands in the same place: nobody has looked at its seal.
+            // A copy has the same bytes, source and room. Its seal is not checked again, so these must match.
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: .own)
             guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
                 copy.place == Self.place(of: job)
@@ -65,7 +66,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Something authentic came in a session that does not count.
+    /// An authentic message arrived in a session that is not kept.
     private struct Crossing: Error { var isText: Bool }
 
     // MARK: Meeting
@@ -76,7 +77,7 @@ extension IRCParticipants {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
         guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
         var (peer, event) = try meet(introduction.chain, envelope.sender, job, now)
-        // A device of the person's own is known under a name as well.
+        // One of the person's own devices is known under a name as well.
         let isOwn = peer == nil
         if isOwn { peer = devices?.owner(of: envelope.sender).flatMap { devices?.peers[$0] } }
         if let last = peer?.introduced[envelope.sender], last >= introduction.time { throw OpenError(reason: .copy) }
@@ -100,9 +101,9 @@ extension IRCParticipants {
         return opened
     }
 
-    /// Judges a list that somebody shows.
+    /// Checks a device list that a device shows.
     ///
-    /// - Returns: what is to be stored of the peer, nothing where it is a device of the person's own; and what is new.
+    /// - Returns: the peer to store, nil if the device is the person's own; and the event, nil if nothing has changed.
     private func meet(
         _ shown: DeviceChain, _ device: DeviceID, _ job: OpenJob, _ now: Moment
     ) throws(OpenError) -> (Peer?, PeerEvent?) {
@@ -116,7 +117,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Another of the person's own devices shows its list, which may be a later one.
+    /// Checks the list of another of the person's own devices, which may be a later version.
     private func meetOwn(_ shown: DeviceChain) throws(OpenError) -> (Peer?, PeerEvent?) {
         guard let devices, shown.continues(devices.chain), shown != devices.chain else { return (nil, nil) }
         return (nil, shown.identity(of: devices.device.id) == nil ? .revoked : .adopted(.own))
@@ -135,7 +136,7 @@ extension IRCParticipants {
         guard let own = devices?.device.id, let id = session(with: envelope.sender) else {
             throw OpenError(reason: .malformed)
         }
-        // What was written to a person is not shown as written to a room.
+        // A direct message is not shown as a message to a room.
         guard job.recipients.first?.roomName == nil else { throw OpenError(reason: .notAuthentic) }
         try checkSource(job, envelope.sender)
         let bound = associatedData(from: envelope.sender, to: own, room: nil, envelope.messageID)
@@ -156,7 +157,7 @@ extension IRCParticipants {
         var opened: Opened
         if body.kind == .control {
             opened = try heard(try ControlMessage(body.text), envelope, job, now, &unit)
-            // What is missing before it may have been a text.
+            // A skipped message may have been a text.
             opened.gap += skipped
         } else {
             let sender = try owner(envelope, job)
@@ -190,7 +191,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Takes a text, marked, and notes by whom and where it was said.
+    /// Accepts a text, marks it, and notes the name of its sender.
     mutating func shown(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Moment,
         _ unit: inout Unit
@@ -206,42 +207,43 @@ extension IRCParticipants {
         return opened
     }
 
-    /// Where and under whose name a line came.
+    /// The source and the room of a line.
     static func place(of job: OpenJob) -> [UInt8] {
         Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
     }
 
-    /// Who a folded nick was last seen to be, by the keys.
+    /// The peer whose keys were last seen under the line's nick.
     private func alias(_ job: OpenJob) -> Peer? {
         vault.latches.peer(named: job.sourceName, for: .own).flatMap { devices?.peers[$0] }
     }
 
-    /// A known device may write under the names of its owner, and under a name that nobody known has.
+    /// Checks that a known device writes under a name of its owner, or under a name that no known peer has.
     func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
         guard let devices, devices.identity(of: device) != nil else { return }
-        // Under the person's own nick nobody writes but the person.
+        // Only the person's own devices write under the person's own nick.
         guard job.senders != [.own] || devices.chain.identity(of: device) != nil else {
             throw OpenError(reason: .wrongSource)
         }
         let named = job.senders.compactMap { devices.peers[$0] }
         let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
-        // One that has not shown itself is about to, or is not theirs: then its words have no owner.
+        // The name belongs to a peer whose list does not have the device, so the message has no owner.
         guard known.isEmpty || known.contains(where: { $0.chain.identity(of: device) != nil }) else {
             throw OpenError(reason: .wrongSource)
         }
     }
 
-    /// Whose device has sealed something. Where several people name it, the one whose name the line has.
+    /// The peer whose device has sealed an envelope. If several peers list the device, the one with the line's name.
     func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
         let named = job.senders.compactMap { devices?.peers[$0] } + [alias(job)].compactMap { $0 }
         if let peer = named.first(where: { $0.speaks(envelope.sender) }) { return peer.name }
         guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
-        // The line has the name of somebody who only names the device in a list.
+        // The line has the name of a peer that only lists the device.
         guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
         return owner
     }
 
-    /// Whether somebody writes under a nick that was not theirs before, whatever the backend says of accounts.
+    /// The event if a peer writes under a nick that it did not use before, whatever account the backend names; else
+    /// nil.
     func otherName(_ sender: AccountID, _ job: OpenJob) -> PeerEvent? {
         let seen = vault.latches.peer(named: job.sourceName, for: .own) ?? devices?.peers[.nick(job.sourceName)]?.name
         return (seen ?? (job.senders.contains(sender) ? sender : nil)) == sender ? nil : .otherName(sender)
@@ -275,7 +277,7 @@ extension IRCParticipants {
         let beginning = try own.shelf.store.begin(
             identity: own.device.identity, message: message.span, associatedData: associated.span,
             expecting: own.identity(of: sender), plaintext: &plaintext)
-        // Both began at the same time. The lower key's session is the one that stays, on both sides.
+        // Both ends began a session at the same time. Both keep the session of the end with the lower key.
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
@@ -346,7 +348,7 @@ extension IRCParticipants {
         return opened
     }
 
-    /// A conversation in which a message came end to end stays so.
+    /// Raises the latch of a conversation in which a message was received end to end.
     private mutating func raise(
         _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ unit: inout Unit
     ) {

@@ -1,4 +1,4 @@
-// A vault that holds a person's own device: sealing for the devices of others, whose private keys are elsewhere.
+// The person's own device in a sidecar: sealing for other people's devices, whose private keys are not in this vault.
 
 import CommitLoop
 import Devices
@@ -9,7 +9,7 @@ import StorePort
 import Vault
 
 extension IRCParticipants {
-    /// Takes the own device out of the store, or makes it.
+    /// Loads the own device from the store, or makes it.
     mutating func holdOwnDevice(
         _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
     ) throws(StoreError) {
@@ -33,8 +33,8 @@ extension IRCParticipants {
         devices.map { SessionID(owner: $0.device.id, peer: peer) }
     }
 
-    /// What both ends of a message between devices know. Names of people are not in it: the session knows both
-    /// identities, and each side calls the other by a name of its own.
+    /// The associated data of a message between devices. It has no names of people: the session binds both identities,
+    /// and each end may know the other by a different name.
     func associatedData(
         from sender: DeviceID, to recipient: DeviceID, room: AccountID?, _ message: MessageID
     ) -> [UInt8] {
@@ -45,10 +45,12 @@ extension IRCParticipants {
         ).bytes
     }
 
-    /// The sessions with a device elsewhere; nil if there are none, or if their record cannot be read. Then the device counts
-    /// as one without keys until it begins a session anew, and everybody else in a room can be written to.
+    /// The sessions with a remote device; nil if there are none, or if their record cannot be read. In the second case
+    /// the
+    /// device counts as one without keys until it begins a new session, and other members of a room can still be
+    /// reached.
     ///
-    /// - Throws: ``StoreError`` if the store itself cannot be read: then nobody is taken for a person without keys.
+    /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
     mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
         do {
             return try vault.keeper.session(id)
@@ -61,7 +63,7 @@ extension IRCParticipants {
 
     // MARK: Sealing
 
-    /// Seals a message for all devices of its recipient, and for the other ones of the person's own.
+    /// Seals a message for all devices of its recipient, and for the person's other devices.
     ///
     /// - Throws: ``SealRefusal``, or what the ratchet throws.
     mutating func deviceEnvelope(
@@ -111,13 +113,13 @@ extension IRCParticipants {
         var found: [Recipient] = []
         for id in ids {
             guard let session = session(with: id), let box = try peerSession(session) else { continue }
-            // A session counts for the key that is pinned, and for no other under the same number.
+            // A session is used only if its identity key is the pinned one; a device id alone proves nothing.
             if let known = pinned?.identity(of: id) ?? devices.identity(of: id), known != box.sessions.peerIdentity {
                 continue
             }
             found.append((id, box))
         }
-        // The other devices of the person's own read along; alone they are no recipients.
+        // The person's other devices get a copy; they are no recipients if there is no other.
         guard job.device == nil, !found.isEmpty else { return found }
         for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
             if let session = session(with: listed.id), let box = try peerSession(session),
@@ -141,7 +143,7 @@ extension IRCParticipants {
 
     // MARK: Introducing
 
-    /// Makes the lines that tell somebody our keys.
+    /// Makes the lines of an introduction, which send our keys to a peer.
     mutating func introduce(
         _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ unit: inout Unit
     ) {
@@ -188,12 +190,12 @@ extension IRCParticipants {
         }
     }
 
-    /// Shows connections, after the commit, what is known of a peer.
+    /// Publishes the state of a peer to connections after the commit.
     func showPeer(_ name: AccountID, _ unit: inout Unit) {
         unit.onCommit { state, _, _ in state.peerTable[name] = state.devices?.peers[name] }
     }
 
-    /// Stores the device list of the person's own account and shows it to connections after the commit.
+    /// Stores the device list of the person's own account and publishes it to connections after the commit.
     mutating func put(ownList chain: DeviceChain, _ unit: inout Unit) {
         devices?.put(chain: chain, &unit.changes)
         unit.onCommit { state, _, _ in
@@ -201,7 +203,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Remembers, after the commit, under which folded nick a peer was seen.
+    /// Stores, after the commit, the folded nick under which a peer was seen.
     func remember(alias nick: String, of peer: AccountID, _ unit: inout Unit) {
         unit.onCommit { state, _, _ in state.vault.latches.remember(name: nick, of: peer, for: .own) }
     }
@@ -212,7 +214,7 @@ extension IRCParticipants {
         guard let own = devices?.device, let chain = devices?.chain, let theirs = peer.chain.current.first,
             peer.offered == nil
         else { return }
-        // Said again, where the letter was lost: the list has it already.
+        // The list has the device already if this repeats a decision whose control message was lost.
         if chain.identity(of: theirs.id) == nil {
             guard peer.chain.current.count == 1, let longer = chain.adding(theirs, by: own.id, own.identity) else {
                 return
@@ -234,7 +236,7 @@ extension IRCParticipants {
         unit.changes.append(.removeSessions(device: device))
     }
 
-    /// Takes another version of the own list, and gives it to those that stand for the person's other devices.
+    /// Stores another version of the own list, also for the peers that are the person's other devices.
     mutating func take(_ chain: DeviceChain, _ unit: inout Unit) {
         let names = (devices?.peers ?? [:]).values.filter { chain.continues($0.chain) }.map(\.name)
         put(ownList: chain, &unit)
@@ -246,7 +248,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Our list, for those who have an older version of it; sent before the next message to them.
+    /// The requests that send our list to a peer with an older version of it; to be sent before the next message.
     mutating func news(
         _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> [Request] {

@@ -1,7 +1,7 @@
-// What a backend plays back of a room: readable for those who were there when it was said, and for nobody else. Before
-// and after are counted by `RoomTable`, in the order in which connections came to rooms.
+// Messages of a room that a backend plays back: readable for members who were in the room when they were sent, and for
+// no others. `RoomTable` counts before and after, in the order in which connections joined rooms.
 //
-// A message counts as said when its sender's acknowledgement or its first reader's line arrives, whichever is first.
+// A message counts as sent when its sender's acknowledgement or its first reader's line arrives, whichever is first.
 
 import CommitLoop
 import Devices
@@ -11,9 +11,9 @@ import RequestQueue
 import StorePort
 import Vault
 
-/// By when messages to rooms had been said that are not in flight any more.
+/// When messages to rooms that are no longer in flight were sent at the latest, by id.
 package struct SaidTimes: Sendable {
-    /// Ours: messages remembered. Who gets an older one for the first time is not shown it.
+    /// Ours: messages remembered. An older one is not shown to a connection that receives it for the first time.
     package static let limit = 4096
 
     private var times: [UInt64: UInt64] = [:]
@@ -35,8 +35,9 @@ extension Request {
 }
 
 extension IRCParticipants {
-    /// Answers for an envelope to a room without a look at its session, where it was opened before or its reader came
-    /// after it had been said; nothing where it is to be opened.
+    /// The result for an envelope to a room that was opened before, or that was sent before its reader joined.
+    ///
+    /// The session is not used. Nil if the envelope has to be opened.
     mutating func known(
         _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
     ) -> Result<Opened, OpenError>? {
@@ -44,7 +45,7 @@ extension IRCParticipants {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
         if let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage {
             let sender = copy.sender
-            // Who has spoken may have gone since, or have another nick.
+            // The sender may have left since, or changed the nick.
             let isSame = job.isReplay && copy.audience?.source == Self.source(of: job)
             guard isSame || job.senders.contains(sender) else { return nil }
             return self.copy(job, envelope, sender, room, now, &unit)
@@ -60,18 +61,18 @@ extension IRCParticipants {
 
     private enum Bound { case by(UInt64), unknown }
 
-    /// By when a message that nobody has opened had been said; nothing where it may be on its way just now.
+    /// When a message that was not opened yet was sent at the latest; nil if it may be on its way.
     private func bound(on envelope: Envelope, by job: OpenJob) -> Bound? {
         let id = envelope.messageID.value
         if let entry = inFlight[id] {
-            // What was said before its reader came was not sealed after that.
+            // A message that the backend marks as older than the reader's arrival was sealed before it.
             return (entry.saidAt ?? (job.isReplay ? entry.sealedAt : nil)).map { .by($0) }
         }
         if let time = said[id] { return .by(time) }
         return job.isReplay ? .unknown : nil
     }
 
-    /// By when a message that has just been opened had been said; nothing where nobody knows any more.
+    /// When a message that has just been opened was sent at the latest; nil if it is no longer known.
     func saidAt(of message: MessageID, from sender: AccountID, by job: OpenJob, for recipient: AccountID) -> UInt64? {
         guard recipient.roomName != nil else { return 0 }
         let now = job.standing?.now ?? rooms.time
@@ -80,7 +81,7 @@ extension IRCParticipants {
         return queue.request(Request.token(message.value)).map { AccountID(text: $0.tenant) } == sender ? now : nil
     }
 
-    /// Whom a message to a room is for, besides those whose line is stored.
+    /// The readers of a message to a room, besides the accounts whose line is stored.
     func audience(
         _ job: OpenJob, of recipient: AccountID, _ room: String, _ sender: AccountID,
         _ sequences: [AccountID: UInt64], _ saidAt: UInt64
@@ -93,7 +94,7 @@ extension IRCParticipants {
         return OpenedMessage.Audience(saidAt: saidAt, readers: readers, source: Self.source(of: job))
     }
 
-    /// The nick that a line came under.
+    /// The nick in the source of a line.
     private static func source(of job: OpenJob) -> [UInt8] {
         Array(job.lineHead.dropFirst().prefix { $0 != UInt8(ascii: "!") && $0 != 0x20 })
     }

@@ -1,4 +1,4 @@
-// The own device's side of a directory: what it publishes, and whom it finds there.
+// The own device as a client of a directory: it publishes its keys and begins sessions with devices that it finds.
 
 import CommitLoop
 import DeviceDirectory
@@ -37,8 +37,9 @@ extension IRCParticipants {
         unit.reply = (connection, .ask(.replenish(keys)))
     }
 
-    /// Begins sessions with the devices that a directory has named. The directory is not believed: the list has to be the
-    /// one that is pinned, or a later version of it.
+    /// Begins sessions with the devices that a directory has returned. The directory is not trusted: the list has to be
+    /// the
+    /// pinned one or a later version of it.
     mutating func found(
         _ job: FoundJob, _ now: Moment, _ unit: inout Unit
     ) {
@@ -66,7 +67,7 @@ extension IRCParticipants {
                 let id = session(with: device.id)
             else { continue }
             if let box = try? vault.keeper.session(id), box.sessions.isEstablished { continue }
-            // Once its one-time prekeys are used up, whoever has used them up, the last-resort prekey begins the session alone.
+            // Without a one-time prekey, because all are used up, the last-resort prekey begins the session alone.
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
                 kemPreKey: device.bundle.kemPreKey, oneTimePreKey: device.oneTime.first)

@@ -1,16 +1,18 @@
-// The vault's requests: the queue's machine, whose changes are committed in the transaction that also has the ratchet states that
-// sealed them or opened them. What the queue begins it hands to a connection of its sender, which paces itself, keeps back what an
-// operator holds, and says what has become of it.
+// Requests of IRC. Changes of the queue machine are committed in one transaction with the ratchet states that sealed or
+// opened the messages. The queue dispatches a request to a connection of its sender, which paces itself, does not send
+// held requests, and reports the outcome.
 //
 // One queue, driven in two places. A message to IRC is committed with the ratchet states that sealed it and completed
-// with those that opened it, so the vault drives a machine of its own whose tables are in the vault's store. Writes to
-// a JSON backend have a machine with a thread and a file (`WriteQueue` in `pawl`), which applications can use without a
+// with those that opened it, so `IRCParticipants` drives a machine whose tables are in the same store. Writes to a JSON
+// backend have a machine with a thread and a file (`WriteQueue` in `pawl`), which applications can use without a
 // gateway.
 //
-// A newly sealed message goes to the connection that it came over. What a connection gave back when it ended or logged
-// out, and what the process before left, goes to the connection that asks for it after its login and to no other, which
-// may be in other rooms and under another nick. A request that a connection has not begun has had no attempt. An echo,
-// a PONG or an opening in the same vault completes a message, so the machine accepts completions from elsewhere.
+// A newly sealed message is sent by the connection that submitted it. Requests that a connection returned when it ended
+// or logged out, and requests of an earlier process, are sent only by the connection that asks for them after its
+// login:
+// other connections may be in other rooms and under another nick. A request that a connection has not begun has had no
+// attempt. An echo, a PONG or an opening in the same vault completes a message, so the machine accepts completions from
+// other sources than the sending connection.
 
 import CommitLoop
 import Envelope
@@ -22,18 +24,20 @@ import StorePort
 import Vault
 
 extension IRCParticipants {
-    /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for what the backend calls
-    /// messages.
+    /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for the backend's
+    /// ids
+    /// of messages.
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
 
-    /// Ours: names of recipients of which a sender is told that messages were given up.
+    /// Ours: for how many recipients a sender is notified of expired messages.
     private static var lapsedNames: Int { 100 }
 
-    /// A queue for connections: it has no pauses, no breaker and no bound on what is under way, because connections have theirs.
+    /// Settings without pauses, breaker and bounds on requests in flight, because connections have their own.
     static func queueSettings(requestAge: Int64) -> QueueMachine.Settings {
         var settings = QueueMachine.Settings()
         settings.isCarried = true
-        // Asked before a ratchet steps; letters with keys come with their message, however many they are.
+        // ``pendingLimit`` is checked before a ratchet steps; control messages with keys are accepted with their
+        // message.
         settings.limits.requestsPerTenant = .max
         (settings.limits.bytesPerTenant, settings.limits.bytes, settings.limits.requests) = (.max, .max, .max)
         (settings.limits.inFlight, settings.limits.inFlightPerHost) = (.max, .max)
@@ -41,13 +45,13 @@ extension IRCParticipants {
         settings.limits.lookahead = .max
         settings.limits.age = requestAge
         (settings.limits.retention, settings.limits.finished) = kept
-        // The sender has been told, and soon the recipient would not open it any more.
+        // The sender has been notified, and the recipient's session will soon not open the message any more.
         (settings.limits.deadRetention, settings.limits.deadLetters) = kept
         settings.limits.mappings = kept.rows
         return settings
     }
 
-    /// Takes over what the process before has left. What nobody vouches for any more is given up.
+    /// Takes over the requests of an earlier process. Requests of or to an account without a login are given up.
     ///
     /// - Returns: accounts without a login, which have ended with their connections.
     mutating func adoptRequests(highestMessage: UInt64, _ now: Moment) throws(StoreError) -> Set<AccountID> {
@@ -63,10 +67,10 @@ extension IRCParticipants {
         return ended
     }
 
-    /// What the ledger says of the queue, which is committed.
+    /// Publishes the counts of the committed queue in the ledger.
     func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
 
-    /// The queue's turn. What it gives up for its age is told to its sender when they are back.
+    /// Runs the queue's turn. The sender of an expired request is notified after the next login.
     mutating func turnQueue(_ now: Moment) -> QueueBatch {
         let batch = queue.turn(now: now.queueTime)
         for row in batch.expired {
@@ -81,7 +85,7 @@ extension IRCParticipants {
         return batch
     }
 
-    /// Whether it is of a sidecar's own, such as one with the key of a room.
+    /// Whether a request is a sidecar's control message, such as one with the key of a room.
     private func isLetter(_ request: Request) -> Bool {
         devices != nil && request.verb == "NOTICE" && !request.isForRoom
     }
@@ -96,7 +100,7 @@ extension IRCParticipants {
 
     // MARK: Dispatching
 
-    /// Groups what the queue dispatches by account, without what has just been sealed: its connection has that already.
+    /// Groups dispatched requests by account, without newly sealed ones, which their connection has already.
     func waiting(_ dispatches: [QueueBatch.Dispatch]) -> [AccountID: [QueueBatch.Dispatch]] {
         Dictionary(grouping: dispatches.filter { inFlight[$0.id] == nil }) { AccountID(text: $0.request.tenant) }
     }
@@ -117,15 +121,15 @@ extension IRCParticipants {
 
     // MARK: Ends
 
-    /// A request that will not be done.
+    /// Ends a request as failed.
     @discardableResult
     mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Moment) -> QueuedRequest? {
         queue.conclude(Request.token(id), RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
     }
 
-    /// A request that is done.
+    /// Ends a request as done.
     ///
-    /// - Parameter remark: what is to be said of it all the same.
+    /// - Parameter remark: a text to store with the finished request.
     mutating func complete(_ id: UInt64, remoteID: String? = nil, remark: String? = nil, _ now: Moment) {
         let names = remoteID.map { EntityIdentifier.both(type: Request.message, local: "\(id)", remote: $0) }
         queue.conclude(
@@ -135,6 +139,6 @@ extension IRCParticipants {
 }
 
 extension Moment {
-    /// As the queue wants it.
+    /// The moment as the queue's time.
     var queueTime: QueueTime { QueueTime(wall: wall, uptime: monotonic / 1_000_000) }
 }

@@ -1,8 +1,9 @@
-// Operators' acts on single requests. What an act stops is stopped at once; what it changes counts when it is committed.
+// Operators' acts on single requests. A drop or hold stops the sending at once; the change itself takes effect with its
+// commit.
 //
 // A dead request is sent again only if a copy of the recipient's session can open it. The copy is discarded.
 //
-// If the commit of an act fails, the vault undoes it by the opposite act, because the queue's machine has applied it
+// If the commit of an act fails, its rollback is the opposite act, because the queue's machine has applied it
 // already. The queue stores both as soon as the store accepts changes again.
 
 import CommitLoop
@@ -17,13 +18,13 @@ import StorePort
 import Vault
 
 extension IRCParticipants {
-    /// Takes up the holds that the store has: those of requests stand in the queue, those of accounts beside it.
+    /// Loads the stored holds: those of requests from the queue, those of accounts from records.
     mutating func adoptHolds(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
         for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
         for row in try vault.store.records(.hold) {
             switch RequestScope(name: row.name) {
             case .account(let account) where account.isVerified: hold(.account(account), now)
-            // As stores of before schema 5 have it.
+            // Stores before schema 5 keep a request's hold in a record.
             case .request(let id) where queue.request(Request.token(id)) != nil:
                 hold(.request(id), now)
                 changes.append(.removeRecord(.hold, name: row.name))
@@ -32,7 +33,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Tells the queue, where what is held does not age, and the connections, which keep it back.
+    /// Holds requests in the queue, where they do not age, and in the gate, so that connections do not send them.
     ///
     /// - Returns: false for a request whose sending has begun; then nothing has changed.
     @discardableResult
@@ -82,8 +83,9 @@ extension IRCParticipants {
         act.answer(.done(told: isNotified))
     }
 
-    /// Takes back an act that was not committed. The queue has done it, and writes it as soon as it can: then that it was
-    /// taken back as well.
+    /// Undoes an act that was not committed. The queue has applied it, and stores both the act and its reversal as soon
+    /// as
+    /// it can.
     private mutating func takeBack(_ act: RequestAct, _ subject: QueuedRequest?, wasHeld: Bool, _ now: Moment) {
         switch act.kind {
         case .drop(let id):
@@ -99,12 +101,14 @@ extension IRCParticipants {
         case .retry(let id): giveUp(id, subject?.cause ?? Remarks.gone, now)
         case .purge:
             return act.answer(
-                .refused("The vault.store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
         }
-        act.answer(.refused("The vault.store did not take it, so nothing has changed. Look at the disk."))
+        act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
     }
 
-    /// - Returns: why it is not done.
+    /// Applies an act to the gate and the queue.
+    ///
+    /// - Returns: why the act is refused; nil if it is not.
     private mutating func prepare(
         _ kind: RequestAct.Kind, _ now: Moment, _ unit: inout Unit, _ subject: inout QueuedRequest?
     ) -> String? {
@@ -196,7 +200,7 @@ extension IRCParticipants {
         return nil
     }
 
-    /// Why the recipient would not open these bytes; nothing where it would. Nothing is changed by asking.
+    /// Why the recipient would not open these bytes; nil if it would. Changes no state.
     private mutating func whyNotOpened(_ request: Request) -> String? {
         guard devices == nil else {
             return
@@ -230,7 +234,7 @@ extension IRCParticipants {
             let associated = vault.associatedData(
                 sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
             do throws(RatchetError) {
-                // A copy of the recipient's state tries it, and is thrown away.
+                // A copy of the recipient's state is used, and discarded.
                 var trial = try SessionRecord(serialized: state.span)
                 _ = try trial.decrypt(envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
                 return nil

@@ -1,12 +1,13 @@
-// What becomes of accounts and of requests in flight: acknowledged, lost, overdue, recovered.
+// The ends of accounts and of requests in flight: acknowledged, lost, overdue, recovered.
 //
 // In a sidecar a request is done when the backend has acknowledged it: whether the recipient's device has opened it is
 // not known here.
 //
-// What the server of a sidecar had acknowledged is not sent again if that server dies, although the server may have
-// relayed it to no client. The recipient is notified of the gap. A message that is sent again by guess would arrive
-// before its reader is back (401, although it may have been read), would reach members who joined later and do not have
-// the room's key, and would be a second copy for a client that has reconnected. A correct repair is requested by the
+// A message that the server of a sidecar has acknowledged is not sent again if that server dies, although the server
+// may
+// have relayed it to no client. The recipient is notified of the gap. A message sent again by guess would arrive before
+// its reader is back (401, although it may have been read), would reach members who joined later and do not have the
+// room's key, and would be a second copy for a client that has reconnected. A correct repair is requested by the
 // recipient, with the message numbers that its ratchet reports missing. It is not implemented.
 
 import CommitLoop
@@ -40,8 +41,9 @@ extension IRCParticipants {
         show(published: account, &unit)
     }
 
-    /// What the backend is not known to have goes out again when the account comes back, with the same bytes; the
-    /// recipient's ratchet drops copies.
+    /// Returns the requests of an ended connection to the queue, unless the backend is known to have them.
+    ///
+    /// They are sent again with the same bytes after the account's next login; the recipient's ratchet drops copies.
     mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
@@ -60,8 +62,10 @@ extension IRCParticipants {
         unrecovered = unrecovered.filter { $0.value != connection }
     }
 
-    /// A connection speaks for an account no longer. What it has not begun waits for the account's next login; what it has begun
-    /// stays its own, for the backend may have it.
+    /// Returns the requests that a connection has not begun when it logs out of an account.
+    ///
+    /// They wait for the account's next login. Requests that it has begun stay with it, because the backend may have
+    /// them.
     mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Moment) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
         for id in ids where !desk.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
@@ -77,7 +81,7 @@ extension IRCParticipants {
         entry.remoteID = remoteID
         entry.saidAt = entry.saidAt ?? rooms.time
         if devices != nil {
-            // Its readers open it elsewhere.
+            // Its readers do not open it in this vault.
             entry.isOpened = true
         } else if isReadByNobody(entry) {
             if !entry.isOpened { unheard.note(entry.request) }
@@ -87,14 +91,14 @@ extension IRCParticipants {
         finishIfDone(id, now)
     }
 
-    /// A request is done when the backend is known to have it and the recipient's device has opened it.
+    /// Ends a request that the backend has acknowledged and the recipient's device has opened.
     mutating func finishIfDone(_ id: UInt64, _ now: Moment) {
         guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
         untrack(id)
         complete(id, remoteID: entry.remoteID, now)
     }
 
-    /// What its recipient has not opened in time; what waits too long for its sender is the queue's to give up.
+    /// Ends requests that their recipient has not opened in time. The queue expires those that wait for their sender.
     mutating func expire(_ now: Moment, _ unit: inout Unit) {
         var new: Replies = []
         for (id, entry) in inFlight {
@@ -128,7 +132,7 @@ extension IRCParticipants {
             }
         }
         lines += roomDeliveries.missing(account) { !rooms.verifiedAccounts(in: $0).contains(account) }
-        // The requests come with the commit that says who has them.
+        // The requests are sent after the commit of their dispatch to this connection.
         unit.onCommit { [lines] state, replies, now in
             state.notifyExpired(account, connection, &replies)
             let requests = state.takeDispatched(to: connection, account, now)
@@ -136,7 +140,7 @@ extension IRCParticipants {
                 AddressedReply(
                     connection: connection, reply: .recovered(ticket: ticket, requests: requests, lines: lines)))
         }
-        // That marks of deliveries stay is no reason to hold the lines back.
+        // If only the removal of delivered rows fails, the lines are shown all the same.
         unit.failure = (connection, .recovered(ticket: ticket, requests: [], lines: lines))
         // The connection asks again at the next tick.
         unit.onRollback { state, _, _, _ in

@@ -1,11 +1,11 @@
-// Messages to rooms: opened once for all hosted members, and remembered until each of them has had the line.
+// Messages to rooms: opened once for all hosted members, and kept until the line was written to each of them.
 //
 // All hosted members of a room are one recipient. The room has a device in the vault, and each speaker's device a
 // session with it: one seal, one envelope and one opening, however many members there are. Hosted rooms use no sender
 // keys, which would protect nothing more between members whose keys are in one state. A message for members with a
 // status only (`@#room`) has a recipient of its own, so that a backend cannot deliver it to the whole room.
 //
-// A line that a member has not had when the process ends is delivered when the member joins the room again, within
+// A line that a member has not received when the process ends is delivered when the member joins the room again, within
 // `limits.request_age`.
 
 import Envelope
@@ -21,9 +21,9 @@ package struct RoomDeliveries: Sendable {
         package var line: [UInt8]
         /// In milliseconds since 1970.
         package var openedAt: Int64
-        /// In order.
+        /// Sorted.
         package var members: [AccountID]
-        /// Whether each of them has not had it.
+        /// For each member, whether the line is still to be delivered.
         package var isMissing: [Bool]
         package var missing: Int
 
@@ -35,7 +35,7 @@ package struct RoomDeliveries: Sendable {
     }
 
     private var rows: [UInt64: Row] = [:]
-    /// The numbers of the rows, rising.
+    /// The numbers of the rows, ascending.
     private var numbers: [UInt64] = []
 
     mutating func begin(_ number: UInt64, _ row: Row) {
@@ -43,7 +43,7 @@ package struct RoomDeliveries: Sendable {
         numbers.insert(number, at: Self.place(of: number, in: numbers))
     }
 
-    /// The first place in a rising list that holds nothing below a value.
+    /// The index of the first element of an ascending list that is not below a value.
     private static func place<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
         if let last = list.last, last < value { return list.count }
         var (low, high) = (0, list.count)
@@ -54,9 +54,9 @@ package struct RoomDeliveries: Sendable {
         return low
     }
 
-    /// Notes that a line has been written.
+    /// Marks a line as written to one member.
     ///
-    /// - Returns: whether the number is one of these, and the row that is done with it, if one is.
+    /// - Returns: whether the number belongs to a row here, and the number of the row if all its members have the line.
     mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
         let place = Self.place(of: number, in: numbers)
         guard place < numbers.count else { return (false, nil) }
@@ -65,7 +65,7 @@ package struct RoomDeliveries: Sendable {
             row - number < count
         else { return (false, nil) }
         let member = count - 1 - Int(row - number)
-        // Another connection of the account may have had it before.
+        // Another connection of the account may have received it before.
         guard rows.values[index].isMissing[member] else { return (true, nil) }
         rows.values[index].isMissing[member] = false
         rows.values[index].missing -= 1
@@ -75,9 +75,10 @@ package struct RoomDeliveries: Sendable {
         return (true, row)
     }
 
-    /// What an account has not had, in the order of opening.
+    /// The lines that are still to be delivered to an account, in the order of opening.
     ///
-    /// - Parameter isAway: whether the account has no connection in a room, which is about to be shown the line.
+    /// - Parameter isAway: whether the account has no connection in a room; a connection in the room is shown the line
+    ///   anyway.
     func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
         numbers.compactMap { number in
             guard let row = rows[number] else { return nil }
@@ -89,7 +90,9 @@ package struct RoomDeliveries: Sendable {
         }
     }
 
-    /// Gives up rows whose members have not come back.
+    /// Removes old rows, whose members have not come back.
+    ///
+    /// - Returns: the numbers of the removed rows.
     mutating func expire(openedBefore time: Int64) -> [UInt64] {
         let old = rows.filter { $0.value.openedAt < time }.keys.sorted()
         guard !old.isEmpty else { return [] }
@@ -99,7 +102,7 @@ package struct RoomDeliveries: Sendable {
     }
 }
 
-/// Messages to rooms that nobody behind this gateway was there to hear. They are no gap for those who come later.
+/// Counts messages to rooms without a reader behind this gateway. They are no gap for members who join later.
 struct UnheardCounts: Sendable {
     private struct Key: Hashable {
         package var sender: AccountID
@@ -114,8 +117,9 @@ struct UnheardCounts: Sendable {
         counts[key] = count + 1
     }
 
-    /// What is missing before a message that has just been opened. Before the first one since the start of the process
-    /// nobody knows.
+    /// How many messages were lost before one that has just been opened.
+    ///
+    /// Zero for the first message since the start of the process, because the number is not known then.
     mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
         let unheard = counts.updateValue(0, forKey: Key(sender: sender, room: room))
         return unheard.map { max(0, skipped - $0) } ?? 0
@@ -125,19 +129,21 @@ struct UnheardCounts: Sendable {
 }
 
 extension IRCParticipants {
-    /// Ours: members of one room whose line survives a crash; more than that are shown it, and are not remembered.
+    /// Ours: members of one room whose line survives a crash. Further members are shown it, but it is not stored for
+    /// them.
     private static var memberLimit: Int { 4096 }
 
-    /// Stores a line for the members of a room that outlive their connections.
+    /// Stores a line for the members of a room that have a login.
     ///
-    /// - Parameter time: who had come by then.
-    /// - Returns: the delivery number of each; nothing where the line could not be sealed.
+    /// - Parameter time: only for members who had joined by then.
+    /// - Returns: the delivery number of each member; nil if the line could not be sealed.
     mutating func deliver(
         _ line: [UInt8], from sender: AccountID, to recipient: AccountID, _ job: OpenJob, by time: UInt64,
         _ now: Moment, _ changes: inout [StoreChange]
     ) -> [AccountID: UInt64]? {
         guard let room = recipient.roomName else { return [:] }
-        // Who has a status is known to the backend only: of them nobody but the one who has opened it is sure.
+        // Only the backend knows which members have the status; this vault is sure only of the account that received
+        // it.
         let all = recipient.isPartOfRoom ? [job.account] : rooms.verifiedAccounts(in: room, by: time)
         let members = all.filter { $0 != sender && $0.isVerified }.prefix(Self.memberLimit)
         guard !members.isEmpty else { return [:] }
@@ -155,7 +161,7 @@ extension IRCParticipants {
         return Dictionary(uniqueKeysWithValues: zip(members, first...lastDelivery))
     }
 
-    /// Takes a row of before this start: who has not had the line gets it on coming back.
+    /// Takes over a row of an earlier process, for members that have not received the line.
     mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
         let payload = vault.keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
         let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
@@ -171,15 +177,16 @@ extension IRCParticipants {
                 room: room, line: Array(parts[1]), openedAt: now.wall, members: members, isMissing: isMissing))
     }
 
-    /// A line has been written to a client's socket.
+    /// Notes that a line was written to a client's socket.
     mutating func delivered(_ sequence: UInt64, _ changes: inout [StoreChange]) {
         let (isKnown, finished) = roomDeliveries.end(sequence)
         if !isKnown { changes.append(.removeDelivery(sequence: sequence)) }
         if let finished { changes.append(.removeDelivery(sequence: finished)) }
     }
 
-    /// Whether nobody behind this gateway will open a message to a room: its sender is alone there, or it is for those
-    /// with a status, whom only the backend knows.
+    /// Whether no other connection here is sure to open a message to a room: the sender is alone in it, or the message
+    /// is
+    /// for members with a status, whom only the backend knows.
     func isReadByNobody(_ entry: InFlight) -> Bool {
         let peer = AccountID(text: entry.request.peer)
         guard let room = peer.roomName else { return false }

@@ -1,9 +1,11 @@
-// Rooms whose members hold keys of their own: one seal under the speaker's key, which each reader has got in a message of
-// its own.
+// Rooms whose members hold their own keys: a message is sealed once under the sender's key, which each reader has
+// received
+// in a direct message.
 //
-// The key is sent, before the message, to each device that does not have it. When a reader leaves, a new key is due.
-// The message that carries it says how many messages there were under the keys before, so that losses at a server split
-// are reported although the key has changed.
+// The key is sent, before the message, to each device that does not have it. After a reader has left, a new key is
+// made.
+// The message with the new key has the number of messages under earlier keys, so that losses at a server split are
+// reported although the key has changed.
 
 import CommitLoop
 import Devices
@@ -14,9 +16,9 @@ import StorePort
 import Vault
 
 extension IRCParticipants {
-    // MARK: Speaking
+    // MARK: Sending
 
-    /// The requests that bring the key for a room to those who do not have it; none for a message to one person.
+    /// The requests to send before a message: for a room, its key for readers without it; else a changed device list.
     mutating func distributions(
         _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> [Request] {
@@ -40,7 +42,7 @@ extension IRCParticipants {
         return requests
     }
 
-    /// The members that can be given the key, with those of their devices that there is a session with.
+    /// The members that the key can be sent to, with those of their devices that have a session.
     private mutating func readers(
         of members: [SealJob.Member]
     ) throws -> [(member: SealJob.Member, devices: [DeviceID])] {
@@ -78,9 +80,9 @@ extension IRCParticipants {
         return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
     }
 
-    // MARK: Asking the others of a room
+    // MARK: Requests to the other members of a room
 
-    /// Signs a request to the others of a room; where it is the person's own decision, their latch changes with it.
+    /// Signs a request to the other members of a room. The person's own decision also changes the room's latch.
     mutating func ask(
         _ job: RoomRequestJob, _ now: Moment, _ unit: inout Unit
     ) {
@@ -104,7 +106,7 @@ extension IRCParticipants {
         unit.reply = (job.connection, .roomAsked(job, ControlMessage.roomRequest(request).body))
     }
 
-    // MARK: Hearing
+    // MARK: Receiving
 
     mutating func take(
         _ distribution: SenderKeyDistribution, of sender: DeviceID, in room: String,
@@ -162,7 +164,9 @@ extension IRCParticipants {
         throw OpenError(reason: reason)
     }
 
-    /// Behind a gateway in front, a room in which somebody speaks end to end stays so.
+    /// Raises the latch of a room in which a message was received end to end, behind a gateway in front.
+    ///
+    /// - Returns: whether it was down.
     private mutating func raise(
         room: String, _ now: Moment, _ unit: inout Unit
     ) -> Bool {

@@ -1,15 +1,15 @@
-// Who behind this gateway is in which room. Each connection says so of itself, in the order of its own lines: what the
-// backend tells about others may be older or newer than what it has told them.
+// The members of rooms behind this gateway. Each connection reports its own membership in the order of its own lines:
+// what the backend sends to one connection about another may be older or newer than what it sends to that one.
 //
 // A message that crosses a JOIN or a KICK is therefore read by exactly those to whom the backend relayed it as members.
-// What connections report about others counts only for the list of outsiders, and for when a member came, because two
-// members' connections are read at different speeds.
+// Reports about others are used only for the list of outsiders, and for when a member joined, because the connections
+// of two members are read at different speeds.
 
 package import Protection
 package import RequestQueue
 import Synchronization
 
-/// Where a connection stands in a room, in the count of ``RoomTable``.
+/// Since when a connection is in a room, and the present, in the count of ``RoomTable``.
 package struct RoomStanding: Sendable, Equatable {
     package var since: UInt64
     package var now: UInt64
@@ -17,12 +17,12 @@ package struct RoomStanding: Sendable, Equatable {
 
 /// The members of rooms, by folded name of the room.
 package final class RoomTable: Sendable {
-    /// Ours: names in one room that are remembered for the operator's list; more do not make the list better.
+    /// Ours: names kept for one room for the operator's list; more do not make the list better.
     package static let nameLimit = 2000
 
     private struct Member {
         package var account: AccountID
-        /// When the connection came, in the count of ``RoomTable``.
+        /// When the connection joined, in the count of ``RoomTable``.
         package var since: UInt64
 
         package init(account: AccountID, since: UInt64) {
@@ -34,7 +34,7 @@ package final class RoomTable: Sendable {
     /// The accounts in a room that outlive their connections, each once, in a fixed order.
     private struct Verified {
         private var accounts: [AccountID] = []
-        /// Since when the first connection of each is there.
+        /// For each account, when the first of its connections joined.
         private var since: [UInt64] = []
         private var latest: UInt64 = 0
 
@@ -59,18 +59,19 @@ package final class RoomTable: Sendable {
         package var members: [ConnectionID: Member] = [:] {
             didSet { verified = nil }
         }
-        /// The accounts among them that outlive their connections, once they have been asked for.
+        /// The accounts among them that have a login, cached by the first lookup.
         package var verified: Verified?
-        /// Members whose backend has gone and who are expected back.
+        /// Members that have lost their backend and are expected back.
         var awaited: [ConnectionID: Member] = [:]
-        /// Folded nicks that somebody has seen there, and since when. Only as good as the last line that any of the
-        /// members has had.
+        /// Folded nicks that a member's connection has seen in the room, and since when. As recent as the last line
+        /// that any of
+        /// these connections has received.
         package var names: [ExactText: UInt64] = [:]
     }
 
     private struct State {
         package var rooms: [ExactText: Room] = [:]
-        /// Counts what has happened, so that "before" and "after" need no clock.
+        /// A logical clock: counts events, so that "before" and "after" need no time.
         package var count: UInt64 = 0
 
         package mutating func tick() -> UInt64 {
@@ -83,9 +84,9 @@ package final class RoomTable: Sendable {
 
     package init() {}
 
-    /// Puts a connection into a room, or renews whose it is.
+    /// Puts a connection into a room, or updates its account.
     ///
-    /// - Parameter nick: folded. Somebody else's line may have told of its coming before its own did.
+    /// - Parameter nick: folded. Another connection may have reported its JOIN before its own line arrived.
     package func put(_ connection: ConnectionID, of account: AccountID, as nick: String, into room: String) {
         state.withLock { state in
             let known = state.rooms[room]
@@ -98,14 +99,14 @@ package final class RoomTable: Sendable {
         }
     }
 
-    /// The backend of a member has gone, and the member will be back.
+    /// Marks a member as expected back after its connection has lost the backend.
     package func suspend(_ connection: ConnectionID, in room: String) {
         state.withLock { state in
             let known = state.rooms[room]?.members[connection] ?? state.rooms[room]?.awaited[connection]
             let member = known ?? Member(account: .connection(connection.value), since: state.tick())
             state.rooms[room, default: Room()].members[connection] = nil
             state.rooms[room]?.awaited[connection] = member
-            // Nobody is left who would see them go.
+            // No connection is left that would report departures.
             if state.rooms[room]?.members.isEmpty == true { state.rooms[room]?.names = [:] }
         }
     }
@@ -114,7 +115,7 @@ package final class RoomTable: Sendable {
 
     /// Takes a connection out of a room.
     ///
-    /// - Parameter nick: folded. Its name goes as well, where nobody has seen it come again.
+    /// - Parameter nick: folded. Removed too, unless another connection has seen it join again.
     package func remove(_ connection: ConnectionID, as nick: String, from room: String) {
         state.withLock { state in
             if let since = state.rooms[room]?.members[connection]?.since,
@@ -133,7 +134,7 @@ package final class RoomTable: Sendable {
 
     /// The accounts in a room that outlive their connections, each once, in a fixed order.
     ///
-    /// - Parameter time: only those who had come by then.
+    /// - Parameter time: only accounts that had joined by then.
     package func verifiedAccounts(in room: String, by time: UInt64 = .max) -> [AccountID] {
         state.withLock { state in
             let known = state.rooms[room]?.verified
@@ -143,7 +144,7 @@ package final class RoomTable: Sendable {
         }
     }
 
-    /// The accounts that are expected back in a room, and had come to it by a time.
+    /// The accounts with a login that are expected back in a room, and had joined it by a time.
     package func awaitedAccounts(in room: String, by time: UInt64) -> Set<AccountID> {
         state.withLock { state in
             let awaited = (state.rooms[room]?.awaited ?? [:]).values
@@ -155,7 +156,7 @@ package final class RoomTable: Sendable {
         state.withLock { Array(($0.rooms[room]?.members ?? [:]).keys) }
     }
 
-    /// Whether anybody but this connection is in the room.
+    /// Whether another connection is in the room.
     package func hasOthers(than connection: ConnectionID?, in room: String) -> Bool {
         state.withLock { ($0.rooms[room]?.members ?? [:]).contains { $0.key != connection } }
     }
@@ -165,10 +166,10 @@ package final class RoomTable: Sendable {
 
     // MARK: Before and after
 
-    /// How many comings there have been: a time without a clock.
+    /// The logical time: how many events there have been.
     package var time: UInt64 { state.withLock { $0.count } }
 
-    /// Since when a connection has been in a room, and the time now.
+    /// Since when a connection has been in a room, and the time now; nil if it is not in the room.
     package func standing(of connection: ConnectionID, in room: String) -> RoomStanding? {
         state.withLock { state in
             guard let member = state.rooms[room]?.members[connection] else { return nil }
@@ -178,7 +179,7 @@ package final class RoomTable: Sendable {
 
     // MARK: Names, for the list of outsiders
 
-    /// Somebody has been seen in a room.
+    /// Notes nicks that were seen in a room.
     package func saw(_ nicks: [String], in room: String) {
         state.withLock { state in
             guard let names = state.rooms[room]?.names else { return }
@@ -189,14 +190,14 @@ package final class RoomTable: Sendable {
         }
     }
 
-    /// Somebody has gone from some rooms.
+    /// Notes that a nick has left some rooms.
     package func lost(_ nick: String, from gone: some Sequence<String>) {
         state.withLock { state in
             for room in gone { state.rooms[room]?.names[nick] = nil }
         }
     }
 
-    /// Somebody has another nick.
+    /// Notes that a nick was changed.
     package func renamed(_ nick: String, to new: String) {
         state.withLock { state in
             for room in state.rooms.keys {
@@ -206,7 +207,7 @@ package final class RoomTable: Sendable {
         }
     }
 
-    /// The folded nicks in each room that a test does not know.
+    /// The folded nicks in each room for which `isHere` is false, sorted.
     package func outsiders(_ isHere: (String) -> Bool) -> [(room: String, nick: String)] {
         let names = state.withLock { $0.rooms.mapValues { Array($0.names.keys) } }
         return names.flatMap { room, nicks in nicks.map(\.text).filter { !isHere($0) }.map { (room.text, $0) } }

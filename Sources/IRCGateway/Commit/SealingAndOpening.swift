@@ -1,4 +1,4 @@
-// Sealing and opening: the ratchet step, the request or the delivery, and the ids are one group of changes.
+// Sealing and opening: ratchet step, request or delivery, and ids are one group of changes.
 
 import CommitLoop
 import DeviceDirectory
@@ -62,7 +62,7 @@ extension IRCParticipants {
         }
     }
 
-    /// Makes an envelope a request.
+    /// Queues an envelope as a request.
     mutating func insert(
         _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ unit: inout Unit
     ) throws -> Request {
@@ -78,9 +78,9 @@ extension IRCParticipants {
             state.untrack(id)
             switch cause {
             case .cancelled: state.queue.retract(Request.token(id))
-            // The sessions are another gateway's, and so are the requests that they sealed.
+            // Another gateway has taken over the sessions, and with them the requests that they sealed.
             case .unit: state.giveUp(id, Remarks.gone, now)
-            // The queue has taken it back with its turn.
+            // The queue has rolled it back with its turn.
             case .batch: break
             }
         }
@@ -90,8 +90,8 @@ extension IRCParticipants {
 
     /// The body, padded so that the last line is full.
     ///
-    /// - Parameter overhead: bytes that the envelope is longer than header and body.
-    /// - Throws: ``SealRefusal/tooLong`` where no number of lines is enough.
+    /// - Parameter overhead: bytes of the envelope besides header and body.
+    /// - Throws: ``SealRefusal/tooLong`` if the message needs too many lines.
     func padded(_ body: Body, besides overhead: Int, capacity: Int) throws -> [UInt8] {
         let fixed = Envelope.headerLength + overhead
         guard let lines = Armour.lines(for: fixed + body.length, capacity: capacity, limit: messageLines) else {
@@ -116,7 +116,8 @@ extension IRCParticipants {
         return true
     }
 
-    /// Local ids rise with time, so that they stay in order even where rows were pruned: milliseconds times 1024.
+    /// Reserves a local id. Ids rise with time, so that they stay in order even if rows were pruned: milliseconds times
+    /// 1024.
     mutating func nextRequest(_ now: Moment) -> UInt64 {
         queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
     }
@@ -161,13 +162,13 @@ extension IRCParticipants {
         unit.onCommit { state, _, now in state.desk.traces.note(.opened, of: id, at: now.wall) }
     }
 
-    /// Notes why a message was not opened. What is no failure of the message is left out.
+    /// Notes why a message was not opened, unless the message itself is fine.
     private func trace(_ failure: OpenFailure, _ envelope: [UInt8], _ now: Moment) {
         switch failure {
         case .copy, .notRecipient, .forgotten: return
         default: break
         }
-        // Elsewhere the ids of others are their own affair, and may be the same as ours.
+        // In a sidecar, senders choose their own ids, which may equal ours.
         guard devices == nil, let envelope = try? Envelope(envelope) else { return }
         desk.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
     }
@@ -193,7 +194,7 @@ extension IRCParticipants {
                     guard let body = try? Body(plaintext) else { return .failure(.init(reason: .malformed)) }
                     return accept(job, envelope, sender, recipient, body, skipped, now, &unit)
                 case .duplicate:
-                    // A copy of the same bytes would have been found above.
+                    // An entry with the same bytes would have been found above; this one has other bytes.
                     guard copies[key] != nil else { return copy(job, envelope, sender, recipient, now, &unit) }
                 case .failed(let failure): reason = failure ?? reason
                 }
@@ -204,7 +205,7 @@ extension IRCParticipants {
         return .failure(.init(reason: reason))
     }
 
-    /// Takes a message that has been opened, and stores its line.
+    /// Accepts an opened message and stores its line.
     mutating func accept(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
         _ skipped: Int, _ now: Moment, _ unit: inout Unit,
@@ -243,7 +244,9 @@ extension IRCParticipants {
         return .success(opened)
     }
 
-    /// Messages of a conversation that are under way: what was overtaken over another connection is not lost.
+    /// How many other messages of a conversation are on their way. One that was overtaken over another connection is
+    /// not
+    /// lost.
     private func coming(from sender: AccountID, to recipient: AccountID, besides message: MessageID) -> Int {
         inFlight.count {
             $0.value.account == sender && $0.value.request.peer == recipient.text && !$0.value.isOpened
@@ -253,12 +256,13 @@ extension IRCParticipants {
 
     /// Notes that the recipient's device has opened a message of this state.
     ///
-    /// The caller has proof: the body was opened just now, or the very same bytes were before. An id in an envelope is a
-    /// claim: with the header of an older message behind it the backend could drop a message and have it called read.
+    /// The caller has proof: the body was opened just now, or the same bytes were opened before. An id in an envelope
+    /// is
+    /// only a claim: a backend could drop a message, send an older envelope with its id, and have it reported as read.
     private mutating func markOpened(
         _ message: MessageID, from sender: AccountID, _ now: Moment, _ unit: inout Unit
     ) {
-        // Messages to devices elsewhere are opened there, and ids of others may equal ours.
+        // Messages to remote devices are opened there, and ids of other senders may equal ours.
         guard devices == nil else { return }
         let id = message.value
         if let entry = inFlight[id] {
@@ -268,20 +272,21 @@ extension IRCParticipants {
             finishIfDone(id, now)
         } else if let request = queue.request(Request.token(id)), AccountID(text: request.tenant) == sender {
             noteOpened(id, &unit)
-            // Its sender has gone without knowing that the backend had it: it need not go out again.
+            // Its sender's connection ended before the backend's acknowledgement. The message need not be sent again.
             complete(id, now)
         }
     }
 
     // MARK: Copies
 
-    /// An envelope that was opened before: shown to a connection of the account that has not had it, else dropped.
+    /// The result for an envelope that was opened before: a copy for a connection that has not shown it, else a
+    /// failure.
     mutating func copy(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
         _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
-        // With other bytes than those that were opened it is no copy of them, whatever it calls itself.
+        // An envelope with other bytes than the opened ones is no copy, although it has the same id.
         if let message = copies[key], message.ratchetMessage != envelope.ratchetMessage {
             return .failure(.init(reason: .notAuthentic))
         }
@@ -296,8 +301,9 @@ extension IRCParticipants {
         }
     }
 
-    /// Whether an envelope has the bytes that this vault has sealed under its id. A ratchet that calls these a duplicate has
-    /// opened this message and no other.
+    /// Whether an envelope has the bytes that this vault has sealed under its id. A ratchet that reports these bytes as
+    /// a
+    /// duplicate has opened this message and no other.
     private func isAsSealed(_ envelope: Envelope) -> Bool {
         let id = envelope.messageID.value
         let request = inFlight[id]?.request ?? queue.request(Request.token(id)).flatMap { Request($0) }
@@ -313,7 +319,7 @@ extension IRCParticipants {
         var audience: OpenedMessage.Audience?
         if let room = recipient.roomName {
             audience = self.audience(job, of: recipient, room, opened.sender, sequences, saidAt)
-            // Whoever wrote it has it before their eyes.
+            // The sending connection shows its own message already.
             if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
         }
         let message = OpenedMessage(

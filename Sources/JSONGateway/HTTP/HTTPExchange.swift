@@ -143,13 +143,14 @@ package struct HTTPExchange: Sendable {
         identify(now, &actions)
     }
 
-    /// Forwards request and answer unchanged.
+    /// Forwards request and answer unchanged, but for the gateway's own subprotocol, which would disclose the gateway.
     package mutating func pass(_ actions: inout [ExchangeAction]) {
         guard isUpgrade else {
             stage = .done
             return actions.append(.pass(head))
         }
         stage = .response
+        if asksForEncryption { head.headers.removeSubprotocol(Self.subprotocol) }
         actions.append(.passRequest(head))
     }
 

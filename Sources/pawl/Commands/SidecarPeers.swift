@@ -153,7 +153,7 @@ struct SidecarVerify: AdminCommand {
                 "1. Compare the digits with \(nick) by other means than this network. If they differ, do not go on.",
                 "2. pawl sidecar accept \(nick)", "3. pawl sidecar verify \(nick) --matches",
             ]
-            return .text(lines.joined(separator: "\n"))
+            return .picture(lines.joined(separator: "\n"))
         }
         lines += ["", "If \(nick) sees the same digits: pawl sidecar verify \(nick) --matches"]
         if peer.isVerified { lines += ["You have compared it before."] }

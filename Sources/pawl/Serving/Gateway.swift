@@ -24,7 +24,6 @@ final class Gateway: Sendable {
     let store: any Store
     let front: any ChatFront
     let server: any ChatServer
-    /// The parts for a backend that speaks HTTP; nil in front of an IRC backend.
     /// The health of the store, and of the queue if it has a file of its own.
     let health: [StoreHealth]
     private let probeStores: @Sendable () -> Void
