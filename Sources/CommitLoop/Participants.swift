@@ -1,58 +1,58 @@
-// The commit loop: jobs are prepared, one transaction for the batch is committed, and each unit of work is completed or
-// rolled back. It knows the store's port and nothing of messages, protocols, threads and sockets.
+// The commit loop: jobs are prepared, the batch is committed in one transaction, and each unit of work is completed or
+// rolled back. It uses the store's port and does not know messages, protocols, threads or sockets.
 
 package import Protection
 import RequestQueue
 package import StorePort
 
-/// The state behind one store, as the participants of its transactions share it. One thread at a time uses it.
+/// The state behind one store, shared by the participants of its transactions. One thread at a time uses it.
 ///
-/// A chat protocol names its own jobs and replies, so that no protocol sees those of another.
+/// A chat protocol defines its own jobs and replies, so that no protocol sees those of another.
 package protocol Participants: SendableMetatype {
-    /// What connections ask for. The order of jobs is the order of their effects.
+    /// A request of a connection. Jobs take effect in their order.
     associatedtype Job: Sendable
-    /// What connections are answered, always after the commit.
+    /// A message to a connection, always sent after the commit.
     associatedtype Reply: Sendable
     /// The name of a row that several units of a batch may change, such as a ratchet state.
     associatedtype SharedRow: Hashable, Sendable
-    /// What a batch commits besides its units.
+    /// The work that ends a batch besides its units, such as the queue's turn.
     associatedtype Closing
 
     /// Changes the state in memory and adds the rows, the reply and the rollback to the unit.
-    mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Moment)
+    mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Timestamp)
 
     /// Ends a batch after its last job, such as with the queue's turn.
-    mutating func close(now: Moment) -> (closing: Closing, changes: [StoreChange])
+    mutating func close(now: Timestamp) -> (closing: Closing, changes: [StoreChange])
 
     /// The rows of the batch that units share, each as a group of its own.
     ///
-    /// - Throws: if a row cannot be made; then nothing of the batch is committed.
+    /// - Throws: an error if a row cannot be made; then nothing of the batch is committed.
     mutating func sharedChanges() throws -> [(row: SharedRow, change: StoreChange)]
 
-    /// Learns the outcome of ``close(now:)`` before any unit learns its own.
-    mutating func closed(_ closing: Closing, isCommitted: Bool, now: Moment)
+    /// Handles the outcome of ``close(now:)``, before any unit is completed or rolled back.
+    mutating func closed(_ closing: Closing, isCommitted: Bool, now: Timestamp)
 
-    /// Drops what memory holds of shared rows that were not committed, so that the store is read again.
+    /// Drops uncommitted shared rows from memory, so that they are read from the store again.
     mutating func drop(_ rows: some Sequence<SharedRow>)
 
-    /// Makes memory agree with one record of the store after a unit that changed it was not committed.
+    /// Reloads one record after a unit that changed it was not committed.
     mutating func restore(_ kind: RecordKind, name: String)
 }
 
-/// The units of some jobs, ready for one transaction.
+/// The units of a batch of jobs, ready for one transaction.
 package struct CommitBatch<State: Participants> {
     /// Groups of changes for ``Store/commit(_:)``: the shared rows, then the units, then the end of the batch.
     package fileprivate(set) var groups: [ChangeGroup] = []
     fileprivate var shared: [State.SharedRow] = []
     fileprivate var units: [UnitOfWork<State>] = []
     fileprivate var closing: State.Closing
-    /// Why the shared rows could not be made: then the batch fails and is not to be committed; usually nil.
+    /// Why the shared rows could not be made; then the batch must not be committed. Usually nil.
     package fileprivate(set) var failure: StoreError?
 
     /// Whether there is nothing to commit.
     package var isEmpty: Bool { groups.allSatisfy(\.changes.isEmpty) }
 
-    /// What the store would return for a commit in which no group fails.
+    /// The result of ``Store/commit(_:)`` if no group fails.
     package var allCommitted: [StoreError?] { groups.map { _ in nil } }
 }
 
@@ -60,8 +60,8 @@ extension Participants {
     package typealias Unit = UnitOfWork<Self>
     package typealias Replies = [AddressedReply<Reply>]
 
-    /// Prepares jobs in their order. Nothing of it counts before ``complete(_:committed:now:)``.
-    package mutating func prepare(_ jobs: [Job], now: Moment) -> CommitBatch<Self> {
+    /// Prepares jobs in their order. They take effect in ``complete(_:committed:now:)``.
+    package mutating func prepare(_ jobs: [Job], now: Timestamp) -> CommitBatch<Self> {
         var units: [Unit] = []
         units.reserveCapacity(jobs.count)
         for job in jobs {
@@ -86,7 +86,7 @@ extension Participants {
             }
             batch.groups.append(ChangeGroup(changes))
         } catch {
-            // Sealing under a key in memory does not fail. If it did, nothing of this batch could count.
+            // Sealing under a key in memory does not fail. If it did, nothing of this batch could be committed.
             batch.groups = []
             batch.failure = error as? StoreError ?? .unavailable("The rows of a batch could not be sealed: \(error)")
         }
@@ -96,7 +96,7 @@ extension Participants {
     /// Completes or rolls back each unit, and returns the replies.
     ///
     /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
-    package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Moment) -> Replies {
+    package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Timestamp) -> Replies {
         guard let committed, batch.failure == nil else {
             closed(batch.closing, isCommitted: false, now: now)
             drop(batch.failure == nil ? batch.shared : batch.units.flatMap(\.shared))
@@ -104,7 +104,7 @@ extension Participants {
         }
         closed(batch.closing, isCommitted: committed.last == .some(nil), now: now)
         drop(Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0)))
-        // A unit that shares a refused row was refused with it.
+        // A unit that shares a rejected row was rejected with it.
         let isCommitted = committed.dropFirst(batch.shared.count).prefix(batch.units.count).map { $0 == nil }
         guard isCommitted.allSatisfy(\.self) else { return finish(batch.units, isCommitted, .unit, now) }
         var replies: Replies = []
@@ -113,10 +113,12 @@ extension Participants {
         return replies
     }
 
-    /// Rolls back the units that are not committed, the last first: each takes back what it did to the state that the ones before
-    /// it left. Then completes the others. The replies are in the order of the jobs.
+    /// Rolls back the units that are not committed, then completes the others. The replies are in the order of the
+    /// jobs.
+    ///
+    /// The last unit is rolled back first, because each has changed the state that earlier ones left.
     private mutating func finish(
-        _ units: [Unit], _ isCommitted: [Bool], _ cause: RollbackCause, _ now: Moment
+        _ units: [Unit], _ isCommitted: [Bool], _ cause: RollbackCause, _ now: Timestamp
     ) -> Replies {
         var replies = [Replies](repeating: [], count: units.count)
         for index in units.indices.reversed() where isCommitted.isEmpty || !isCommitted[index] {
@@ -129,7 +131,7 @@ extension Participants {
         return replies.flatMap(\.self)
     }
 
-    private mutating func fail(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Moment) {
+    private mutating func fail(_ unit: Unit, _ cause: RollbackCause, _ replies: inout Replies, _ now: Timestamp) {
         var unit = unit
         if let failure = unit.failure { replies.append(.init(connection: failure.connection, reply: failure.reply)) }
         unit.rollBack(&self, cause, &replies, now)
@@ -146,7 +148,7 @@ private struct RecordName: Hashable {
     var kind: RecordKind
     var name: ExactText
 
-    /// - Returns: nil if the change is of no record.
+    /// Nil if the change is not one of a record.
     init?(_ change: StoreChange) {
         switch change {
         case .putRecord(let row): (kind, name) = (row.kind, ExactText(row.name))

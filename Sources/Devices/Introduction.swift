@@ -18,18 +18,18 @@ package struct Introduction: Equatable, Sendable {
     private static let context = "pawl introduction"
 
     package var time: Int64
-    package var chain: DeviceChain
+    package var deviceList: DeviceList
     package var bundle: PreKeyBundle
     package var device: DeviceID
 
-    package init(time: Int64, chain: DeviceChain, bundle: PreKeyBundle, device: DeviceID) {
-        (self.time, self.chain, self.bundle, self.device) = (time, chain, bundle, device)
+    package init(time: Int64, deviceList: DeviceList, bundle: PreKeyBundle, device: DeviceID) {
+        (self.time, self.deviceList, self.bundle, self.device) = (time, deviceList, bundle, device)
     }
 
     package func bytes(signedBy identity: borrowing IdentityKeyPair) -> [UInt8] {
         var output: [UInt8] = [Self.form]
         output.append(bigEndian: UInt64(bitPattern: time))
-        output.append(field: chain.bytes)
+        output.append(field: deviceList.bytes)
         var keys: [UInt8] = []
         bundle.serialize(into: &keys)
         output.append(field: keys)
@@ -52,10 +52,10 @@ package struct Introduction: Equatable, Sendable {
         guard form != Self.formerForm else { throw .outdated(form) }
         guard form == Self.form else { throw .unsupportedVersion(form) }
         time = Int64(bitPattern: try cursor.uint64())
-        chain = try DeviceChain(try cursor.field())
+        deviceList = try DeviceList(try cursor.field())
         let keys = try cursor.field()
         let signature = try cursor.take(64)
-        guard cursor.isAtEnd, let identity = chain.identity(of: device),
+        guard cursor.isAtEnd, let identity = deviceList.identity(of: device),
             let bundle = try? PreKeyBundle(serialized: keys.span), bundle.identity == identity,
             (try? bundle.verify()) != nil,
             identity.isValidSignature(

@@ -10,25 +10,25 @@ package struct Peer: Equatable, Sendable {
     /// A services account, or a nick.
     package var name: AccountID
     /// The pinned list.
-    package var chain: DeviceChain
-    /// A list that does not continue ``chain``. Nothing is sent until a person has accepted it.
-    package var offered: DeviceChain?
+    package var deviceList: DeviceList
+    /// A list that does not continue ``deviceList``. Nothing is sent until a person has accepted it.
+    package var offered: DeviceList?
     /// Whether a person has compared the safety number.
     package var isVerified = false
-    /// When ``chain`` was pinned, in milliseconds since 1970.
+    /// When ``deviceList`` was pinned, in milliseconds since 1970.
     package var since: Int64
     /// Whether an end-to-end message has come from this peer. From then on plain text under its name is not trusted.
     package var isEstablished = false
     /// The number of versions in the person's own list when it was last sent to this peer.
-    package var told = 0
+    package var sentVersions = 0
     /// Devices that have shown the list themselves, with the time of their last introduction, by the peer's clock. Zero
     /// if they have shown it only inside a session.
     package var introduced: [DeviceID: Int64] = [:]
     /// The number of each device's last room request; see ``RoomRequest/number``.
     package var requests: [DeviceID: Int64] = [:]
 
-    package init(name: AccountID, chain: DeviceChain, since: Int64) {
-        (self.name, self.chain, self.since) = (name, chain, since)
+    package init(name: AccountID, deviceList: DeviceList, since: Int64) {
+        (self.name, self.deviceList, self.since) = (name, deviceList, since)
     }
 
     /// Records that a device has shown the list, in an introduction or inside a session. Removes devices that no list
@@ -36,7 +36,7 @@ package struct Peer: Equatable, Sendable {
     package mutating func note(_ device: DeviceID, introducedAt time: Int64? = nil) {
         introduced[device] = time ?? introduced[device] ?? 0
         introduced = introduced.filter {
-            chain.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
+            deviceList.identity(of: $0.key) != nil || offered?.identity(of: $0.key) != nil
         }
     }
 
@@ -46,23 +46,23 @@ package struct Peer: Equatable, Sendable {
     package mutating func takes(request number: Int64, of device: DeviceID) -> Bool {
         guard number > requests[device] ?? Int64.min else { return false }
         requests[device] = number
-        requests = requests.filter { chain.identity(of: $0.key) != nil }
+        requests = requests.filter { deviceList.identity(of: $0.key) != nil }
         return true
     }
 
     /// Returns whether the device itself has confirmed that it belongs to this list: by signing a version or by showing
     /// it. Being listed is not enough, because the signer of a list can add another person's device to it.
-    package func speaks(_ device: DeviceID) -> Bool {
-        guard chain.identity(of: device) != nil else { return false }
-        return introduced[device] != nil || chain.lists.contains { $0.signer == device }
+    package func hasConfirmed(_ device: DeviceID) -> Bool {
+        guard deviceList.identity(of: device) != nil else { return false }
+        return introduced[device] != nil || deviceList.versions.contains { $0.signer == device }
     }
 
     // MARK: Bytes
 
     package var bytes: [UInt8] {
-        var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: told)]
+        var output: [UInt8] = [1, (isVerified ? 1 : 0) | (isEstablished ? 2 : 0), UInt8(clamping: sentVersions)]
         output.append(bigEndian: UInt64(bitPattern: since))
-        output.append(field: chain.bytes)
+        output.append(field: deviceList.bytes)
         output.append(field: offered?.bytes ?? [])
         output.append(UInt8(introduced.count))
         for (device, time) in introduced.sorted(by: { $0.key < $1.key }) {
@@ -84,11 +84,11 @@ package struct Peer: Equatable, Sendable {
         self.name = name
         let flags = try cursor.byte()
         (isVerified, isEstablished) = (flags & 1 != 0, flags & 2 != 0)
-        told = Int(try cursor.byte())
+        sentVersions = Int(try cursor.byte())
         since = Int64(bitPattern: try cursor.uint64())
-        chain = try DeviceChain(try cursor.field())
+        deviceList = try DeviceList(try cursor.field())
         let other = try cursor.field()
-        offered = other.isEmpty ? nil : try DeviceChain(other)
+        offered = other.isEmpty ? nil : try DeviceList(other)
         for _ in 0..<(try cursor.byte()) {
             introduced[DeviceID(try cursor.uint64())] = Int64(bitPattern: try cursor.uint64())
         }
@@ -100,18 +100,18 @@ package struct Peer: Equatable, Sendable {
 
 /// The person's own devices.
 package struct OwnDevices: Equatable, Sendable {
-    package var chain: DeviceChain
+    package var deviceList: DeviceList
     /// The device that this vault holds.
     package var device: DeviceID
 
-    package init(chain: DeviceChain, device: DeviceID) {
-        self.chain = chain
+    package init(deviceList: DeviceList, device: DeviceID) {
+        self.deviceList = deviceList
         self.device = device
     }
 }
 
 /// The peers, shared by all connections of a sidecar. The vault updates it after each commit.
-package final class PeerTable: Sendable {
+package final class PeerCache: Sendable {
     private let state = Mutex<[AccountID: Peer]>([:])
     private let ownDevices = Mutex<OwnDevices?>(nil)
     private let front = Mutex(false)

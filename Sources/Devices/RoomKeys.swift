@@ -60,7 +60,7 @@ package struct RoomKeys {
     }
 
     private mutating func read(_ row: RecordRow) throws {
-        var bytes = try sealer.open(row.value, place: Self.place(row.name))
+        var bytes = try sealer.open(row.value, label: Self.label(row.name))
         defer { bytes.wipe() }
         try read(bytes, of: row)
     }
@@ -211,9 +211,9 @@ package struct RoomKeys {
 
     private func row(_ name: String, _ bytes: inout [UInt8], _ random: inout some RandomSource) throws -> StoreChange {
         defer { bytes.wipe() }
-        let sealed = try sealer.seal(bytes, place: Self.place(name), random: &random)
+        let sealed = try sealer.seal(bytes, label: Self.label(name), random: &random)
         return .putRecord(RecordRow(kind: .senderKey, name: name, value: sealed))
     }
 
-    private static func place(_ name: String) -> String { "sender key " + name }
+    private static func label(_ name: String) -> String { "sender key " + name }
 }

@@ -24,21 +24,21 @@ package struct StorageSealer: Sendable {
     }
 
     /// Seals bytes for a place: the kind of the row and its identity.
-    package func seal(_ bytes: [UInt8], place: String, random: inout some RandomSource) throws -> [UInt8] {
+    package func seal(_ bytes: [UInt8], label: String, random: inout some RandomSource) throws -> [UInt8] {
         var nonce = [UInt8](repeating: 0, count: 12)
         nonce.withUnsafeMutableBytes { random.fill($0) }
         let box = try AES.GCM._SIV.seal(
-            bytes, using: key, nonce: AES.GCM._SIV.Nonce(data: nonce), authenticating: Array(place.utf8))
+            bytes, using: key, nonce: AES.GCM._SIV.Nonce(data: nonce), authenticating: Array(label.utf8))
         return Array(box.combined)
     }
 
-    /// Opens the result of ``seal(_:place:random:)`` for the same place.
+    /// Opens the result of ``seal(_:label:random:)`` for the same place.
     ///
     /// - Throws: ``SealedRowDamaged`` if the row was altered, moved, or sealed under another key.
-    package func open(_ sealed: [UInt8], place: String) throws(SealedRowDamaged) -> [UInt8] {
+    package func open(_ sealed: [UInt8], label: String) throws(SealedRowDamaged) -> [UInt8] {
         do {
             let box = try AES.GCM._SIV.SealedBox(combined: sealed)
-            return Array(try AES.GCM._SIV.open(box, using: key, authenticating: Array(place.utf8)))
+            return Array(try AES.GCM._SIV.open(box, using: key, authenticating: Array(label.utf8)))
         } catch {
             throw SealedRowDamaged()
         }

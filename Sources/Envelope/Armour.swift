@@ -21,7 +21,7 @@ package enum Armour {
         case whole([UInt8])
         case fragment(id: UInt32, index: Int, count: Int, bytes: [UInt8])
         /// Words for people without keys.
-        case remark
+        case notice
         /// A line with the marker that is not valid armour: cut off, altered, or from an unknown version.
         case damaged
     }
@@ -36,7 +36,7 @@ package enum Armour {
         guard hasMarker(text) else { return nil }
         let rest = text.dropFirst(marker.count)
         switch rest.first {
-        case UInt8(ascii: "?"): return .remark
+        case UInt8(ascii: "?"): return .notice
         case UInt8(ascii: ":"): break
         default: return .damaged
         }

@@ -5,7 +5,7 @@
 package struct RequestQuery: Equatable, Sendable {
     package enum Value: Equatable, Sendable {
         case absent
-        case says(String)
+        case single(String)
         /// The name is repeated, or backends could decode the value or the query differently.
         case ambiguous
     }
@@ -48,7 +48,7 @@ package struct RequestQuery: Equatable, Sendable {
         var value = Value.absent
         for pair in pairs where pair.name == name {
             guard value == .absent, let text = pair.value else { return .ambiguous }
-            value = .says(text)
+            value = .single(text)
         }
         return value
     }

@@ -9,15 +9,15 @@ import Vault
 /// Receives answers, on its event loop.
 protocol ReplyTarget: AnyObject {
     func answered(_ replies: [JSONReply])
-    func heard(_ event: ExchangeEvent)
-    func heard(_ news: MessageNews)
+    func receive(_ event: ExchangeEvent)
+    func receive(_ news: MessageNews)
     /// A policy or a latch has risen.
     func protectionRose()
 }
 
 extension ReplyTarget {
     /// Only WebSocket sessions pass news on to their client.
-    package func heard(_: MessageNews) {}
+    package func receive(_: MessageNews) {}
     /// Only relays without inspection have to react.
     func protectionRose() {}
 }
@@ -49,28 +49,28 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         services.submit([job])
     }
 
-    package func recall(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
-        services.recall(account, key, credential) { recall in
-            self.eventLoop.execute { self.target?.heard(.recalled(recall)) }
+    package func findWrite(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
+        services.findWrite(account, key, credential) { writeMatch in
+            self.eventLoop.execute { self.target?.receive(.foundWrite(writeMatch)) }
         }
     }
 
     package func enqueue(_ write: QueuedWrite) {
         services.enqueue(write) { result in
-            self.eventLoop.execute { self.target?.heard(.enqueued(result)) }
+            self.eventLoop.execute { self.target?.receive(.enqueued(result)) }
         }
     }
 
     package func await(_ token: WriteToken) {
         services.await(token) { outcome in
-            self.eventLoop.execute { self.target?.heard(.written(outcome)) }
+            self.eventLoop.execute { self.target?.receive(.written(outcome)) }
         }
     }
 
     package func listen(to account: AccountID) {
         self.account = account
         services.environment.sockets.add(id, of: account) { news in
-            self.eventLoop.execute { self.target?.heard(news) }
+            self.eventLoop.execute { self.target?.receive(news) }
         }
     }
 

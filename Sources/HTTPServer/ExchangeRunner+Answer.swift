@@ -22,7 +22,7 @@ extension ExchangeRunner {
             return broke(.upstreamUnreachable)
         }
         self.response = response
-        guard isHeard else {
+        guard reportsAnswer else {
             if status == 101 { return upgrade(response.head, nil) }
             return passAnswer(response.head)
         }
@@ -106,11 +106,11 @@ extension ExchangeRunner {
         finish()
     }
 
-    package func upgrade(_ head: ResponseHead, _ session: WebSocketSession?) {
+    package func upgrade(_ head: ResponseHead, _ socketMachine: WebSocketMachine?) {
         guard let upstream, !hasBegunAnswer, response?.head.status == 101 else { return fail(.upstreamUnreachable) }
         self.upstream = nil
         answer = .over
         wake?.cancel()
-        connection.upgrade(head, session, upstream, self)
+        connection.upgrade(head, socketMachine, upstream, self)
     }
 }

@@ -40,7 +40,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     var answerBody = ByteBuffer()
     package var response: ReceivedResponse?
     var isAnswerWhole = false
-    var isHeard = true
+    var reportsAnswer = true
     package var upstream: UpstreamConnection?
     /// The request sent to the backend, kept for a second attempt.
     package var outgoing: (head: RequestHead, body: ByteBuffer?)?
@@ -87,7 +87,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     }
 
     /// Takes an event from outside the read path, and then processes waiting input.
-    package func heard(_ event: ExchangeEvent) {
+    package func receive(_ event: ExchangeEvent) {
         guard !isOver else { return }
         take(event)
         goOn()
@@ -115,25 +115,25 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
 
     private func perform(_ action: ExchangeAction) {
         switch action {
-        case .pass(let head): forward(head, isHeard: false)
-        case .passRequest(let head): forward(head, isHeard: true)
+        case .pass(let head): forward(head, reportsAnswer: false)
+        case .passRequest(let head): forward(head, reportsAnswer: true)
         case .collectRequest(let limit): collectRequest(limit)
         case .send(let head, let body): send(head, body)
         case .passResponse(let head): passAnswer(head)
         case .collectResponse(let limit): collectAnswer(limit)
         case .respond(let head, let body): respond(head, body)
-        case .upgrade(let head, let session): upgrade(head, session)
-        case .look(let lookup): connection.look(lookup) { [unowned self] in heard($0) }
+        case .upgrade(let head, let socketMachine): upgrade(head, socketMachine)
+        case .look(let lookup): connection.look(lookup) { [unowned self] in receive($0) }
         case .submit(let job): inbox.submit(job)
         case .loggedIn(let account, let credential): connection.services.loggedIn(account, credential)
-        case .recall(let account, let key, let credential): inbox.recall(account, key, by: credential)
+        case .findWrite(let account, let key, let credential): inbox.findWrite(account, key, by: credential)
         case .enqueue(var write):
             write.head = connection.forwarded(write.head, isChunked: false)
             inbox.enqueue(write)
         case .await(let token): inbox.await(token)
         case .wake(let time):
             wake?.cancel()
-            wake = connection.schedule(at: time) { [weak self] in self?.heard(.woken) }
+            wake = connection.schedule(at: time) { [weak self] in self?.receive(.woken) }
         }
     }
 
@@ -191,8 +191,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
         }
     }
 
-    private func forward(_ head: RequestHead, isHeard: Bool) {
-        self.isHeard = isHeard
+    private func forward(_ head: RequestHead, reportsAnswer: Bool) {
+        self.reportsAnswer = reportsAnswer
         let isChunked = received.framing == .chunked
         var head = head
         if received.framing != .none || received.minorVersion == 0 { head.headers.remove("upgrade") }
@@ -208,7 +208,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     }
 
     private func send(_ head: RequestHead, _ body: ByteBuffer) {
-        isHeard = true
+        reportsAnswer = true
         request = .undecided
         var head = head
         for name in ["expect", "trailer", "upgrade"] { head.headers.remove(name) }
@@ -303,7 +303,7 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     func leaseFailed(_ error: any Error) {
         if case ChannelError.connectTimeout = error { failure = .upstreamTimeout }
         if case UpstreamError.timeout = error { failure = .upstreamTimeout }
-        heard(.upstreamFailed)
+        receive(.upstreamFailed)
     }
 
     func upstreamBroke(_ error: any Error) {

@@ -5,14 +5,14 @@ import JSONGateway
 import NIOCore
 import Vault
 
-/// Executes the actions of one ``WebSocketSession``.
+/// Executes the actions of one ``WebSocketMachine``.
 final class FramedRelay: WebSocketRelay, ReplyTarget {
     private let upstream: UpstreamConnection
     private unowned let connection: HTTPConnection
     private let inbox: ExchangeInbox
-    private var session: WebSocketSession
-    private var clientReader = FrameReader(isMasked: true, limit: WebSocketSession.messageLimit)
-    private var backendReader = FrameReader(isMasked: false, limit: WebSocketSession.messageLimit)
+    private var socketMachine: WebSocketMachine
+    private var clientReader = FrameReader(isMasked: true, limit: WebSocketMachine.messageLimit)
+    private var backendReader = FrameReader(isMasked: false, limit: WebSocketMachine.messageLimit)
     private var clientBytes = ByteBuffer()
     private var backendBytes = ByteBuffer()
     /// Replies that the session waits for.
@@ -26,17 +26,18 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private var ending: Scheduled<Void>?
 
     init(
-        _ session: WebSocketSession, upstream: UpstreamConnection, connection: HTTPConnection, ended: ExchangeRunner
+        _ socketMachine: WebSocketMachine, upstream: UpstreamConnection, connection: HTTPConnection,
+        ended: ExchangeRunner
     ) {
-        self.session = session
+        self.socketMachine = socketMachine
         self.upstream = upstream
         self.connection = connection
         inbox = ended.inbox
         inbox.target = self
-        inbox.listen(to: session.account)
+        inbox.listen(to: socketMachine.account)
     }
 
-    package func heard(_ news: MessageNews) {
+    package func receive(_ news: MessageNews) {
         take(.news(news))
         goOn()
     }
@@ -46,7 +47,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     private func take(_ event: WebSocketEvent) {
         guard !isOver else { return }
         var actions: [WebSocketAction] = []
-        session.take(event, at: connection.services.clock(), &actions)
+        socketMachine.take(event, at: connection.services.clock(), &actions)
         for action in actions where !isOver { perform(action) }
     }
 
@@ -85,7 +86,7 @@ final class FramedRelay: WebSocketRelay, ReplyTarget {
     }
 
     /// A WebSocket session uses no exchange events.
-    package func heard(_: ExchangeEvent) {}
+    package func receive(_: ExchangeEvent) {}
 
     private func settled(_ event: WebSocketEvent) {
         pending = max(pending - 1, 0)

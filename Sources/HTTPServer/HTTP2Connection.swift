@@ -102,7 +102,7 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
         }
         let request = HTTPConnection(
             channel: stream, pool: connection.pool, isSecure: true, firstID: connection.firstID &+ opened,
-            known: connection.prelude)
+            known: connection.addressReader)
         try pipeline.addHandler(HTTPHandler(request))
     }
 

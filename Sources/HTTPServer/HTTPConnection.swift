@@ -17,7 +17,7 @@ final class HTTPConnection: @unchecked Sendable {
     private let isSecure: Bool
     let firstID: UInt64
     private var exchanges: UInt64 = 0
-    package private(set) var prelude: Prelude
+    package private(set) var addressReader: ProxiedAddressReader
     private var forwarding: Forwarding?
     private var inbound = ByteBuffer()
     private var reader: HeadReader
@@ -50,7 +50,8 @@ final class HTTPConnection: @unchecked Sendable {
     /// - Parameters:
     ///   - firstID: a random number; the ids of exchanges follow it.
     ///   - known: the prelude if it has been read already; nil on a new connection.
-    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: Prelude? = nil) {
+    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: ProxiedAddressReader? = nil)
+    {
         self.channel = channel
         self.pool = pool
         self.isSecure = isSecure
@@ -59,11 +60,11 @@ final class HTTPConnection: @unchecked Sendable {
         reader = HeadReader(limits: services.limits.head)
         var options = services.downstream()
         options.webIRCPassword = nil
-        prelude = known ?? Prelude(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
+        addressReader = known ?? ProxiedAddressReader(options: options, peer: channel.remoteAddress, usesTLS: isSecure)
     }
 
     /// Whether TLS begins after a PROXY header, so that its handler is added only after the header.
-    package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
+    package var expectsHeaderBeforeTLS: Bool { addressReader.isBeforeTLS }
 
     package func accepted() {
         arm(limits.headTime)
@@ -75,15 +76,15 @@ final class HTTPConnection: @unchecked Sendable {
     package func read(_ bytes: ByteBuffer) {
         if let relay { return relay.fromClient(bytes) }
         inbound.append(arrived: bytes)
-        if !prelude.isDone {
-            guard takePrelude() else { return }
+        if !addressReader.isDone {
+            guard readAddresses() else { return }
         }
         process()
     }
 
     /// Reads the PROXY header. Returns whether HTTP follows in the buffer.
-    private func takePrelude() -> Bool {
-        switch prelude.take(&inbound) {
+    private func readAddresses() -> Bool {
+        switch addressReader.take(&inbound) {
         case .waiting: return false
         case .secured:
             guard let tls = services.downstream().tls else {
@@ -285,7 +286,7 @@ final class HTTPConnection: @unchecked Sendable {
     ///
     /// The client's `Host` could select a tenant of the backend, and people of two tenants would share one account
     /// here.
-    package func look(_ lookup: Lookup, _ heard: @escaping (ExchangeEvent) -> Void) {
+    package func look(_ lookup: Lookup, _ receive: @escaping (ExchangeEvent) -> Void) {
         var lookup = lookup
         if lookup.head.headers.first("host") == nil {
             lookup.head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
@@ -293,7 +294,7 @@ final class HTTPConnection: @unchecked Sendable {
         lookup.head = forwarded(lookup.head, isChunked: false)
         let runner = LookupRunner(lookup, pool: pool, eventLoop: eventLoop) { [unowned self] runner, event in
             lookups.removeAll { $0 === runner }
-            heard(event)
+            receive(event)
         }
         lookups.append(runner)
         runner.start()
@@ -303,7 +304,7 @@ final class HTTPConnection: @unchecked Sendable {
     package func forwarded(_ head: RequestHead, isChunked: Bool) -> RequestHead {
         if forwarding == nil {
             // After a PROXY header the peer is the client that the header names; that address decides about trust.
-            let client = prelude.addresses?.source ?? channel.remoteAddress
+            let client = addressReader.addresses?.source ?? channel.remoteAddress
             forwarding = Forwarding(
                 address: client?.ipAddress, isSecure: isSecure,
                 trustsPeer: client.map(services.downstream().trusts) ?? false)
@@ -317,7 +318,8 @@ final class HTTPConnection: @unchecked Sendable {
     }
 
     package func upgrade(
-        _ head: ResponseHead, _ session: WebSocketSession?, _ upstream: UpstreamConnection, _ ended: ExchangeRunner
+        _ head: ResponseHead, _ socketMachine: WebSocketMachine?, _ upstream: UpstreamConnection,
+        _ ended: ExchangeRunner
     ) {
         exchange = nil
         body = nil
@@ -326,8 +328,8 @@ final class HTTPConnection: @unchecked Sendable {
         send(head)
         disarm()
         let relay: any WebSocketRelay
-        if let session {
-            relay = FramedRelay(session, upstream: upstream, connection: self, ended: ended)
+        if let socketMachine {
+            relay = FramedRelay(socketMachine, upstream: upstream, connection: self, ended: ended)
         } else {
             relay = OpaqueRelay(upstream: upstream, connection: self, ended: ended)
         }

@@ -37,19 +37,19 @@ final class HTTPRefusal: ChannelInboundHandler {
     package func channelActive(context: ChannelHandlerContext) {
         let channel = context.channel
         timer = context.eventLoop.scheduleTask(in: limit) { channel.close(promise: nil) }
-        if waitsForTLS { context.read() } else { say(answer, context) }
+        if waitsForTLS { context.read() } else { sendAndClose(answer, context) }
     }
 
     package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         switch event {
         case TLSUserEvent.handshakeCompleted(let agreed):
-            say(agreed == HTTP2Connection.protocolName ? Self.goAway : answer, context)
+            sendAndClose(agreed == HTTP2Connection.protocolName ? Self.goAway : answer, context)
         case ChannelEvent.inputClosed: context.close(promise: nil)
         default: break
         }
     }
 
-    private func say(_ bytes: ByteBuffer, _ context: ChannelHandlerContext) {
+    private func sendAndClose(_ bytes: ByteBuffer, _ context: ChannelHandlerContext) {
         let channel = context.channel
         context.writeAndFlush(wrapOutboundOut(bytes)).whenComplete { _ in channel.close(promise: nil) }
     }

@@ -16,13 +16,14 @@ package struct HTTPServices: Sendable {
     package var register: @Sendable (any CommitClient<JSONReply>, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
-    package var recall: @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteRecall) -> Void) -> Void =
-        { $3(.new($1)) }
+    package var findWrite:
+        @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteMatch) -> Void) -> Void =
+            { $3(.new($1)) }
     package var enqueue:
-        @Sendable (QueuedWrite, @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) -> Void =
+        @Sendable (QueuedWrite, @escaping @Sendable (Result<KnownWrite, WriteRefusal>) -> Void) -> Void =
             { $1(.failure(.unavailable)) }
     package var await: @Sendable (WriteToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
-    package var clock: @Sendable () -> Moment
+    package var clock: @Sendable () -> Timestamp
     /// Receives the errors of connections to the backend, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
     /// Called for each new connection, so that a reload takes effect from the next connection on.
@@ -32,7 +33,7 @@ package struct HTTPServices: Sendable {
     package var meters = HTTPMeters()
 
     package init(
-        environment: JSONEnvironment, clock: @escaping @Sendable () -> Moment,
+        environment: JSONEnvironment, clock: @escaping @Sendable () -> Timestamp,
         downstream: @escaping @Sendable () -> DownstreamOptions, upstream: @escaping @Sendable () -> UpstreamOptions
     ) {
         self.environment = environment

@@ -64,7 +64,7 @@ final class OpaqueRelay: WebSocketRelay, ReplyTarget {
 
     /// This relay submits no jobs.
     package func answered(_: [JSONReply]) {}
-    package func heard(_: ExchangeEvent) {}
+    package func receive(_: ExchangeEvent) {}
 
     // MARK: The client
 

@@ -105,7 +105,7 @@ package enum TagValue {
 }
 
 extension ByteBuffer {
-    /// Writes `@key=value;... `, or nothing if the list is empty.
+    /// Writes `@key=value;... `; writes no bytes if the list is empty.
     package mutating func writeTags(_ tags: [IRCTag]) {
         guard !tags.isEmpty else { return }
         var separator = "@"

@@ -35,7 +35,7 @@ package struct IRCSettings: Sendable {
     /// The name of the network, bound into every envelope.
     package var network: String
     package var exemptions: [Exemption] = []
-    package var texts = RemarkTexts()
+    package var texts = NoticeTexts()
     package var visibility = CapabilityNegotiation.Visibility()
     /// Whether this listener terminates TLS after STARTTLS.
     package var terminatesStartTLS = false
@@ -60,18 +60,18 @@ package final class IRCEnvironment: Sendable {
     package let rooms: RoomTable
     package let opened: OpenedMessages
     package let latches: LatchTable
-    package let requests: RequestDesk
+    package let requests: OutboxTables
     package let tally: Tally
     /// The peers of a sidecar and their devices; nil in a gateway.
-    package let peers: PeerTable?
+    package let peers: PeerCache?
     /// The public keys of people's own devices; nil in a sidecar.
-    package let directory: DirectoryTable?
+    package let directory: DirectoryCache?
     private let current: Mutex<IRCSettings>
 
     package init(
         settings: IRCSettings, policies: PolicyTable, latches: LatchTable = LatchTable(),
         rooms: RoomTable = RoomTable(), opened: OpenedMessages = OpenedMessages(), tally: Tally = Tally(),
-        peers: PeerTable? = nil, directory: DirectoryTable? = nil, requests: RequestDesk = RequestDesk()
+        peers: PeerCache? = nil, directory: DirectoryCache? = nil, requests: OutboxTables = OutboxTables()
     ) {
         self.requests = requests
         self.peers = peers
@@ -94,7 +94,7 @@ package final class IRCEnvironment: Sendable {
 }
 
 /// The output of a session for one event. One object per event loop; the runner resets it after each event.
-package final class SessionOutput {
+package final class MachineOutput {
     /// Bytes for the backend.
     package var upstream = ByteBuffer()
     /// Bytes for the client.

@@ -177,7 +177,7 @@ package struct Reporter: Sendable {
     ///
     /// - Throws: ``StoreError`` if the store cannot be read.
     package func status(
-        upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Moment
+        upstream: String, policySource: String, connections: Int, startedAt: Int64, now: Timestamp
     ) throws(StoreError) -> StatusReport {
         let evidence = try store.evidence(limit: 100_000)
         let conversations = try store.conversations(limit: 100_000)
@@ -202,7 +202,7 @@ package struct Reporter: Sendable {
             warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
 
-    private func shares(_ now: Moment) throws(StoreError) -> [StatusReport.Share] {
+    private func shares(_ now: Timestamp) throws(StoreError) -> [StatusReport.Share] {
         let hour = now.wall / 3_600_000
         let rows = try store.tallies(sinceHour: hour - 7 * 24)
         // Counts that are not stored yet are of this hour.
@@ -235,7 +235,7 @@ package struct Reporter: Sendable {
     /// The counts of requests. They are from one moment, so they add up.
     ///
     /// - Throws: ``StoreError`` if the store cannot be read.
-    package func requests(_ now: Moment) throws(StoreError) -> StatusReport.Requests {
+    package func requests(_ now: Timestamp) throws(StoreError) -> StatusReport.Requests {
         let gate = environment.requests.gate
         let held =
             gate.holds.isEmpty ? 0 : try store.requests(states: [.pending], limit: 100_000).count(where: gate.isHeld)
@@ -244,7 +244,7 @@ package struct Reporter: Sendable {
             return nil
         }
         let oldest = try store.requests(states: [.pending], limit: 1).first
-        let counts = environment.requests.ledger.counts
+        let counts = environment.requests.counters.counts
         return StatusReport.Requests(
             accepted: counts.accepted, done: counts.done, dead: counts.dead, waiting: counts.waiting,
             held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),

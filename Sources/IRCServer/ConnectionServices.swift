@@ -13,7 +13,7 @@ package struct ConnectionServices: Sendable {
     package var unregister: @Sendable (ConnectionID) -> Void
     /// Marks a delivery as written to the client's socket; must survive the end of the process.
     package var markDelivered: @Sendable (UInt64) -> Void
-    package var clock: @Sendable () -> Moment
+    package var clock: @Sendable () -> Timestamp
     /// Called with the reason if the backend cannot be reached, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }
     /// Called for each new connection, so that a reload applies from the next connection on.
@@ -24,7 +24,7 @@ package struct ConnectionServices: Sendable {
         environment: IRCEnvironment, submit: @escaping @Sendable ([IRCJob]) -> Void,
         register: @escaping @Sendable (any CommitClient<IRCReply>, ConnectionID) -> Void,
         unregister: @escaping @Sendable (ConnectionID) -> Void, markDelivered: @escaping @Sendable (UInt64) -> Void,
-        clock: @escaping @Sendable () -> Moment, downstream: @escaping @Sendable () -> DownstreamOptions,
+        clock: @escaping @Sendable () -> Timestamp, downstream: @escaping @Sendable () -> DownstreamOptions,
         upstream: @escaping @Sendable () -> UpstreamOptions
     ) {
         self.environment = environment

@@ -31,26 +31,26 @@ extension IRCConnection {
     /// - Returns: whether the client stays connected.
     func staysWithout() -> Bool {
         guard isDownstreamOpen, isDownstreamInputOpen, !isFinished else { return false }
-        guard session.isSuspended || session.outlivesBackend else { return false }
+        guard machine.isSuspended || machine.outlivesBackend else { return false }
         let now = services.clock()
-        if !session.isSuspended || reconnection.begunAt == nil {
+        if !machine.isSuspended || reconnection.begunAt == nil {
             reconnection.scheduled?.cancel()
             reconnection = Reconnection(begunAt: now.wall)
         }
-        guard now.wall - (reconnection.begunAt ?? now.wall) < session.settings.outagePatience else { return false }
+        guard now.wall - (reconnection.begunAt ?? now.wall) < machine.settings.outagePatience else { return false }
         let gone = upstream
         upstream = nil
         upstreamSecured()
         isUpstreamInputOpen = true
         gone?.close(promise: nil)
-        let longest = session.awaitsServices ? Reconnection.servicesPause : Reconnection.longestPause
-        session.suspend(at: now, output)
+        let longest = machine.awaitsServices ? Reconnection.servicesPause : Reconnection.longestPause
+        machine.suspend(at: now, output)
         run()
         flush()
         readDownstream()
         reconnection.scheduled?.cancel()
         reconnection.scheduled = eventLoop.assumeIsolated().scheduleTask(in: reconnection.nextPause(atMost: longest)) {
-            guard !self.isFinished, self.upstream == nil, self.session.isSuspended else { return }
+            guard !self.isFinished, self.upstream == nil, self.machine.isSuspended else { return }
             self.connectUpstream()
         }
         return true

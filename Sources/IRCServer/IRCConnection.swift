@@ -16,8 +16,8 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package let id: ConnectionID
     package let eventLoop: any EventLoop
     package let services: ConnectionServices
-    package let session: IRCSession
-    package let output: SessionOutput
+    package let machine: IRCConnectionMachine
+    package let output: MachineOutput
     package let downstream: any Channel
     package var upstream: (any Channel)?
     private var handshake: Scheduled<Void>?
@@ -25,7 +25,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     /// The client's address from a trusted peer; nil if none was sent.
     var proxied: ProxiedAddresses?
     var reconnection = Reconnection()
-    private var prelude: Prelude
+    private var addressReader: ProxiedAddressReader
     private var early = ByteBuffer()
     var isDownstreamOpen = true
     var isDownstreamInputOpen = true
@@ -33,7 +33,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     private var sentUpstreamEnd = false
     private var sentDownstreamEnd = false
     var isFinished = false
-    var hasHeardUpstream = false
+    var hasReceivedFromUpstream = false
     /// Whether the gateway is being stopped, so that the client is no longer read.
     private var isStopping = false
     private var downstreamNeedsFlush = false
@@ -41,26 +41,27 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     /// - Parameter usesTLS: whether the listener uses TLS.
     init(
-        id: ConnectionID, downstream: any Channel, output: SessionOutput, usesTLS: Bool, services: ConnectionServices
+        id: ConnectionID, downstream: any Channel, output: MachineOutput, usesTLS: Bool, services: ConnectionServices
     ) {
         self.id = id
         self.downstream = downstream
         self.output = output
         self.services = services
         eventLoop = downstream.eventLoop
-        session = IRCSession(id: id, environment: services.environment)
-        prelude = Prelude(options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
+        machine = IRCConnectionMachine(id: id, environment: services.environment)
+        addressReader = ProxiedAddressReader(
+            options: services.downstream(), peer: downstream.remoteAddress, usesTLS: usesTLS)
     }
 
     /// Whether a PROXY header precedes TLS, so that the TLS handler is added after the header.
-    package var expectsHeaderBeforeTLS: Bool { prelude.isBeforeTLS }
+    package var expectsHeaderBeforeTLS: Bool { addressReader.isBeforeTLS }
 
     // MARK: Start
 
     package func accepted() {
         services.environment.tally.add(.connectionsAccepted)
         services.register(self, id)
-        if prelude.isDone { connectUpstream() }
+        if addressReader.isDone { connectUpstream() }
         downstream.read()
     }
 
@@ -94,7 +95,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         guard isDownstreamOpen else { return channel.close(promise: nil) }
         guard channel.isActive else { return upstreamFailed(ChannelError.eof) }
         upstream = channel
-        hasHeardUpstream = false
+        hasReceivedFromUpstream = false
         if services.upstream().tls != nil { boundHandshake() }
         let addresses = clientAddresses
         if let version = services.upstream().proxyProtocol {
@@ -106,12 +107,12 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             let shown = address.hasPrefix(":") ? "0" + address : address
             channel.write(ByteBuffer(string: "WEBIRC \(password) pawl \(shown) \(shown)\r\n"), promise: nil)
         }
-        session.begin(at: services.clock(), output)
+        machine.begin(at: services.clock(), output)
         run()
         if early.readableBytes > 0 {
             let bytes = early
             early = ByteBuffer()
-            session.fromDownstream(bytes, at: services.clock(), output)
+            machine.fromDownstream(bytes, at: services.clock(), output)
             run()
         }
         flush()
@@ -145,7 +146,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     ///
     /// Before its first byte it was never usable, for example because its certificate is not trusted.
     func upstreamFaulted(_ error: any Error, _ channel: any Channel) {
-        if !hasHeardUpstream, channel === upstream { upstreamFailed(error) }
+        if !hasReceivedFromUpstream, channel === upstream { upstreamFailed(error) }
     }
 
     private func upstreamFailed(_ error: any Error) {
@@ -167,20 +168,20 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     // MARK: Bytes
 
     func downstreamRead(_ bytes: ByteBuffer) {
-        guard !prelude.isDone || upstream == nil && !session.isSuspended else {
-            session.fromDownstream(bytes, at: services.clock(), output)
+        guard !addressReader.isDone || upstream == nil && !machine.isSuspended else {
+            machine.fromDownstream(bytes, at: services.clock(), output)
             return run()
         }
         early.writeImmutableBuffer(bytes)
-        guard !prelude.isDone else { return }
-        switch prelude.take(&early) {
+        guard !addressReader.isDone else { return }
+        switch addressReader.take(&early) {
         case .waiting: downstream.read()
         case .secured:
             let rest = early
             early = ByteBuffer()
             startTLS()
-            if prelude.isDone {
-                proxied = prelude.addresses
+            if addressReader.isDone {
+                proxied = addressReader.addresses
                 connectUpstream()
             }
             // The TLS handler takes an empty read for the end of the stream.
@@ -201,15 +202,15 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     }
 
     func upstreamRead(_ bytes: ByteBuffer) {
-        hasHeardUpstream = true
-        session.fromUpstream(bytes, at: services.clock(), output)
+        hasReceivedFromUpstream = true
+        machine.fromUpstream(bytes, at: services.clock(), output)
         run()
     }
 
     package func answered(_ replies: [IRCReply]) {
         guard !isFinished else { return }
         let now = services.clock()
-        for reply in replies { session.answered(reply, at: now, output) }
+        for reply in replies { machine.answered(reply, at: now, output) }
         run()
         flush()
         readDownstream()
@@ -277,13 +278,13 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     /// Reads the client if the backend can accept more.
     func readDownstream() {
-        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !session.isCongested else { return }
-        guard upstream?.isWritable ?? session.isSuspended else { return }
+        guard isDownstreamOpen, isDownstreamInputOpen, !isStopping, !machine.isCongested else { return }
+        guard upstream?.isWritable ?? machine.isSuspended else { return }
         downstream.read()
     }
 
     func readUpstream() {
-        guard isUpstreamInputOpen, downstream.isWritable, !session.isDeliveryCongested else { return }
+        guard isUpstreamInputOpen, downstream.isWritable, !machine.isDeliveryCongested else { return }
         upstream?.read()
     }
 
@@ -300,7 +301,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     private func woken() {
         timer = nil
         guard !isFinished else { return }
-        session.woken(at: services.clock(), output)
+        machine.woken(at: services.clock(), output)
         run()
         flush()
         readDownstream()
@@ -335,13 +336,13 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
             guard !self.isFinished, self.isDownstreamOpen else { return true }
             switch step {
             case .quiet: self.isStopping = true
-            case .announce: self.session.announceStop(self.output)
-            case .probe: self.session.askForLastPong(self.output)
+            case .announce: self.machine.announceStop(self.output)
+            case .probe: self.machine.askForLastPong(self.output)
             case .look: break
             }
             self.run()
             self.flush()
-            return self.session.isSettled
+            return self.machine.isSettled
         }
     }
 
@@ -349,7 +350,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package func end() {
         eventLoop.execute {
             guard !self.isFinished, self.isDownstreamOpen else { return }
-            self.session.stop(self.output)
+            self.machine.stop(self.output)
             self.run()
             self.flush()
             let line = ByteBuffer(string: "ERROR :Closing link: the gateway is being shut down.\r\n")
@@ -363,12 +364,12 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     func downstreamInputEnded() {
         isDownstreamInputOpen = false
-        if session.isSuspended { return downstream.close(promise: nil) }
+        if machine.isSuspended { return downstream.close(promise: nil) }
         guard let upstream, !sentUpstreamEnd else { return }
-        session.downstreamEnded(at: services.clock(), output)
+        machine.downstreamEnded(at: services.clock(), output)
         run()
         flush()
-        guard !session.hasPendingLines else { return }
+        guard !machine.hasPendingLines else { return }
         sentUpstreamEnd = true
         upstream.close(mode: .output, promise: nil)
         endIfDone()
@@ -377,7 +378,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
     package func upstreamInputEnded(_ channel: any Channel) {
         guard channel === upstream, !staysWithout() else { return }
         isUpstreamInputOpen = false
-        session.upstreamEnded(at: services.clock(), output)
+        machine.upstreamEnded(at: services.clock(), output)
         run()
         flush()
         endIfDone()
@@ -389,11 +390,11 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     /// Closes each side after the other side has ended and nothing waits for it any more.
     private func endIfDone() {
-        if !isDownstreamInputOpen, !sentUpstreamEnd, !session.hasPendingLines, let upstream {
+        if !isDownstreamInputOpen, !sentUpstreamEnd, !machine.hasPendingLines, let upstream {
             sentUpstreamEnd = true
             upstream.close(mode: .output, promise: nil)
         }
-        guard !isUpstreamInputOpen, !session.hasPendingDeliveries else { return }
+        guard !isUpstreamInputOpen, !machine.hasPendingDeliveries else { return }
         if !sentDownstreamEnd {
             sentDownstreamEnd = true
             downstream.close(mode: .output, promise: nil)
@@ -416,7 +417,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         isUpstreamInputOpen = false
         upstream = nil
         guard isDownstreamOpen else { return }
-        session.upstreamEnded(at: services.clock(), output)
+        machine.upstreamEnded(at: services.clock(), output)
         run()
         flush()
         closeDownstreamWhenDone()
@@ -424,7 +425,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
 
     /// Closes the client's side after the vault has opened the pending messages, or after about five seconds.
     private func closeDownstreamWhenDone(_ attempts: Int = 100) {
-        guard session.hasPendingDeliveries, attempts > 0 else { return downstream.close(promise: nil) }
+        guard machine.hasPendingDeliveries, attempts > 0 else { return downstream.close(promise: nil) }
         eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(50)) { self.closeDownstreamWhenDone(attempts - 1) }
     }
 
@@ -434,7 +435,7 @@ final class IRCConnection: CommitClient, @unchecked Sendable {
         timer?.scheduled.cancel()
         timer = nil
         reconnection.scheduled?.cancel()
-        session.finish(at: services.clock(), output)
+        machine.finish(at: services.clock(), output)
         if !output.jobs.isEmpty { services.submit(output.jobs) }
         output.reset()
         services.unregister(id)

@@ -27,7 +27,7 @@ package final class IRCServer: ChatServer {
     }
 
     /// The output object of one event loop. `@unchecked Sendable`, because only that loop uses it.
-    private struct LoopOutput: @unchecked Sendable { let output = SessionOutput() }
+    private struct LoopOutput: @unchecked Sendable { let output = MachineOutput() }
 
     /// - Parameter connectionIDs: random numbers that are never used twice.
     package init(
@@ -78,7 +78,7 @@ package final class IRCServer: ChatServer {
 
     private func accept(_ channel: any Channel, usesTLS: Bool) throws {
         let limit = services.downstream().connectionLimit
-        let (output, refusal): (SessionOutput?, String?) = state.withLock { state in
+        let (output, refusal): (MachineOutput?, String?) = state.withLock { state in
             guard !state.isDraining else { return (nil, "The gateway is being shut down. Try again later.") }
             guard state.connections.count + state.accepting < limit else {
                 return (nil, "The gateway is full. Try again later.")

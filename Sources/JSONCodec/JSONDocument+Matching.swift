@@ -151,7 +151,7 @@ extension JSONTable {
     fileprivate func equals(_ place: JSONPlace, _ literal: JSONLiteral) -> Bool {
         let entry = entry(place)
         switch (literal, entry.kind) {
-        case (.string(let bytes), .string): return says(bytes, entry)
+        case (.string(let bytes), .string): return hasText(bytes, entry)
         case (.number(let number), .number): return JSONDecimal(bytes[entry.range]) == number
         case (.boolean(let value), .true): return value
         case (.boolean(let value), .false): return !value

@@ -51,7 +51,7 @@ extension JSONDocument {
     }
 
     /// Whether the value is a string that equals `text` after unescaping. Nothing is copied.
-    package func says(_ text: String, _ place: JSONPlace) -> Bool {
+    package func hasText(_ text: String, _ place: JSONPlace) -> Bool {
         let entry = entries[Int(place.index)]
         guard entry.kind == .string else { return false }
         return withTable { $0.text(entry).elementsEqual(text.utf8) }

@@ -21,7 +21,7 @@ struct JSONTable {
     }
 
     /// Whether a string or name equals `name` after unescaping.
-    func says(_ name: [UInt8], _ entry: JSONEntry) -> Bool {
+    func hasText(_ name: [UInt8], _ entry: JSONEntry) -> Bool {
         guard entry.hasEscapes else {
             guard entry.range.count - 2 == name.count else { return false }
             let start = entry.range.lowerBound + 1
@@ -42,7 +42,7 @@ struct JSONTable {
         var index = Int(place.index) + 1
         let end = Int(entry(place).next)
         while index < end {
-            if entries[index].next == name.hash, says(name.bytes, entries[index]) {
+            if entries[index].next == name.hash, hasText(name.bytes, entries[index]) {
                 return JSONPlace(index + 1, in: place)
             }
             index = Int(entries[index + 1].next)

@@ -41,7 +41,7 @@ package final class CommitThread<State: Participants>: Sendable {
     private let confined: Confined
     private let store: any Store
     private let pool = NIOThreadPool(numberOfThreads: 1)
-    private let clock: @Sendable () -> Moment
+    private let clock: @Sendable () -> Timestamp
     private let onFailure: @Sendable (StoreError, [State.Job]) -> Void
     private let onUnknown: @Sendable (StoreError) -> Void
 
@@ -50,7 +50,7 @@ package final class CommitThread<State: Participants>: Sendable {
     ///   - onUnknown: called on the thread if it is not known whether a batch was committed. No job is answered from then on; the
     ///     process has to start again from what is stored.
     package init(
-        participants: State, store: any Store, clock: @escaping @Sendable () -> Moment,
+        participants: State, store: any Store, clock: @escaping @Sendable () -> Timestamp,
         onFailure: @escaping @Sendable (StoreError, [State.Job]) -> Void,
         onUnknown: @escaping @Sendable (StoreError) -> Void
     ) {

@@ -1,13 +1,13 @@
-// What an operator does to single requests, as values for the participants.
+// Operators' acts on single requests, as values for the participants.
 
 package import StorePort
 
-/// An act, with where its outcome goes.
+/// An operator's act, with the function that takes its outcome.
 package struct RequestAct: Sendable {
     package enum Kind: Sendable {
         /// A waiting request becomes dead and is never sent.
         case drop(UInt64)
-        /// What waits is not sent until it is released.
+        /// Waiting requests are not sent until the hold is released.
         case hold(RequestScope)
         case release(RequestScope)
         /// A dead request waits again, with the same bytes.
@@ -19,8 +19,8 @@ package struct RequestAct: Sendable {
     /// How an act ended.
     package enum Outcome: Sendable, Equatable {
         /// It is committed.
-        /// - Parameter told: whether the sender's connection has been told by it.
-        case done(told: Bool)
+        /// - Parameter isNotified: whether the sender's connection was notified.
+        case done(isNotified: Bool)
         /// Nothing has changed; the text says why.
         case refused(String)
     }

@@ -1,21 +1,21 @@
-// What stands between a committed request and the backend: operators' holds and drops. One table for all connections and
-// the participants, so that there is one moment at which a request is either being sent or has been stopped.
+// The gate between committed requests and the backend: operators' holds and drops. All connections and the participants
+// share one table, so that there is one moment at which a request is either being sent or has been stopped.
 //
-// One lock decides between a connection and an operator: a request that the gate let go cannot be taken back, and one
-// that it stopped is never sent. Holds outlive the process. A request's hold is stored with the request in the queue,
-// an account's in a record (`RecordKind.hold`).
+// One lock decides between a connection and an operator: a request whose sending has begun can be neither held nor
+// dropped, and a dropped one is never sent. Holds outlive the process. A request's hold is stored with the request in
+// the queue, an account's in a record (`RecordKind.hold`).
 
 package import Protection
 package import StorePort
 import Synchronization
 
-/// What an operator's hold covers.
+/// The requests that an operator's hold applies to.
 package enum RequestScope: Hashable, Sendable {
     case request(UInt64)
-    /// All that an account sends.
+    /// All requests of an account.
     case account(AccountID)
 
-    /// As it stands in the store: `request ID` or `account TEXT`.
+    /// The name in the store: `request ID` or `account TEXT`.
     package var name: String {
         switch self {
         case .request(let id): "request \(id)"
@@ -23,7 +23,7 @@ package enum RequestScope: Hashable, Sendable {
         }
     }
 
-    /// The reverse of ``name``; nothing where it is no such name.
+    /// The reverse of ``name``; nil if it is no such name.
     package init?(name: String) {
         let parts = name.split(separator: " ", maxSplits: 1).map(String.init)
         guard parts.count == 2 else { return nil }
@@ -37,15 +37,15 @@ package enum RequestScope: Hashable, Sendable {
     }
 }
 
-/// Says whether a request may be sent.
+/// Decides whether a request may be sent. Safe from any thread.
 package final class RequestGate: Sendable {
-    /// What a connection is to do with a request whose turn has come.
+    /// The decision for a request that a connection is about to send.
     package enum Answer: Sendable, Equatable { case go, held, dropped }
 
     private struct State {
         package var holds: Set<RequestScope> = []
         package var dropped: Set<UInt64> = []
-        /// Their sending has begun, and what became of it is not known.
+        /// Requests whose sending has begun and whose outcome is unknown.
         package var begun: Set<UInt64> = []
 
         package func isHeld(_ request: Request) -> Bool {
@@ -71,7 +71,7 @@ package final class RequestGate: Sendable {
         }
     }
 
-    /// The request is not with the backend, or it is known what became of it there.
+    /// Ends a claim: the request was not sent, or its outcome is known.
     package func end(_ id: UInt64) { state.withLock { _ = $0.begun.remove(id) } }
 
     package func isHeld(_ request: Request) -> Bool { state.withLock { $0.isHeld(request) } }
@@ -83,7 +83,7 @@ package final class RequestGate: Sendable {
     /// All holds.
     package var holds: Set<RequestScope> { state.withLock { $0.holds } }
 
-    /// Holds what has not begun.
+    /// Holds requests whose sending has not begun.
     ///
     /// - Returns: false for a request whose sending has begun; then nothing has changed.
     package func hold(_ scope: RequestScope) -> Bool {
@@ -96,9 +96,9 @@ package final class RequestGate: Sendable {
 
     package func release(_ scope: RequestScope) { state.withLock { _ = $0.holds.remove(scope) } }
 
-    /// Stops a request for good.
+    /// Drops a request for good.
     ///
-    /// - Returns: false where its sending has begun, or where it is stopped already; then nothing has changed.
+    /// - Returns: false if its sending has begun, or if it is dropped already; then nothing has changed.
     package func drop(_ id: UInt64) -> Bool {
         state.withLock { state in
             guard !state.begun.contains(id) else { return false }
@@ -106,6 +106,6 @@ package final class RequestGate: Sendable {
         }
     }
 
-    /// Takes a drop back: it was not committed, or the request is wanted after all.
+    /// Undoes a drop: it was not committed, or the request is retried.
     package func undrop(_ id: UInt64) { state.withLock { _ = $0.dropped.remove(id) } }
 }

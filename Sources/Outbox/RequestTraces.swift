@@ -1,20 +1,20 @@
-// The lives of the last messages, in memory: each event is a few words written under a lock, and nothing of it goes to the
-// store. After a restart a trace shows what the store has: when it was accepted, when it ended, and why.
+// Traces of the last messages, in memory only: an event costs a few writes under a lock. After a restart a trace shows
+// the stored facts: when the request was accepted, when it ended, and why.
 
 package import Devices
 import Synchronization
 
-/// The life of one message since its commit. Times are in milliseconds since 1970.
+/// The events of one message since its commit. Times are in milliseconds since 1970.
 package struct RequestTrace: Sendable, Equatable {
     package var id: UInt64
-    /// Nothing where that was before the process started.
+    /// Nil if that was before the process started.
     package var committedAt: Int64?
-    /// When each attempt to send it began; the oldest are dropped where there are more than ``attemptLimit``.
+    /// When each attempt to send it began; only the last ``attemptLimit``.
     package var sentAt: [Int64] = []
     package var attempts = 0
     package var acknowledgedAt: Int64?
     package var openedAt: Int64?
-    /// When the first client was shown it, and how many were.
+    /// When the first client was shown the message, and how many clients were.
     package var shownAt: Int64?
     package var shownTo = 0
     /// The last time that a line with its id could not be opened, and why.
@@ -25,9 +25,9 @@ package struct RequestTrace: Sendable, Equatable {
     static let attemptLimit = 8
 }
 
-/// The last messages, by id.
+/// The traces of the last messages, by id.
 package final class RequestTraces: Sendable {
-    /// Something that happens to a message.
+    /// An event of a message.
     package enum Event {
         case committed, sent, acknowledged, opened, shown
         case notOpened(OpenFailure)
@@ -35,11 +35,11 @@ package final class RequestTraces: Sendable {
 
     fileprivate struct State {
         package var ring: [RequestTrace] = []
-        package var places: [UInt64: Int] = [:]
+        package var indices: [UInt64: Int] = [:]
         package var next = 0
     }
 
-    /// Ours: messages whose lives are kept, about 200 bytes each.
+    /// Ours: messages with a trace, about 200 bytes each.
     package static let limit = 8192
     private let limit: Int
     private let state = Mutex(State())
@@ -47,11 +47,11 @@ package final class RequestTraces: Sendable {
     package init(limit: Int = RequestTraces.limit) { self.limit = max(limit, 1) }
 
     package subscript(id: UInt64) -> RequestTrace? {
-        state.withLock { state in state.places[id].map { state.ring[$0] } }
+        state.withLock { state in state.indices[id].map { state.ring[$0] } }
     }
 
-    /// Notes an event. Only what this gateway has committed or sent gets a trace: ids in lines of the backend are
-    /// anybody's.
+    /// Notes an event. Only messages that this gateway has committed or sent get a trace: ids in lines from the backend
+    /// are chosen by others.
     package func note(_ event: Event, of id: UInt64, at time: Int64) {
         state.withLock { state in
             let isOurs: Bool =
@@ -59,8 +59,8 @@ package final class RequestTraces: Sendable {
                 case .committed, .sent: true
                 default: false
                 }
-            guard let place = state.places[id] ?? (isOurs ? state.add(id, limit) : nil) else { return }
-            state.ring[place].note(event, at: time)
+            guard let index = state.indices[id] ?? (isOurs ? state.add(id, limit) : nil) else { return }
+            state.ring[index].note(event, at: time)
         }
     }
 }
@@ -69,13 +69,13 @@ extension RequestTraces.State {
     fileprivate mutating func add(_ id: UInt64, _ limit: Int) -> Int {
         let trace = RequestTrace(id: id)
         if ring.count < limit {
-            places[id] = ring.count
+            indices[id] = ring.count
             ring.append(trace)
             return ring.count - 1
         }
         defer { next = (next + 1) % limit }
-        places[ring[next].id] = nil
-        places[id] = next
+        indices[ring[next].id] = nil
+        indices[id] = next
         ring[next] = trace
         return next
     }

@@ -198,7 +198,7 @@ extension ConfigurationReading {
     /// Reads the secret of `key`, or of the file that `fileKey` names. Setting both is a conflict.
     mutating func secret(_ key: ConfigurationKey, file fileKey: ConfigurationKey) -> Secret? {
         let written = self.optional(key, Secret.init(configuration:))
-        let path = self.optional(fileKey, PlainText.path)
+        let path = self.optional(fileKey, TextParsers.path)
         guard let path else { return written }
         guard written == nil, self.isSound(key) else {
             if written != nil { self.bothSet(key, fileKey) }

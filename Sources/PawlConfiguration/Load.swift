@@ -16,15 +16,15 @@ extension PawlConfiguration {
     /// Takes all values from a reading. The result is valid only if the reading has no problems afterwards.
     init(_ reading: inout ConfigurationReading, environment: [String: String]) {
         self.listen = reading.many(.listen, Endpoint.init(listening:))
-        let certificate = reading.optional(.tlsCertificate, PlainText.path)
-        let key = reading.optional(.tlsKey, PlainText.path)
+        let certificate = reading.optional(.tlsCertificate, TextParsers.path)
+        let key = reading.optional(.tlsKey, TextParsers.path)
         self.starttls = reading.choice(.starttls)
         self.accept = Accept(
             proxyProtocol: reading.flag(.acceptProxyProtocol),
             webircPassword: reading.secret(.acceptPassword, file: .acceptPasswordFile),
             trusted: reading.many(.acceptTrusted, CIDR.init(configuration:)))
         self.upstream = Upstream(&reading)
-        self.mapping = reading.optional(.mapping, PlainText.path)
+        self.mapping = reading.optional(.mapping, TextParsers.path)
         self.queueCredentials = reading.choice(.queueCredentials)
         self.queueRequestAge = reading.seconds(.queueRequestAge)
         self.policy = reading.choice(.policy, named: Policy.init(name:))
@@ -36,13 +36,13 @@ extension PawlConfiguration {
             room: reading.one(.refusalRoom, Refusal.Text.init(configuration:)))
         self.detection = Detection(askVersion: reading.flag(.askVersion))
         self.sidecar = Sidecar(marks: reading.choice(.sidecarMarks), require: reading.flag(.sidecarRequire))
-        self.data = reading.one(.data, PlainText.path)
+        self.data = reading.one(.data, TextParsers.path)
         self.storageKey = StorageKey(&reading, data: self.data)
         self.history = History(retention: reading.days(.historyRetention))
         self.limits = Limits(&reading)
         self.metrics = Metrics(listen: reading.optional(.metricsListen, Address.init(loopback:)))
         self.admin = Admin(
-            socket: reading.optional(.adminSocket, PlainText.path) ?? Self.path("pawl.sock", in: self.data))
+            socket: reading.optional(.adminSocket, TextParsers.path) ?? Self.path("pawl.sock", in: self.data))
         self.log = Log(level: reading.choice(.logLevel))
         self.tls = nil
         if let certificate, let key { self.tls = Identity(certificate: certificate, key: key) }
@@ -65,18 +65,18 @@ extension PawlConfiguration {
 extension PawlConfiguration.Upstream {
     init(_ reading: inout ConfigurationReading) {
         self.url = reading.one(.upstreamURL, PawlConfiguration.Endpoint.init(connecting:))
-        self.host = reading.optional(.upstreamHost, PlainText.word)
-        self.network = reading.optional(.upstreamNetwork, PlainText.word)
-        self.earlierNetworks = reading.many(.upstreamEarlierNetworks, PlainText.word)
+        self.host = reading.optional(.upstreamHost, TextParsers.word)
+        self.network = reading.optional(.upstreamNetwork, TextParsers.word)
+        self.earlierNetworks = reading.many(.upstreamEarlierNetworks, TextParsers.word)
         if self.earlierNetworks.count > Self.earlierNetworkLimit {
             reading.conflict(
                 "\(reading.place(of: .upstreamEarlierNetworks)) has \(self.earlierNetworks.count) names; at most "
                     + "\(Self.earlierNetworkLimit) are tried for each message")
         }
         self.tls = TLS(
-            authorities: reading.optional(.upstreamAuthorities, PlainText.path),
+            authorities: reading.optional(.upstreamAuthorities, TextParsers.path),
             verify: reading.flag(.upstreamVerify),
-            serverName: reading.optional(.upstreamServerName, PlainText.host))
+            serverName: reading.optional(.upstreamServerName, TextParsers.host))
         self.proxyProtocol = reading.choice(.upstreamProxyProtocol)
         self.webircPassword = reading.secret(.upstreamPassword, file: .upstreamPasswordFile)
         self.connectTimeout = reading.seconds(.upstreamConnectTimeout)
@@ -90,8 +90,8 @@ extension PawlConfiguration.Upstream {
 
 extension PawlConfiguration.StorageKey {
     init(_ reading: inout ConfigurationReading, data: String) {
-        let file = reading.optional(.storageKeyFile, PlainText.path)
-        let variable = reading.optional(.storageKeyEnvironment, PlainText.variable)
+        let file = reading.optional(.storageKeyFile, TextParsers.path)
+        let variable = reading.optional(.storageKeyEnvironment, TextParsers.variable)
         if file != nil, variable != nil { reading.bothSet(.storageKeyFile, .storageKeyEnvironment) }
         if let variable, ConfigurationKey.table.contains(where: { $0.variable == variable }) {
             reading.conflict(

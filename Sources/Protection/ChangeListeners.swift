@@ -15,7 +15,7 @@ package final class ChangeListeners: Sendable {
 
     package func remove(_ connection: ConnectionID) { listeners.withLock { $0[connection] = nil } }
 
-    package func tell() {
+    package func notify() {
         for listener in listeners.withLock({ Array($0.values) }) { listener() }
     }
 }

@@ -43,7 +43,7 @@ package final class LatchTable: Sendable {
             counter.store(state.latches.count, ordering: .relaxed)
             return (true, isFirst)
         }
-        if isFirst { listeners.tell() }
+        if isFirst { listeners.notify() }
         return isRaised
     }
 

@@ -80,6 +80,6 @@ package final class PolicyTable: Sendable {
             highest.store(snapshot.strictest.rawValue, ordering: .releasing)
         }
         counter.wrappingAdd(1, ordering: .acquiringAndReleasing)
-        listeners.tell()
+        listeners.notify()
     }
 }

@@ -1,4 +1,4 @@
-/// Why a message is not sent. The texts are in ``Remarks``.
+/// Why a message is not sent. The texts are in ``Notices``.
 package enum Refusal: UInt8, Equatable, Sendable, CaseIterable {
     /// The recipient is not behind this gateway.
     case outsider

@@ -1,13 +1,13 @@
-// What tells one envelope from another.
+// The digest that identifies an envelope.
 
 import Crypto
 import Envelope
 
-/// Tells one envelope from another: the first half of its SHA-256.
+/// Identifies an envelope: the first half of its SHA-256.
 ///
-/// Sixteen bytes, because nothing rests on it but finding the key of an envelope: to have another envelope take this one's
-/// key costs 2^128, and the key does not open it, for the body is sealed and names its sender, conversation and id. Two
-/// envelopes of the vault's own fall together after 2^64. The other half would be a seventh of each row.
+/// Sixteen bytes suffice, because the digest only finds the key of an envelope. Another envelope with this digest costs
+/// 2^128, and the key does not open it: sender, conversation and id are bound to the sealed body. Two envelopes of this
+/// vault collide after 2^64. The other half would be a seventh of each row.
 package struct EnvelopeDigest: Hashable, Sendable {
     private let high: UInt64
     private let low: UInt64
@@ -16,7 +16,7 @@ package struct EnvelopeDigest: Hashable, Sendable {
         self = SHA256.hash(data: envelope).withUnsafeBytes { Self($0) }
     }
 
-    /// From the sixteen bytes that a row holds; nothing where they are not as many.
+    /// Reads the sixteen bytes of a row; nil if there are more or fewer.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count == 16 else { return nil }
         self = bytes.withUnsafeBytes { Self($0) }
@@ -27,7 +27,7 @@ package struct EnvelopeDigest: Hashable, Sendable {
         low = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
     }
 
-    /// For the place of a row, where it is made for each: two numbers.
+    /// The digest as two numbers, for the place of a row. Cheaper to make than hexadecimal digits.
     package var name: String { "\(high) \(low)" }
 
     package var bytes: [UInt8] {

@@ -1,4 +1,4 @@
-// The twin of the drivers, for tests: the same semantics, nothing on disk.
+// A store for tests, with the semantics of the drivers and nothing on disk.
 
 package import Envelope
 package import Protection
@@ -30,10 +30,10 @@ package final class InMemoryStore: Store {
 
     package init() {}
 
-    /// Makes the next commit fail as a full disk would.
-    /// Makes the next commit succeed, and end as unknown.
+    /// Makes the next commit succeed and throw ``StoreError/unknown(_:)``.
     package func loseNextOutcome() { state.withLock { $0.loseNextOutcome = true } }
 
+    /// Makes the next commit fail as with a full disk.
     package func failNextCommit() { state.withLock { $0.failNextCommit = true } }
 
     package func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?] {
@@ -140,7 +140,9 @@ package final class InMemoryStore: Store {
 }
 
 extension InMemoryStore.State {
-    /// Applies a group, or nothing of it.
+    /// Applies a group entirely or not at all.
+    ///
+    /// - Returns: why it failed; nil if it was applied.
     fileprivate mutating func apply(_ group: ChangeGroup, after outcomes: [StoreError?]) -> StoreError? {
         for index in group.requires { if let failure = outcomes[index] { return failure } }
         let before = self

@@ -1,31 +1,31 @@
-// What devices of people's own add to the store: few rows, read whole, each of a kind with a form of its own.
+// Records: small rows with a name, such as keys and lists of people's own devices. Each kind has its own format.
 
-/// What a record is.
+/// The kind of a record.
 package enum RecordKind: Int, Sendable, CaseIterable {
     /// A private prekey of a device in this vault, sealed.
     case preKey = 1
     /// The device list of an account whose device is in this vault.
     case ownDevices = 2
-    /// What is known of somebody's devices: pinned, offered, compared.
+    /// The known devices of a peer: pinned, offered, compared.
     case peer = 3
-    /// A sender key for a room, our own or somebody's, sealed.
+    /// A sender key for a room, our own or a peer's, sealed.
     case senderKey = 4
-    /// The published device list of an account, and who vouched for it.
+    /// The published device list of an account, whether it is blocked, and when a device was last proven.
     case directoryAccount = 5
     /// The published prekeys of a device.
     case directoryDevice = 6
-    /// What an operator holds back, named by ``RequestScope/name``; the value is the time, in decimal digits.
+    /// An operator's hold, named by ``RequestScope/name``; the value is the time, in decimal digits.
     case hold = 7
-    /// Up to which number a device has its letters; see ``Mailroom``.
+    /// The highest number in a device's mailbox, written when the mailbox is empty; see ``Mailboxes``.
     case mailbox = 8
-    case letter = 9
-    case parcel = 10
+    case mailboxEntry = 9
+    case sharedCiphertext = 10
     case blob = 11
-    /// What a device has called the last things that it sent.
+    /// Digests of the last ids that a device has used for sending.
     case sent = 12
     /// The name of a gateway's network, under ``RecordRow/network``: it is bound to every envelope.
     case network = 13
-    /// An account whose own policy counts in rooms too; see ``PolicySnapshot/withRooms``. Without a value.
+    /// An account whose own policy applies in rooms too; see ``PolicySnapshot/withRooms``. The value is empty.
     case policyWithRooms = 16
 }
 

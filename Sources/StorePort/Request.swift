@@ -1,30 +1,30 @@
-// One message on its way to a chat backend, as it stands in the queue: its form there, and back.
+// One message on its way to a chat backend, and its conversion to and from a queued request.
 
 package import RequestQueue
 
-/// A request as it stands in the store. It holds ciphertext only.
+/// A request in the store. It holds ciphertext only.
 package struct Request: Equatable, Sendable {
     /// The local id; also the order in which requests were accepted.
     package var id: UInt64
-    /// Whose write it is.
+    /// The sender's account.
     package var account: String
-    /// The account that it is for.
+    /// The recipient's account.
     package var peer: String
-    /// The name that the backend knows the peer by, as it was when the request was accepted.
+    /// The peer's name at the backend when the request was accepted.
     package var target: String
     /// The verb that carries it.
     package var verb: String
-    /// The exact bodies to send, one per line, in their order. A repeated sending repeats these bytes.
+    /// The exact bodies to send, one per line, in order. A retry sends the same bytes.
     package var bodies: [[UInt8]]
-    /// Pending as long as it is not known to be done or dead, whoever has it.
+    /// Pending until it is done or dead, also while it is in flight.
     package var state: RequestState
-    /// The id that the backend gave the message, where it gives one.
+    /// The id that the backend assigned to the message; nil if it assigned none.
     package var remoteID: String?
-    /// Why it is dead, in words.
+    /// Why it is dead, as a text for people.
     package var reason: String?
     /// When it was accepted, in milliseconds since 1970.
     package var acceptedAt: Int64
-    /// How often its sending was begun.
+    /// How many attempts to send it have begun.
     package var attempts: Int
     /// When it became done or dead, in milliseconds since 1970.
     package var finishedAt: Int64?
@@ -48,19 +48,21 @@ package struct Request: Equatable, Sendable {
         self.finishedAt = finishedAt
     }
 
-    /// The kind of the entity that a request brings into being: the message, which the backend may name.
+    /// The type of the entity that a request creates, for the backend's ids.
     package static let message = "message"
 
-    /// The request's place in the queue, where it is named by its number.
+    /// The request's token in the queue, made from its number.
     package static func token(_ id: UInt64) -> RequestToken { RequestToken(number: id) }
 
-    /// As the queue takes it. What is said to one peer stands in one lane.
+    /// The request for the queue. Messages to one peer are in one lane.
     package var queued: NewRequest {
         NewRequest(Self.config(target: target, verb: verb, encodedBodies: encodedBodies), tenant: account, lane: peer)
     }
 
-    /// What the queue keeps of it. All of a lane may be under way at once, because a connection keeps its order; after which
-    /// failures it is sent again is for the connection to say.
+    /// The configuration of a queued request.
+    ///
+    /// A whole lane may be in flight at once, because a connection keeps the order. The connection decides after which
+    /// failures a request is retried.
     package static func config(target: String, verb: String, encodedBodies: [UInt8]) -> APIRequestConfig {
         APIRequestConfig(
             method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies),
@@ -68,13 +70,11 @@ package struct Request: Equatable, Sendable {
             queueingStrategy: QueueingStrategy(synchronization: .concurrent, retryPolicy: []), background: false)
     }
 
-    /// As it came out of the queue.
-    ///
-    /// - Returns: nothing where it is no request of a chat protocol.
+    /// Converts a queued request; nil if it is no request of a chat protocol.
     package init?(_ queued: QueuedRequest, finishedAt: Int64? = nil, remoteID: String? = nil) {
         var (target, blob) = ("", [UInt8]())
         if case .text(let text)? = queued.config.path.segments.first { target = text }
-        // One whose form cannot be read has none.
+        // A configuration of another form has no bodies.
         if case .rawData(let data)? = queued.config.body { blob = data }
         guard let bodies = Self.decodeBodies(blob) else { return nil }
         self.init(
@@ -84,7 +84,7 @@ package struct Request: Equatable, Sendable {
             acceptedAt: queued.timestamp, attempts: queued.attempts, finishedAt: finishedAt)
     }
 
-    /// The bodies as one blob: each behind its length as two bytes, big-endian.
+    /// The bodies as one blob: each is preceded by its length as two bytes, big-endian.
     package var encodedBodies: [UInt8] {
         var output: [UInt8] = []
         output.reserveCapacity(bodies.reduce(0) { $0 + $1.count + 2 })
@@ -96,7 +96,7 @@ package struct Request: Equatable, Sendable {
         return output
     }
 
-    /// The reverse of ``encodedBodies``; nothing where the blob is damaged.
+    /// The reverse of ``encodedBodies``; nil if the blob is damaged.
     package static func decodeBodies(_ bytes: [UInt8]) -> [[UInt8]]? {
         var bodies: [[UInt8]] = []
         var position = 0

@@ -27,46 +27,48 @@ package enum StoreChange: Equatable, Sendable {
     case audit(AuditRow)
     case putRecord(RecordRow)
     case removeRecord(RecordKind, name: String)
-    /// Keeps the key of a message for as long as the row says.
+    /// Stores the key of a message until the expiry in the row.
     case putContentKey(ContentKeyRow)
-    /// Removes keys that have expired by a time or belong to messages before one: up to so many for each reason.
+    /// Removes keys that have expired by a time or belong to messages before one: at most `limit` for each reason.
     case pruneContentKeys(expiredBy: Int64, before: MessageID, limit: Int)
-    /// An id of a message that no request has: it is not used again.
+    /// Marks a message id without a request as used.
     case spendMessageID(UInt64)
 }
 
 /// Changes that are committed together or not at all.
 package struct ChangeGroup: Sendable, Equatable {
     package var changes: [StoreChange]
-    /// Earlier groups of the batch, by index. If one of them fails, this one fails too: what was sealed under a ratchet state
-    /// is not stored without it.
+    /// Earlier groups of the batch, by index. If one of them fails, this one fails too: a message is not stored without
+    /// the
+    /// ratchet state that sealed it.
     package var requires: [Int]
 
     package init(_ changes: [StoreChange], requires: [Int] = []) { (self.changes, self.requires) = (changes, requires) }
 }
 
-/// Why a store refuses to be opened, or to do something. Each has its own repair.
+/// Why a store cannot be opened, read or written. Each case has its own repair.
 package enum StoreError: Error, Equatable, Sendable {
     /// Another process has it open.
     case locked(String)
-    /// The key is there and the store is not, or the other way round.
+    /// Either the storage key or the store is missing.
     case missing(String)
     /// It cannot be read.
     case corrupt(String)
     /// It was sealed under another storage key.
     case wrongKey(String)
-    /// The storage key is there and cannot be used.
+    /// The storage key exists and cannot be used.
     case unusableKey(String)
-    /// An older state of it has been copied back.
+    /// The store was replaced by an older state of it.
     case rolledBack(String)
-    /// A newer program has written it.
+    /// A newer version of the program has written it.
     case tooNew(found: Int, known: Int)
     /// It could not be written.
     case unavailable(String)
-    /// It is not known whether a transaction was committed, such as after a lost connection. Nothing that depends on it may be
-    /// answered; the process starts again from what is stored.
+    /// It is unknown whether a transaction was committed, such as after a lost connection. Nothing that depends on it
+    /// may be
+    /// answered; the process restarts from the stored state.
     case unknown(String)
-    /// A session was written by somebody else since it was read.
+    /// Another gateway has written a session since it was read.
     case fenced
 
     package var message: String {
@@ -85,34 +87,37 @@ package enum StoreError: Error, Equatable, Sendable {
     }
 }
 
-/// What stands in the store when a process starts.
+/// The contents of the store that a process reads when it starts.
 package struct StoreContents: Sendable {
     package var policies: [(account: AccountID?, policy: Policy)] = []
     package var conversations: [ConversationRow] = []
     package var devices: [DeviceRow] = []
-    /// The highest ids that were ever used, by rows that are gone as well; no id is used twice. That of requests stands in the
-    /// queue.
+    /// The highest ids that were ever used, those of removed rows included; no id is used twice. The queue has the
+    /// highest
+    /// id of requests.
     package var highestMessage: UInt64 = 0
     package var highestDelivery: UInt64 = 0
 
     package init() {}
 }
 
-/// The port. Drivers: SQLite (embedded default), memory (tests).
+/// The port to the database. Drivers: SQLite (embedded default), memory (tests).
 package protocol Store: Sendable {
-    /// Commits groups of changes in one transaction, synced when this returns. Each group fails alone, and with it those that
+    /// Commits groups of changes in one transaction, synced when this returns. A group fails alone, with the groups
+    /// that
     /// require it.
     ///
-    /// A commit ends in one of three ways: done (this returns), refused (this throws, and nothing has changed), or unknown
+    /// A commit ends in one of three ways: done (this returns), failed (this throws, and nothing has changed), or
+    /// unknown
     /// (``StoreError/unknown(_:)``).
     ///
     /// - Returns: for each group nil, or why it failed.
     /// - Throws: ``StoreError`` if the transaction as a whole failed.
     func commit(_ groups: [ChangeGroup]) throws(StoreError) -> [StoreError?]
 
-    /// Reads what a process needs to start.
+    /// Reads the contents that a process needs to start.
     func load() throws(StoreError) -> StoreContents
-    /// Reads what the queue needs to go on: the requests, and what the backend calls messages.
+    /// Reads the queue's requests, and the backend's ids of messages.
     func queueContents() throws(StoreError) -> QueueContents
     func session(_ id: SessionID) throws(StoreError) -> SessionRow?
     func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow]
@@ -120,19 +125,19 @@ package protocol Store: Sendable {
     /// All records of a kind, by name.
     func records(_ kind: RecordKind) throws(StoreError) -> [RecordRow]
 
-    /// The keys of messages that are kept, in one read and in any order. Expired ones may be among them.
+    /// The stored keys of messages, in one read and in any order. Expired keys may be among them.
     func contentKeys(of messages: [MessageID]) throws(StoreError) -> [ContentKeyRow]
-    /// When the next key expires, and the first message that has one; nothing where none is kept.
+    /// When the next key expires, and the first message that has one; nil if there are no keys.
     func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)?
 
-    /// A request, finished or not, as the queue has it.
+    /// The queue's row of a request, finished or not.
     func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest?
 
     // Reports.
-    /// In the order in which they were accepted. With ``RequestState/pending`` come those that are under way.
+    /// Requests in the order in which they were accepted. ``RequestState/pending`` includes those in flight.
     func requests(states: [RequestState], limit: Int) throws(StoreError) -> [Request]
     func request(_ id: UInt64) throws(StoreError) -> Request?
-    /// By state; those that are under way are pending.
+    /// How many requests are in each state; those in flight are pending.
     func requestCounts() throws(StoreError) -> [RequestState: Int]
     func evidence(limit: Int) throws(StoreError) -> [EvidenceRow]
     func observations(limit: Int) throws(StoreError) -> [ObservationRow]

@@ -1,4 +1,4 @@
-// The rows of the store, as values. Whatever is secret in them is sealed before it gets here.
+// The rows of the store, as values. Secret fields are sealed by the caller.
 //
 // Request rows hold ciphertext. A delivery row holds the opened line, sealed, until the line has been written to the
 // client's socket.
@@ -20,7 +20,7 @@ package struct DeviceRow: Equatable, Sendable {
     }
 }
 
-/// Names one side of a session: whose it is and with whom.
+/// Names one side of a session: the owner's device and the peer's.
 package struct SessionID: Hashable, Sendable {
     package var owner: DeviceID
     package var peer: DeviceID
@@ -31,7 +31,7 @@ package struct SessionID: Hashable, Sendable {
 /// The state of a session.
 package struct SessionRow: Equatable, Sendable {
     package var id: SessionID
-    /// Rises with each write; a writer that has lost its lease writes nothing.
+    /// Rises with each write; a writer with an old fence is rejected.
     package var fence: UInt64
     /// The ratchet state, sealed under the storage key.
     package var sealedState: [UInt8]
@@ -41,9 +41,9 @@ package struct SessionRow: Equatable, Sendable {
     }
 }
 
-/// A line that has been opened and committed, and not yet been written to the client's socket.
+/// An opened and committed line that was not yet written to the client's socket.
 package struct DeliveryRow: Equatable, Sendable {
-    /// Order of opening.
+    /// The number of the line, in the order of opening.
     package var sequence: UInt64
     package var account: AccountID
     /// The line for the client, sealed under the storage key.
@@ -54,14 +54,15 @@ package struct DeliveryRow: Equatable, Sendable {
     }
 }
 
-/// The content key of one message, for as long as it is to be read again.
+/// The content key of one message, stored until it expires.
 package struct ContentKeyRow: Equatable, Sendable {
     package var message: MessageID
-    /// Of the whole envelope.
+    /// The digest of the whole envelope.
     package var digest: EnvelopeDigest
-    /// In milliseconds since 1970; from then on the key is not used any more.
+    /// In milliseconds since 1970; from then on the key is not used.
     package var expiresAt: Int64
-    /// Sealed under the storage key, for this message, digest, expiry and the conversation, which the row does not name.
+    /// Sealed under the storage key, and bound to message, digest, expiry and the conversation, which the row does not
+    /// have.
     package var sealedKey: [UInt8]
 
     package init(message: MessageID, digest: EnvelopeDigest, expiresAt: Int64, sealedKey: [UInt8]) {
@@ -70,13 +71,13 @@ package struct ContentKeyRow: Equatable, Sendable {
     }
 }
 
-/// A conversation that has been protected.
+/// A conversation whose latch is raised.
 package struct ConversationRow: Equatable, Sendable {
     package var id: ConversationID
     package var latch: Protection
     /// In milliseconds since 1970.
     package var since: Int64
-    /// By what folded nick each end knew the other: the peer's name for ``ConversationID/first``, then for second.
+    /// The folded nick by which ``ConversationID/first`` knew the other end; then the same for the second account.
     package var peerNameForFirst: String
     package var peerNameForSecond: String
 
@@ -93,12 +94,12 @@ package struct ConversationRow: Equatable, Sendable {
 
 /// What is known of the clients that an account uses.
 package struct EvidenceRow: Equatable, Sendable {
-    /// The services account, or the nick where there is none.
+    /// The services account, or the nick if there is none.
     package var name: String
     package var verified: Bool
-    /// What the client calls itself, where it said so; empty where it is not known.
+    /// The client's name and version; empty if unknown.
     package var software: String
-    /// Whether it has asked for the capability. Recorded, not yet believed.
+    /// Whether it has asked for the capability, which proves nothing.
     package var asked: Bool
     package var firstSeen: Int64
     package var lastSeen: Int64
@@ -118,7 +119,7 @@ package struct EvidenceRow: Equatable, Sendable {
     }
 }
 
-/// How often somebody said something that stricter policies would treat differently.
+/// How many messages between two accounts stricter policies would treat differently.
 package struct ObservationRow: Equatable, Sendable {
     package var sender: String
     package var target: String

@@ -1,23 +1,23 @@
-// Keys of single messages: what names them, what holds them, and those that memory has at hand.
+// Content keys of single messages, and the cache of those that were used last.
 //
-// The store keeps the key of each message and no past states of ratchets. Rows are ordered by message id, which rises
-// with time: a write changes the last page only, and a page of history is one range of the file.
+// The store keeps the key of each message and no past ratchet states. Rows are ordered by message id, which rises with
+// time: a write changes the last page only, and a page of history is one range of the file.
 
 import Crypto
 import DoubleRatchet
 package import Envelope
 package import StorePort
 
-/// The content key of one message. Wiped when nobody holds it any more.
+/// The content key of one message. Wiped when the last reference is released.
 package final class ContentKey: Sendable {
     package let message: MessageID
     package let digest: EnvelopeDigest
     /// In milliseconds since 1970.
     package let expiresAt: Int64
-    /// Unsafe only to the compiler: nobody changes it but `deinit`, which is alone with it.
+    /// `nonisolated(unsafe)` because only `deinit` changes it, when no other reference exists.
     private nonisolated(unsafe) var bytes: [UInt8]
 
-    /// - Parameter bytes: not to be kept anywhere else.
+    /// - Parameter bytes: the key; the caller must not keep a copy.
     package init(message: MessageID, digest: EnvelopeDigest, expiresAt: Int64, bytes: consuming [UInt8]) {
         (self.message, self.digest, self.expiresAt) = (message, digest, expiresAt)
         self.bytes = bytes
@@ -29,13 +29,13 @@ package final class ContentKey: Sendable {
     package func withBytes<Result>(_ body: (borrowing [UInt8]) throws -> Result) rethrows -> Result { try body(bytes) }
 }
 
-/// The keys that were used last, bounded. Keys only: no text is remembered.
+/// A bounded cache of the keys that were used last. It holds no texts.
 package struct RememberedKeys {
     /// Ours: keys in memory, some 200 bytes each, 6 MB in all: the last three hundred messages of a hundred
-    /// conversations, which is where people look again and again. Older ones are one read of the store away.
+    /// conversations, which are read most often. Older keys cost one read of the store.
     package static let limit = 32_768
 
-    /// Half of the limit; what has not been asked for while it filled up goes with the next change.
+    /// At most half of the limit. When it is full it replaces `older`, and keys that were not used since are dropped.
     private var recent: [MessageID: ContentKey] = [:]
     private var older: [MessageID: ContentKey] = [:]
 
@@ -52,7 +52,7 @@ package struct RememberedKeys {
         recent[key.message] = key
     }
 
-    /// The key of a message, whatever envelope it is of.
+    /// The cached key of a message. The caller compares the digest of the envelope.
     package mutating func key(of message: MessageID) -> ContentKey? {
         if let key = recent[message] { return key }
         guard let key = older[message] else { return nil }

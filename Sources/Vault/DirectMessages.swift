@@ -1,5 +1,5 @@
-// Sealing and opening between two hosted accounts, or a hosted account and a room. The ratchet is one of this vault's
-// sessions; the caller stores and sends what comes out.
+// Sealing and opening between two hosted accounts, or a hosted account and a room, with the sessions of this vault. The
+// caller stores and sends the envelope.
 
 package import CommitLoop
 package import Devices
@@ -13,28 +13,28 @@ package enum DirectOpening {
     case opened([UInt8], skipped: Int)
     /// The session has opened this message before.
     case duplicate
-    /// The session does not open it; nil if another recipient may.
+    /// The session does not open it. The reason is nil if the session of another recipient may open it.
     case failed(OpenFailure?)
 }
 
 extension VaultHolding {
-    /// Seals a plaintext. Ratchet state and new devices are committed with the unit.
+    /// Seals a plaintext. The ratchet state and new devices are committed with the unit.
     ///
-    /// - Throws: what the ratchet or the store throws; then the caller cancels the unit.
+    /// - Throws: errors of the ratchet and the store; then the caller cancels the unit.
     package mutating func seal(
         _ plaintext: [UInt8], from senderAccount: AccountID, to recipientAccount: AccountID, _ id: MessageID,
-        _ now: Moment, _ unit: inout Unit
+        _ now: Timestamp, _ unit: inout Unit
     ) throws -> Envelope {
         let sender = try device(senderAccount, now, &unit)
         let recipient = try device(recipientAccount, now, &unit)
-        let ends = SessionKeeper<Random>.ends(sender: sender.id, recipient: recipient.id)
+        let ends = SessionCache<Random>.ends(sender: sender.id, recipient: recipient.id)
         unit.shared = [ends.sending, ends.receiving]
         let box = try session(ends.sending, or: sender, recipient)
         let associated = vault.associatedData(senderAccount, sender.id, recipientAccount, recipient.id, id)
         var message: [UInt8] = []
-        vault.keeper.markDirty(ends.sending)
+        vault.sessionCache.markDirty(ends.sending)
         try box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &vault.keeper.random, into: &message)
+            plaintext.span, associatedData: associated.span, random: &vault.sessionCache.random, into: &message)
         return Envelope(sender: sender.id, messageID: id, ratchetMessage: message)
     }
 
@@ -44,9 +44,9 @@ extension VaultHolding {
     package mutating func open(
         _ envelope: Envelope, from sender: AccountID, to recipient: AccountID, _ unit: inout Unit
     ) throws(StoreError) -> DirectOpening {
-        guard let device = vault.keeper.device(of: recipient) else { return .failed(nil) }
-        let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
-        guard let box = try vault.keeper.session(ends.receiving) else { return .failed(nil) }
+        guard let device = vault.sessionCache.device(of: recipient) else { return .failed(nil) }
+        let ends = SessionCache<Random>.ends(sender: envelope.sender, recipient: device.id)
+        guard let box = try vault.sessionCache.session(ends.receiving) else { return .failed(nil) }
         for network in vault.networks {
             let associated = vault.associatedData(
                 sender, envelope.sender, recipient, device.id, envelope.messageID, network: network)
@@ -55,7 +55,7 @@ extension VaultHolding {
                 let received = try box.sessions.decrypt(
                     envelope.ratchetMessage.span, associatedData: associated.span, into: &plaintext)
                 unit.shared.append(ends.receiving)
-                vault.keeper.markDirty(ends.receiving)
+                vault.sessionCache.markDirty(ends.receiving)
                 return .opened(plaintext, skipped: received.skipped)
             } catch {
                 switch error {

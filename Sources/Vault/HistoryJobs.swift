@@ -1,12 +1,12 @@
-// What is asked of the vault where the backend keeps what was said and hands it out again and again, in any order.
+// Jobs for backends that keep the history of messages and return it repeatedly and in any order.
 
 package import Devices
 package import Envelope
 package import Protection
 
-/// A text to be sealed for a conversation of such a backend.
-package struct WriteJob: Sendable {
-    /// A device of a person's own that reads along.
+/// A text to seal for a conversation of such a backend.
+package struct SealMessageJob: Sendable {
+    /// A person's own device that gets a copy of the key.
     package struct Reader: Sendable, Equatable {
         package var account: AccountID
         package var device: DeviceID
@@ -17,11 +17,12 @@ package struct WriteJob: Sendable {
     package var connection: ConnectionID
     package var ticket: UInt64
     package var sender: AccountID
-    /// Of the kind that ``AccountID/room(_:status:)`` makes.
+    /// Made by ``AccountID/room(_:status:)``.
     package var conversation: AccountID
     /// At most ``Content/maximumLength`` bytes.
     package var plaintext: [UInt8]
-    /// Those with a session with the sender's device. The key is wrapped for each, or the message is not written.
+    /// Each needs a session with the sender's device. The key is wrapped for all of them, or the message is not
+    /// written.
     package var readers: [Reader]
 
     package init(
@@ -34,37 +35,37 @@ package struct WriteJob: Sendable {
     }
 }
 
-/// An envelope for the backend, sealed and with its key kept.
-package struct WrittenEnvelope: Sendable, Equatable {
+/// A sealed envelope for the backend, whose content key is stored.
+package struct SealedEnvelope: Sendable, Equatable {
     package var bytes: [UInt8]
     package var message: MessageID
-    /// Whether it has protected its conversation.
+    /// Whether it has raised the latch of its conversation.
     package var isFirstOfConversation: Bool
 }
 
 /// Why a message was not written.
-package enum WriteFailure: String, Error, Sendable, Equatable, CaseIterable {
-    /// It does not fit one envelope. The client's fault; it is no use to try again.
+package enum SealFailure: String, Error, Sendable, Equatable, CaseIterable {
+    /// The message does not fit in one envelope, or has too many readers. The client's fault; a retry fails too.
     case tooLong = "too_long"
     /// There is no session with one of its readers.
     case keysMissing = "keys_missing"
-    /// The store did not take it. Nothing was said; it may be tried again.
+    /// The store failed. Nothing was sent; the client may retry.
     case store
 }
 
-/// All envelopes of one answer of a backend, to be opened.
-package struct ReadJob: Sendable {
+/// The envelopes of one answer of a backend, to open.
+package struct OpenMessagesJob: Sendable {
     /// Ours: what one job opens: a page of a thousand messages, which takes the commit thread some 10 ms. What is more
     /// fails as ``OpenFailure/store``.
     package static let itemLimit = 1024
-    /// Ours: bytes of all envelopes of one job, counted likewise; 4 MiB take some 10 ms.
+    /// Ours: bytes of all envelopes of one job; 4 MiB take some 10 ms. Envelopes beyond it fail in the same way.
     package static let byteLimit = 4 << 20
 
     package struct Item: Sendable, Equatable {
         package var envelope: [UInt8]
-        /// Who has said it, as the backend has it; nothing where it does not say.
+        /// The sender that the backend names; nil if it names none.
         package var sender: AccountID?
-        /// Where it stands.
+        /// The conversation that contains it.
         package var conversation: AccountID
 
         package init(envelope: [UInt8], sender: AccountID?, conversation: AccountID) {
@@ -74,7 +75,8 @@ package struct ReadJob: Sendable {
 
     package var connection: ConnectionID
     package var ticket: UInt64
-    /// Whom the backend has given it to. Who may read what is the backend's to say: the vault opens for everybody behind it.
+    /// The account that received the answer. The backend decides what an account may read; the vault opens for all
+    /// accounts.
     package var reader: AccountID
     package var items: [Item]
 
@@ -83,7 +85,7 @@ package struct ReadJob: Sendable {
         (self.reader, self.items) = (reader, items)
     }
 
-    /// Items in runs of which each fits one job; an envelope of more than ``byteLimit`` is a run of its own.
+    /// Splits items into runs that fit in one job. An envelope of more than ``byteLimit`` is a run of its own.
     package static func runs(_ items: [Item]) -> [[Item]] {
         var runs: [[Item]] = []
         var bytes = 0
@@ -100,8 +102,8 @@ package struct ReadJob: Sendable {
     }
 }
 
-/// What has become of one envelope.
-package enum ReadOutcome: Sendable, Equatable {
+/// The result for one envelope.
+package enum OpenOutcome: Sendable, Equatable {
     case text([UInt8], sender: AccountID, protection: Protection, message: MessageID)
     case failed(OpenFailure)
 }

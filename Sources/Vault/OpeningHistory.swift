@@ -1,4 +1,5 @@
-// Opening what a backend hands out, again and again and in any order, with the keys that were kept. No ratchet takes part,
+// Opening the history that a backend returns, repeatedly and in any order, with stored content keys. No ratchet is
+// used,
 // and nothing is written.
 //
 // An envelope without a stored key is not tried on the ratchet. Both ends step in the transaction that stores the key,
@@ -11,24 +12,24 @@ package import Protection
 import StorePort
 
 extension Vault {
-    /// Opens the envelopes of a job; what fails does not keep the others from being opened.
+    /// Opens the envelopes of a job. Each envelope fails alone.
     ///
     /// - Parameters:
-    ///   - highest: the highest message id that this vault has given.
-    ///   - isElsewhere: whether a device is published by a client, and so is none of this vault's.
-    package mutating func read(
-        _ job: ReadJob, highest: UInt64, isElsewhere: (DeviceID) -> Bool, _ now: Moment
-    ) -> [ReadOutcome] {
+    ///   - highest: the highest message id that was assigned.
+    ///   - isElsewhere: whether a device is published by a client, and so is not hosted in this vault.
+    package mutating func open(
+        _ job: OpenMessagesJob, highest: UInt64, isElsewhere: (DeviceID) -> Bool, _ now: Timestamp
+    ) -> [OpenOutcome] {
         var bytes = 0
         let claims = job.items.enumerated().map { index, item in
             bytes += item.envelope.count
-            guard index < ReadJob.itemLimit, bytes <= ReadJob.byteLimit || index == 0 else {
+            guard index < OpenMessagesJob.itemLimit, bytes <= OpenMessagesJob.byteLimit || index == 0 else {
                 return Result<Claim, OpenError>.failure(OpenError(reason: .store))
             }
             return Result { () throws(OpenError) in try claim(item, isElsewhere) }
         }
         let keys = Result { () throws(StoreError) in try contentKeys(of: claims.compactMap { try? $0.get() }, now) }
-        return claims.map { claim -> ReadOutcome in
+        return claims.map { claim -> OpenOutcome in
             do {
                 return try text(of: claim.get(), keys, highest, now)
             } catch {
@@ -37,16 +38,16 @@ extension Vault {
         }
     }
 
-    /// What an envelope says of itself and the backend says of it, before any of it is proven.
+    /// The unproven statements of an envelope and of the backend about it.
     private struct Claim {
         package var envelope: Envelope
         package var digest: EnvelopeDigest
-        /// Whose device it names.
+        /// The owner of the device that the envelope names.
         package var sender: AccountID
         package var conversation: AccountID
     }
 
-    private func claim(_ item: ReadJob.Item, _ isElsewhere: (DeviceID) -> Bool) throws(OpenError) -> Claim {
+    private func claim(_ item: OpenMessagesJob.Item, _ isElsewhere: (DeviceID) -> Bool) throws(OpenError) -> Claim {
         let envelope: Envelope
         do throws(EnvelopeError) {
             envelope = try Envelope(item.envelope, in: carrier)
@@ -55,16 +56,16 @@ extension Vault {
         }
         if isElsewhere(envelope.sender) { throw OpenError(reason: .wrongSource) }
         guard envelope.kind == .several else { throw OpenError(reason: .malformed) }
-        guard let owner = keeper.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
+        guard let owner = sessionCache.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
         guard item.sender == nil || item.sender == owner else { throw OpenError(reason: .wrongSource) }
         return Claim(
             envelope: envelope, digest: EnvelopeDigest(of: item.envelope), sender: owner,
             conversation: item.conversation)
     }
 
-    /// The rows of what memory has no key for: one read for all of them.
+    /// The rows for envelopes without a cached key, in one read.
     private mutating func contentKeys(
-        of claims: [Claim], _ now: Moment
+        of claims: [Claim], _ now: Timestamp
     ) throws(StoreError) -> [MessageID: [ContentKeyRow]] {
         guard historyRetention > 0 else { return [:] }
         var missing: [MessageID] = []
@@ -77,8 +78,8 @@ extension Vault {
 
     private mutating func text(
         of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
-        _ now: Moment
-    ) throws -> ReadOutcome {
+        _ now: Timestamp
+    ) throws -> OpenOutcome {
         let envelope = claim.envelope
         let id = envelope.messageID
         let key = try contentKey(of: claim, rows, highest, now)
@@ -105,7 +106,7 @@ extension Vault {
 
     private mutating func contentKey(
         of claim: Claim, _ rows: Result<[MessageID: [ContentKeyRow]], StoreError>, _ highest: UInt64,
-        _ now: Moment
+        _ now: Timestamp
     ) throws -> ContentKey {
         let id = claim.envelope.messageID
         let remembered = contentKeys.key(of: id)
@@ -115,13 +116,13 @@ extension Vault {
         }
         let rows = try rows.get()[id] ?? []
         guard let row = rows.first(where: { $0.digest == claim.digest }) else {
-            // Other bytes under an id that was given to these ones, or to none yet.
+            // The id belongs to other bytes, or was not assigned yet.
             let isAltered = remembered != nil || !rows.isEmpty || id.value > highest
             throw OpenError(reason: isAltered ? .notAuthentic : .forgotten)
         }
         guard row.expiresAt > now.wall, id >= firstReadable(now) else { throw OpenError(reason: .forgotten) }
-        let place = Self.place(ofKey: id, claim.digest, claim.conversation, row.expiresAt)
-        guard let bytes = try? sealer.open(row.sealedKey, place: place) else {
+        let label = Self.label(ofKey: id, claim.digest, claim.conversation, row.expiresAt)
+        guard let bytes = try? sealer.open(row.sealedKey, label: label) else {
             throw OpenError(reason: .notAuthentic)
         }
         return ContentKey(message: id, digest: row.digest, expiresAt: row.expiresAt, bytes: bytes)

@@ -7,15 +7,16 @@ package import Envelope
 package import Protection
 package import StorePort
 
-/// Why an envelope is not opened. Top level, not nested: typed throws of a type nested in a generic one crash the optimiser
-/// (Swift 6.3).
+/// Why an envelope is not opened.
+///
+/// Not nested in `Vault`, because typed throws of a type nested in a generic one crash the optimiser (Swift 6.3).
 package struct OpenError: Error {
     package var reason: OpenFailure
 
     package init(reason: OpenFailure) { self.reason = reason }
 }
 
-/// A latch that rises when the unit of work is committed.
+/// A latch that is raised when the unit of work is committed.
 package struct RaisedLatch: Sendable {
     package var conversation: ConversationID
     package var account: AccountID
@@ -33,14 +34,14 @@ package struct RaisedLatch: Sendable {
         (self.peerName, self.accountName, self.protection) = (peerName, accountName, protection)
     }
 
-    /// The latch of a room, which is the same whoever sends.
+    /// The latch of a room, which all senders share.
     package init(room: AccountID, protection: Protection) {
         self.init(
             conversation: ConversationID(room, room), account: room, peer: room, protection: protection)
     }
 }
 
-/// Hosted keys, and which conversations they protect. One thread at a time uses it.
+/// Hosted devices and their sessions, and the conversations that they protect. One thread at a time uses it.
 package struct Vault<Random: RandomSource> {
     /// Upper bound of `message.count - plaintext.count` for an established session, in bytes.
     package static var ratchetOverhead: Int { Session.maximumOverhead }
@@ -53,16 +54,16 @@ package struct Vault<Random: RandomSource> {
     package let store: any Store
     package let sealer: StorageSealer
     package let latches: LatchTable
-    package var keeper: SessionKeeper<Random>
-    /// Conversations whose latch has risen, uncommitted ones included.
+    package var sessionCache: SessionCache<Random>
+    /// Conversations whose latch is raised, uncommitted ones included.
     package var conversations: Set<ConversationID> = []
-    /// The message that has protected a conversation, as long as nothing else was sealed there.
+    /// The message that has raised the latch of a conversation, as long as it is the only one sealed there.
     package var firstMessages: [ConversationID: MessageID] = [:]
-    /// How long the keys of sealed history are kept, in milliseconds; at zero they are kept in memory only.
+    /// How long the keys of history are stored, in milliseconds; if zero, they are kept in memory only.
     package var historyRetention: Int64 = 365 * 86_400_000
-    /// Keys of messages that were sealed or opened last.
+    /// Cached keys of messages that were sealed or opened last.
     package var contentKeys = RememberedKeys()
-    /// When the store is to be asked next for expired keys, in monotonic nanoseconds.
+    /// When the store is next checked for expired keys, in monotonic nanoseconds.
     var prunesKeysAt: Int64 = 0
 
     /// Takes over the hosted devices and the latches of a store.
@@ -74,8 +75,8 @@ package struct Vault<Random: RandomSource> {
         random: Random, contents: StoreContents, ended: inout Set<AccountID>
     ) throws(StoreError) {
         (self.network, self.carrier, self.sealer, self.store, self.latches) = (network, carrier, sealer, store, latches)
-        keeper = SessionKeeper(sealer: sealer, store: store, random: random)
-        try keeper.adopt(contents.devices.filter { $0.account.isVerified })
+        sessionCache = SessionCache(sealer: sealer, store: store, random: random)
+        try sessionCache.adopt(contents.devices.filter { $0.account.isVerified })
         ended.formUnion(contents.devices.map(\.account).filter { !$0.isVerified })
         for row in contents.conversations {
             guard row.id.first.isVerified, row.id.second.isVerified else {
@@ -89,12 +90,12 @@ package struct Vault<Random: RandomSource> {
         }
     }
 
-    /// The names under which an envelope may have been sealed, the present one first.
+    /// The network names under which an envelope may have been sealed, the present one first.
     package var networks: [String] { [network] + earlierNetworks }
 
     /// The data bound to a message between hosted accounts.
     ///
-    /// - Parameter network: nil for the present name.
+    /// - Parameter network: the network's name; nil for the present one.
     package func associatedData(
         _ sender: AccountID, _ senderDevice: DeviceID, _ recipient: AccountID, _ recipientDevice: DeviceID,
         _ message: MessageID, network: String? = nil
@@ -106,8 +107,9 @@ package struct Vault<Random: RandomSource> {
         ).bytes
     }
 
-    /// Upper bound of `message.count - plaintext.count` for the next message of a session, in bytes. A session that has not
-    /// been answered carries its prekey part.
+    /// Upper bound of `message.count - plaintext.count` for the next message of a session, in bytes.
+    ///
+    /// Messages of a session that is not established include the prekey part.
     package func overhead(_ box: SessionBox) -> Int {
         Self.ratchetOverhead + (box.sessions.isEstablished ? 0 : Session.maximumPreKeyPart)
     }
@@ -117,7 +119,7 @@ package struct Vault<Random: RandomSource> {
 
     package mutating func randomBytes(_ count: Int) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
-        bytes.withUnsafeMutableBytes { keeper.random.fill($0) }
+        bytes.withUnsafeMutableBytes { sessionCache.random.fill($0) }
         return bytes
     }
 }

@@ -1,4 +1,4 @@
-// What a gateway does with its vault in a unit of work: devices, sessions and latches. One rule for every chat protocol.
+// Devices, sessions and latches in a unit of work, the same for every chat protocol.
 
 package import CommitLoop
 package import Devices
@@ -11,52 +11,54 @@ package import StorePort
 package protocol VaultHolding: Participants where SharedRow == SessionID {
     associatedtype Random: RandomSource
     var vault: Vault<Random> { get set }
-    /// Whether a device elsewhere has been published under an id; hosted devices get other ids.
+    /// Whether a remote device is published under an id; hosted devices get other ids.
     var isPublished: (DeviceID) -> Bool { get }
-    /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
+    /// Whether a device is published by an account that is not blocked, and so is not hosted in this vault.
     func isElsewhere(_ device: DeviceID) -> Bool
 }
 
 extension VaultHolding {
     package mutating func sharedChanges() throws -> [(row: SessionID, change: StoreChange)] {
-        try vault.keeper.takeChanges()
+        try vault.sessionCache.takeChanges()
     }
 
-    package mutating func drop(_ rows: some Sequence<SessionID>) { vault.keeper.drop(rows) }
+    package mutating func drop(_ rows: some Sequence<SessionID>) { vault.sessionCache.drop(rows) }
 
     // MARK: Devices and sessions
 
     /// The device of an account, made and stored with the unit if there is none.
     package mutating func device(
-        _ account: AccountID, _ now: Moment, _ unit: inout Unit
+        _ account: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) throws -> HostedDevice {
-        if let device = vault.keeper.device(of: account) { return device }
+        if let device = vault.sessionCache.device(of: account) { return device }
         unit.onRollback { state, cause, _, _ in
-            // A job that goes on after a cancelled one must not find sessions of a device that is not there.
+            // Later jobs of the batch must not find sessions of a device that was not stored.
             if cause == .cancelled {
-                state.vault.keeper.forget(account)
+                state.vault.sessionCache.forget(account)
             } else {
-                state.vault.keeper.drop(device: account)
+                state.vault.sessionCache.drop(device: account)
             }
         }
-        return try vault.keeper.device(for: account, now: now, avoiding: isPublished, &unit.changes)
+        return try vault.sessionCache.device(for: account, now: now, avoiding: isPublished, &unit.changes)
     }
 
     /// The session with a device, set up inside the vault if there is none.
     package mutating func session(
         _ id: SessionID, or sender: HostedDevice, _ recipient: HostedDevice
     ) throws -> SessionBox {
-        if let box = try vault.keeper.session(id) { return box }
-        try vault.keeper.pair(sender, recipient)
-        guard let box = try vault.keeper.session(id) else { throw StoreError.corrupt("A new session is not there.") }
+        if let box = try vault.sessionCache.session(id) { return box }
+        try vault.sessionCache.pair(sender, recipient)
+        guard let box = try vault.sessionCache.session(id) else {
+            throw StoreError.corrupt("A new session is missing.")
+        }
         return box
     }
 
     // MARK: Latches
 
-    /// Writes a latch that has risen.
+    /// Stores a raised latch, and publishes it to connections after the commit.
     package func latch(
-        _ latched: RaisedLatch, _ now: Moment, _ unit: inout Unit
+        _ latched: RaisedLatch, _ now: Timestamp, _ unit: inout Unit
     ) {
         let accountIsFirst = latched.conversation.first == latched.account
         unit.changes.append(
@@ -80,7 +82,7 @@ extension VaultHolding {
     ///
     /// - Returns: whether it was down.
     package mutating func latch(
-        _ room: AccountID, _ protection: Protection, _ now: Moment, _ unit: inout Unit
+        _ room: AccountID, _ protection: Protection, _ now: Timestamp, _ unit: inout Unit
     ) -> Bool {
         let latched = RaisedLatch(room: room, protection: protection)
         guard vault.conversations.insert(latched.conversation).inserted else { return false }
@@ -88,9 +90,9 @@ extension VaultHolding {
         return true
     }
 
-    /// Protects a conversation for good because a message was sent or came in it end to end.
+    /// Protects a conversation for good, because a message was sent or received in it end to end.
     package mutating func protect(
-        _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Moment,
+        _ conversation: ConversationID, _ names: (first: String, second: String), _ now: Timestamp,
         _ unit: inout Unit
     ) {
         guard vault.latches.latch(of: conversation) < .device else { return }
@@ -107,17 +109,19 @@ extension VaultHolding {
         unit.changes.append(.removeConversation(conversation))
     }
 
-    /// Ours: conversations whose first message is remembered; of more none is forgotten when it is refused.
+    /// Ours: conversations whose first message is remembered. Further ones stay latched if their first message is
+    /// rejected.
     private static var firstMessageLimit: Int { 10_000 }
 
-    /// Remembers which message has protected a conversation, as long as it is the only one there.
+    /// Remembers the message that has raised the latch of a conversation; nil if another was sealed there.
     mutating func noteFirst(_ message: MessageID?, in conversation: ConversationID) {
         if message != nil, vault.firstMessages.count >= Self.firstMessageLimit { return }
         vault.firstMessages[conversation] = message
     }
 
-    /// Lowers the latch that a message has raised which the backend does not have, such as one to a conversation that does not
-    /// exist. Anything else that was sealed there keeps it up.
+    /// Lowers the latch that a rejected message has raised, such as one to a conversation that does not exist.
+    ///
+    /// The latch stays raised if another message was sealed there.
     package mutating func refused(
         _ conversation: ConversationID, _ message: MessageID, _ unit: inout Unit
     ) {
@@ -130,7 +134,7 @@ extension VaultHolding {
         lowered(conversation, &unit)
     }
 
-    /// Lowers the latch that connections see, after the commit; the caller has removed the conversation.
+    /// Lowers the latch in the connections' table after the commit. The caller has removed the conversation.
     package func lowered(_ conversation: ConversationID, _ unit: inout Unit) {
         unit.onCommit { state, _, _ in state.vault.latches.reset(conversation) }
         unit.onRollback { state, _, _, _ in state.vault.conversations.insert(conversation) }

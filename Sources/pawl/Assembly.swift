@@ -52,8 +52,8 @@ enum Assembly {
         let store = try openStore(configuration)
         let network = try RoleRecord.check(
             role, configuration.upstream, store, directory: configuration.data, now: SystemClock.now().wall)
-        let peers = role == .sidecar ? PeerTable() : nil
-        let directory = role == .front ? DirectoryTable() : nil
+        let peers = role == .sidecar ? PeerCache() : nil
+        let directory = role == .front ? DirectoryCache() : nil
         let latches = LatchTable()
         let (policies, source) = try policyTable(configuration, role, store)
         let environment = IRCEnvironment(
@@ -183,7 +183,7 @@ enum Assembly {
         var participants = try IRCParticipants(
             network: parts.network, carrier: .irc, sealer: parts.sealer, store: parts.store,
             latches: environment.latches, rooms: environment.rooms, openedMessages: environment.opened,
-            desk: environment.requests, requestAge: configuration.limits.requestAge.milliseconds,
+            outbox: environment.requests, requestAge: configuration.limits.requestAge.milliseconds,
             pendingLimit: configuration.limits.pendingRequestsPerAccount, now: SystemClock.now(),
             random: SystemRandomSource(), peers: environment.peers, directory: environment.directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
@@ -217,7 +217,7 @@ enum Assembly {
         var participants = try JSONParticipants(
             network: parts.network, sealer: parts.sealer, store: parts.store, latches: environment.latches,
             traces: environment.requests.traces, now: SystemClock.now(), random: SystemRandomSource(),
-            directory: environment.directory ?? DirectoryTable(), changes: &changes)
+            directory: environment.directory ?? DirectoryCache(), changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
         participants.vault.historyRetention = configuration.history.retention.milliseconds
         try parts.begin(changes, participants.warnings)
@@ -338,8 +338,8 @@ enum Assembly {
         switch configuration.upstream.url.scheme.chat {
         case .irc: break
         case .json:
-            if configuration.refusal.isRequiredStandard { settings.texts.required = RemarkTexts.http.required }
-            if configuration.refusal.isRoomStandard { settings.texts.room = RemarkTexts.http.room }
+            if configuration.refusal.isRequiredStandard { settings.texts.required = NoticeTexts.http.required }
+            if configuration.refusal.isRoomStandard { settings.texts.room = NoticeTexts.http.room }
         }
         if role == .sidecar { settings.texts = .sidecar }
         settings.marks = ProtectionMarks(configuration.sidecar.marks)

@@ -133,9 +133,9 @@ private final class HTTPBackendConnection: ChannelInboundHandler {
     private func echo() -> Bool {
         guard let frame = WebFrame.read(&self.unread) else { return false }
         guard frame.isText else { return true }
-        let said = Substring(frame.text.utf8.dropFirst(Self.sending.utf8.count))
+        let text = Substring(frame.text.utf8.dropFirst(Self.sending.utf8.count))
         WebFrame.write(
-            "{\"type\":\"message\",\"message_id\":\"\(self.messages.next())\",\"sender\":\"\(self.sender)\"" + said,
+            "{\"type\":\"message\",\"message_id\":\"\(self.messages.next())\",\"sender\":\"\(self.sender)\"" + text,
             isMasked: false, to: &self.outbound)
         return true
     }

@@ -44,7 +44,7 @@ struct HistoryLoad: ParsableCommand {
             Swift.print(measured.perSecond, measured.processor, states)
         case .read:
             let text = [UInt8](repeating: 0x78, count: 200)
-            var items: [ReadJob.Item] = []
+            var items: [OpenMessagesJob.Item] = []
             while items.count < self.messages { items += try history.write(text, batch: 1000) }
             history = try History(store)
             let cold = try Self.measure(pages: items) { try history.read($0) }
@@ -67,7 +67,7 @@ struct HistoryLoad: ParsableCommand {
 
     /// Reads all pages, the last one first.
     private static func measure(
-        pages items: [ReadJob.Item], _ body: (ArraySlice<ReadJob.Item>) throws -> Void
+        pages items: [OpenMessagesJob.Item], _ body: (ArraySlice<OpenMessagesJob.Item>) throws -> Void
     ) rethrows -> (perSecond: Double, processor: Double) {
         let begin = NIODeadline.now()
         let cpu = clock()
@@ -89,7 +89,7 @@ struct HistoryLoad: ParsableCommand {
 private struct History {
     private let store: SQLiteStore
     private var vault: JSONParticipants<SystemRandomSource>
-    private var said = 0
+    private var writtenCount = 0
 
     init(_ store: SQLiteStore) throws {
         self.store = store
@@ -100,37 +100,38 @@ private struct History {
         _ = try store.commit([changes])
     }
 
-    private static var now: Moment {
+    private static var now: Timestamp {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
-        return Moment(
+        return Timestamp(
             monotonic: Int64(NIODeadline.now().uptimeNanoseconds),
             wall: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
     }
 
     @discardableResult
-    mutating func write(_ text: [UInt8], batch: Int) throws -> [ReadJob.Item] {
+    mutating func write(_ text: [UInt8], batch: Int) throws -> [OpenMessagesJob.Item] {
         let jobs = (0..<batch).map { _ in
-            self.said += 1
-            let number = self.said % HistoryLoad.conversations
-            return JSONJob.write(
-                WriteJob(
-                    connection: ConnectionID(1), ticket: UInt64(self.said), sender: .services("person\(number)"),
+            self.writtenCount += 1
+            let number = self.writtenCount % HistoryLoad.conversations
+            return JSONJob.seal(
+                SealMessageJob(
+                    connection: ConnectionID(1), ticket: UInt64(self.writtenCount),
+                    sender: .services("person\(number)"),
                     conversation: .room("!room\(number)"), plaintext: text))
         }
-        let first = self.said - batch + 1
+        let first = self.writtenCount - batch + 1
         return try self.run(jobs).enumerated().map { index, reply in
-            guard case .wrote(_, let written) = reply else { throw Failure("not written: \(reply)") }
+            guard case .sealed(_, let written) = reply else { throw Failure("not written: \(reply)") }
             let number = (first + index) % HistoryLoad.conversations
-            return ReadJob.Item(
+            return OpenMessagesJob.Item(
                 envelope: written.bytes, sender: .services("person\(number)"), conversation: .room("!room\(number)"))
         }
     }
 
-    mutating func read(_ items: ArraySlice<ReadJob.Item>) throws {
-        let job = ReadJob(
+    mutating func read(_ items: ArraySlice<OpenMessagesJob.Item>) throws {
+        let job = OpenMessagesJob(
             connection: ConnectionID(1), ticket: 1, reader: .services("person1"), items: Array(items))
-        guard case .read(_, let outcomes)? = try self.run([.read(job)]).first, outcomes.count == items.count,
+        guard case .opened(_, let outcomes)? = try self.run([.open(job)]).first, outcomes.count == items.count,
             outcomes.allSatisfy({ if case .text = $0 { true } else { false } })
         else { throw Failure("not read") }
     }

@@ -108,7 +108,7 @@ struct LoadClient {
                 one.talk(to: other, answers: plan.isDialogue)
                 other.talk(to: one, answers: plan.isDialogue)
                 for number in 0..<plan.window {
-                    (plan.isDialogue && number % 2 == 1 ? other : one).say(now)
+                    (plan.isDialogue && number % 2 == 1 ? other : one).sendMessage(now)
                 }
             }
             record.flush()

@@ -25,7 +25,7 @@ final class LoadConnection: ChannelInboundHandler {
     private var nextSent: UInt64 = 0
     private var nextExpected: UInt64 = 0
     /// The number of the last text of each speaker of the room.
-    var heard: [Int: UInt64] = [:]
+    var received: [Int: UInt64] = [:]
 
     /// How many numbered texts have arrived.
     var arrived: UInt64 { self.nextExpected }
@@ -85,7 +85,7 @@ final class LoadConnection: ChannelInboundHandler {
     }
 
     /// Says the next numbered text.
-    func say(_ now: UInt64) {
+    func sendMessage(_ now: UInt64) {
         let number = self.nextSent
         self.nextSent += 1
         self.sentAt[Int(number) & (Self.sendTimes - 1)] = now
@@ -98,7 +98,7 @@ final class LoadConnection: ChannelInboundHandler {
     }
 
     /// Says a numbered text in a room, or to somebody.
-    func say(_ number: UInt64, to target: String) {
+    func sendMessage(_ number: UInt64, to target: String) {
         self.write { buffer in
             buffer.writeString("PRIVMSG \(target) :")
             let start = buffer.writerIndex
@@ -172,7 +172,7 @@ final class LoadConnection: ChannelInboundHandler {
         self.nextExpected = number + 1
         self.record.arrival(now &- peer.sentAt[Int(number) & (Self.sendTimes - 1)])
         if !self.record.isStopping {
-            if self.answers { self.say(now) } else { peer.say(now) }
+            if self.answers { self.sendMessage(now) } else { peer.sendMessage(now) }
         }
     }
 }

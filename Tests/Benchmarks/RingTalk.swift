@@ -11,7 +11,7 @@ extension LoadClient {
             try self.onLoop { record in
                 let connections = record.connections
                 for (index, connection) in connections.enumerated() {
-                    connection.say(0, to: connections[(index + step) % connections.count].nick)
+                    connection.sendMessage(0, to: connections[(index + step) % connections.count].nick)
                 }
                 record.flush()
             }

@@ -36,7 +36,7 @@ final class RoomTalk {
         self.speakers = speakers
         self.listeners = members - 1
         for _ in 0..<window {
-            for speaker in speakers.indices { self.say(speaker, now) }
+            for speaker in speakers.indices { self.sendMessage(speaker, now) }
         }
     }
 
@@ -45,13 +45,13 @@ final class RoomTalk {
         self.deliveries = 0
     }
 
-    private func say(_ speaker: Int, _ now: UInt64) {
+    private func sendMessage(_ speaker: Int, _ now: UInt64) {
         let number = self.next
         self.next += 1
         self.inFlight += 1
         self.messages[Int(number) & (Self.slots - 1)] = Message(
             number: number, speaker: speaker, sentAt: now, missing: self.listeners)
-        self.speakers[speaker].say(number, to: self.name)
+        self.speakers[speaker].sendMessage(number, to: self.name)
     }
 
     /// A member has had a message.
@@ -61,7 +61,7 @@ final class RoomTalk {
         guard self.messages[slot].number == number, self.messages[slot].missing > 0 else {
             return record.fault("\(member.nick) was shown message \(number), which all have had")
         }
-        if let last = member.heard.updateValue(number, forKey: speaker), last >= number {
+        if let last = member.received.updateValue(number, forKey: speaker), last >= number {
             record.disordered += 1
         }
         if record.isMeasuring { self.deliveries += 1 }
@@ -70,7 +70,7 @@ final class RoomTalk {
         self.inFlight -= 1
         self.finished += 1
         record.arrival(now &- self.messages[slot].sentAt)
-        if !record.isStopping { self.say(speaker, now) }
+        if !record.isStopping { self.sendMessage(speaker, now) }
     }
 }
 

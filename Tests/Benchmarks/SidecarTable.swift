@@ -17,7 +17,7 @@ struct SidecarTable {
         defer { server.stop() }
         try server.wait(forWord: "ready")
         progress("sidecars: \(count) messages straight")
-        let straight = try Self.roundTrips(sink.port, sink.port, "s", meets: false, count: count)
+        let straight = try Self.roundTrips(sink.port, sink.port, "s", exchangesKeys: false, count: count)
         table.add(["straight to the server", Self.at(0.5, straight), Self.at(0.99, straight), ""])
 
         let places = try ["one", "two"].map { try Place(self.workbench.directory, name: "sidecar-\($0)") }
@@ -32,7 +32,7 @@ struct SidecarTable {
         defer { sidecars.forEach { $0.stop() } }
         for sidecar in sidecars { try sidecar.wait(forWord: "ready") }
         progress("sidecars: \(count) messages end to end")
-        let sealed = try Self.roundTrips(places[0].port, places[1].port, "e", meets: true, count: count)
+        let sealed = try Self.roundTrips(places[0].port, places[1].port, "e", exchangesKeys: true, count: count)
         let added = (sealed[sealed.count / 2] - straight[straight.count / 2]) / 2000
         table.add(["end to end, through two sidecars", Self.at(0.5, sealed), Self.at(0.99, sealed), "\(added)"])
         table.note(
@@ -47,24 +47,24 @@ struct SidecarTable {
 
     /// How long each message and its answer took, sorted, in nanoseconds.
     private static func roundTrips(
-        _ first: Int, _ second: Int, _ prefix: String, meets: Bool, count: Int
+        _ first: Int, _ second: Int, _ prefix: String, exchangesKeys: Bool, count: Int
     ) throws -> [Int64] {
         let (alice, bob) = (try Person(first, prefix + "alice"), try Person(second, prefix + "bob"))
-        if meets {
-            alice.say("hello", to: bob.nick)
-            try bob.hear("hello")
-            try alice.hear("Keys were exchanged")
-            try bob.hear("Keys were exchanged")
+        if exchangesKeys {
+            alice.sendMessage("hello", to: bob.nick)
+            try bob.expect("hello")
+            try alice.expect("Keys were exchanged")
+            try bob.expect("Keys were exchanged")
         }
         let text = String(repeating: "x", count: 95)
         var times: [Int64] = []
         times.reserveCapacity(count)
         for number in 0..<(count + 100) {
             let begun = now()
-            alice.say("\(number) \(text)", to: bob.nick)
-            try bob.hear("\(meets ? "[e2e] " : "")\(number) ")
-            bob.say("\(number) \(text)", to: alice.nick)
-            try alice.hear("\(number) ")
+            alice.sendMessage("\(number) \(text)", to: bob.nick)
+            try bob.expect("\(exchangesKeys ? "[e2e] " : "")\(number) ")
+            bob.sendMessage("\(number) \(text)", to: alice.nick)
+            try alice.expect("\(number) ")
             // The first ones find everything cold.
             if number >= 100 { times.append(now() - begun) }
         }
@@ -110,15 +110,15 @@ private final class Person {
         var patience = timeval(tv_sec: 20, tv_usec: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
         self.write("NICK \(nick)\r\nUSER \(nick) 0 * :\(nick)\r\n")
-        try self.hear(" 001 ")
+        try self.expect(" 001 ")
     }
 
     deinit { close(self.descriptor) }
 
-    func say(_ text: String, to nick: String) { self.write("PRIVMSG \(nick) :\(text)\r\n") }
+    func sendMessage(_ text: String, to nick: String) { self.write("PRIVMSG \(nick) :\(text)\r\n") }
 
     /// Reads until a line has this in it.
-    func hear(_ text: String) throws {
+    func expect(_ text: String) throws {
         let wanted = Array(text.utf8)
         while true {
             while let end = self.unread.firstIndex(of: 0x0A) {

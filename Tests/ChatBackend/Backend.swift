@@ -99,7 +99,7 @@ final class Backend: Sendable {
         } else {
             answer.write(to: channel, keepAlive: keepAlive, withBody: request.method != "HEAD")
         }
-        tell(news)
+        notify(news)
     }
 
     private func poll(
@@ -150,10 +150,10 @@ final class Backend: Sendable {
         } else if let answer {
             WebSocketHandler.send(answer, to: channel)
         }
-        tell(news)
+        notify(news)
     }
 
-    private func tell(_ news: [Chat.News]) {
+    private func notify(_ news: [Chat.News]) {
         guard !news.isEmpty else { return }
         let sockets = state.withLock { Array($0.sockets.values) }
         for piece in news {

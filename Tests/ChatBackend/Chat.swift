@@ -95,7 +95,7 @@ struct Chat {
     mutating func entitle(_ id: String, _ title: String, by user: String) throws(Refusal) {
         _ = try conversation(id, of: user)
         conversations[id]?.title = title
-        tell(id, ["type": "title", "conversation": .string(id), "title": .string(title), "sender": .string(user)])
+        notify(id, ["type": "title", "conversation": .string(id), "title": .string(title), "sender": .string(user)])
     }
 
     mutating func add(_ member: String, to id: String, by user: String) throws(Refusal) {
@@ -103,12 +103,12 @@ struct Chat {
         guard passwords[member] != nil else { throw .notFound("nobody is called \(member)") }
         guard !now.members.contains(member) else { return }
         conversations[id]?.members.append(member)
-        tell(id, ["type": "joined", "conversation": .string(id), "user": .string(member)])
+        notify(id, ["type": "joined", "conversation": .string(id), "user": .string(member)])
     }
 
     mutating func remove(_ member: String, from id: String, by user: String) throws(Refusal) {
         guard try conversation(id, of: user).members.contains(member) else { return }
-        tell(id, ["type": "left", "conversation": .string(id), "user": .string(member)])
+        notify(id, ["type": "left", "conversation": .string(id), "user": .string(member)])
         conversations[id]?.members.removeAll { $0 == member }
     }
 
@@ -117,13 +117,13 @@ struct Chat {
         _ = try conversation(id, of: user)
         var frame = members
         (frame["type"], frame["conversation"], frame["sender"]) = (.string(type), .string(id), .string(user))
-        tell(id, frame)
+        notify(id, frame)
     }
 
     // MARK: Messages
 
     /// - Returns: The message, and whether it is new.
-    mutating func say(
+    mutating func post(
         _ body: JSONValue, in id: String, by user: String, at time: Int
     ) throws(Refusal) -> (message: Message, isNew: Bool) {
         let conversation = try conversation(id, of: user)
@@ -142,7 +142,7 @@ struct Chat {
             id: next("m"), conversation: id, sender: user, time: time, position: advance(),
             fields: settings.keepsUnknown ? Message.sent(body) : Message.known(body))
         conversations[id]?.messages.append(message)
-        tell(id, message.frame("message"))
+        notify(id, message.frame("message"))
         return (message, true)
     }
 
@@ -153,13 +153,13 @@ struct Chat {
         edited.replace(with: settings.keepsUnknown ? Message.sent(body) : Message.known(body))
         edited.position = advance()
         conversations[id]?.messages[index] = edited
-        tell(id, edited.frame("edited"))
+        notify(id, edited.frame("edited"))
     }
 
     mutating func delete(_ message: String, in id: String, by user: String) throws(Refusal) {
         let index = try place(of: message, in: id, by: user)
         conversations[id]?.messages.remove(at: index)
-        tell(
+        notify(
             id,
             ["type": "deleted", "conversation": .string(id), "message_id": .string(message), "sender": .string(user)])
     }
@@ -210,7 +210,7 @@ struct Chat {
 
     // MARK: Parts
 
-    private mutating func tell(_ id: String, _ frame: JSONValue) {
+    private mutating func notify(_ id: String, _ frame: JSONValue) {
         news.append(News(to: conversations[id]?.members ?? [], frame: frame))
     }
 

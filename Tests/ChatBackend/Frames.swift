@@ -21,8 +21,8 @@ extension Chat {
         let message = frame["message_id"].string ?? ""
         switch frame["type"].string {
         case "send":
-            let said = try say(frame, in: conversation, by: user, at: time).message
-            var answer: JSONValue = ["type": "ack", "message_id": .string(said.id)]
+            let posted = try post(frame, in: conversation, by: user, at: time).message
+            var answer: JSONValue = ["type": "ack", "message_id": .string(posted.id)]
             answer["id"] = frame["id"]
             return answer
         case "edit": try edit(message, frame, in: conversation, by: user)

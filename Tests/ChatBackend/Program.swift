@@ -43,12 +43,12 @@ import NIOWebSocket
                     backend.control(request).whenSuccess { $0.write(to: channel, keepAlive: keepAlive, withBody: true) }
                 })
         }.wait()
-        say("control on \(control.localAddress?.port ?? 0)")
-        say("listening on \(try backend.start(port: port).wait())")
+        report("control on \(control.localAddress?.port ?? 0)")
+        report("listening on \(try backend.start(port: port).wait())")
         try control.closeFuture.wait()
     }
 
-    private func say(_ line: String) {
+    private func report(_ line: String) {
         FileHandle.standardOutput.write(Data((line + "\n").utf8))
     }
 

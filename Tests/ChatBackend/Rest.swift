@@ -103,7 +103,7 @@ extension Chat {
         let path = request.path
         switch (request.method, path.count) {
         case ("POST", 3):
-            let (message, isNew) = try say(try request.json(), in: id, by: user, at: time)
+            let (message, isNew) = try post(try request.json(), in: id, by: user, at: time)
             var json: JSONValue = ["message_id": .string(message.id), "time": .integer(message.time)]
             json["id"] = message.fields["id"]
             return Answer(isNew ? 201 : 200, json)

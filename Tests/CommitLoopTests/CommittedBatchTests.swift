@@ -8,7 +8,7 @@ import Testing
     @Test func nothingIsCompletedBeforeTheCommit() throws {
         var loop = try Loop()
         let jobs = Loop.jobs([[.add("a", 5), .look("a"), .notify(9)], [.turn(3), .remove("b"), .number]])
-        let batch = loop.state.prepare(jobs, now: Moment(monotonic: 1, wall: 1))
+        let batch = loop.state.prepare(jobs, now: Timestamp(monotonic: 1, wall: 1))
         let prepared = ["prepare 1", "prepare 2", "read wheel 3", "close", "seal [3]"]
         #expect(loop.state.journal == prepared)
         #expect(
@@ -27,7 +27,7 @@ import Testing
 
         let committed = try loop.store.commit(batch.groups)
         #expect(loop.state.journal == prepared)
-        let replies = loop.state.complete(batch, committed: committed, now: Moment(monotonic: 2, wall: 2))
+        let replies = loop.state.complete(batch, committed: committed, now: Timestamp(monotonic: 2, wall: 2))
         #expect(
             Loop.texts(replies) == [
                 "1: stored a=5", "9: 1.2 committed at 2", "1: done a=5", "2: done wheel 3=1 b=nil #1",
@@ -81,11 +81,11 @@ import Testing
     /// Jobs that write nothing are completed without the store.
     @Test func aBatchWithoutRowsIsEmpty() throws {
         var loop = try Loop()
-        let batch = loop.state.prepare(Loop.jobs([[.notify(9)], []]), now: Moment(monotonic: 1, wall: 1))
+        let batch = loop.state.prepare(Loop.jobs([[.notify(9)], []]), now: Timestamp(monotonic: 1, wall: 1))
         #expect(batch.isEmpty)
         #expect(batch.groups == [ChangeGroup([]), ChangeGroup([]), ChangeGroup([])])
         #expect(batch.allCommitted == [nil, nil, nil])
-        let replies = loop.state.complete(batch, committed: batch.allCommitted, now: Moment(monotonic: 2, wall: 2))
+        let replies = loop.state.complete(batch, committed: batch.allCommitted, now: Timestamp(monotonic: 2, wall: 2))
         #expect(Loop.texts(replies) == ["9: 1.0 committed at 2", "1: done", "2: done"])
         #expect(
             loop.state.journal == ["prepare 1", "prepare 2", "close", "seal []", "closed true", "complete 1.0"])
@@ -93,7 +93,7 @@ import Testing
 
     @Test func aBatchWithoutJobsIsEmpty() throws {
         var loop = try Loop()
-        let batch = loop.state.prepare([], now: Moment(monotonic: 1, wall: 1))
+        let batch = loop.state.prepare([], now: Timestamp(monotonic: 1, wall: 1))
         #expect(batch.isEmpty && batch.groups == [ChangeGroup([])])
         #expect(loop.run().isEmpty)
         #expect(loop.state.journal == ["close", "seal []", "closed true"])

@@ -65,7 +65,7 @@ struct Counters: Participants {
     /// A session that is in the store under this fence.
     static let taken = SessionRow(id: session(0), fence: 1, sealedState: [])
     /// The kinds that counters have.
-    static let kinds: [RecordKind] = [.blob, .letter]
+    static let kinds: [RecordKind] = [.blob, .mailboxEntry]
 
     let store: InMemoryStore
     private(set) var values: [Name: Int] = [:]
@@ -87,7 +87,7 @@ struct Counters: Participants {
         SessionID(owner: DeviceID(UInt64(wheel)), peer: DeviceID(.max))
     }
 
-    mutating func prepare(_ job: CounterJob, _ unit: inout Unit, now: Moment) {
+    mutating func prepare(_ job: CounterJob, _ unit: inout Unit, now: Timestamp) {
         let connection = ConnectionID(job.id)
         journal.append("prepare \(job.id)")
         unit.failure = (connection, "failed")
@@ -175,7 +175,7 @@ struct Counters: Participants {
         }
     }
 
-    mutating func close(now: Moment) -> (closing: Int, changes: [StoreChange]) {
+    mutating func close(now: Timestamp) -> (closing: Int, changes: [StoreChange]) {
         journal.append("close")
         guard lastNumber != writtenNumber else { return (lastNumber, []) }
         let row = RecordRow(kind: .sent, name: "number", value: Self.bytes(lastNumber))
@@ -197,7 +197,7 @@ struct Counters: Participants {
         }
     }
 
-    mutating func closed(_ closing: Int, isCommitted: Bool, now: Moment) {
+    mutating func closed(_ closing: Int, isCommitted: Bool, now: Timestamp) {
         journal.append("closed \(isCommitted)")
         if isCommitted { writtenNumber = closing }
     }
@@ -256,7 +256,7 @@ struct Loop {
     mutating func run(jobs: [CounterJob], fault: Fault = .none) -> [String] {
         state.journal = []
         state.cannotSeal = fault == .sealing
-        let batch = state.prepare(jobs, now: Moment(monotonic: 1, wall: 1))
+        let batch = state.prepare(jobs, now: Timestamp(monotonic: 1, wall: 1))
         var committed: [StoreError?]?
         if batch.isEmpty {
             committed = batch.allCommitted
@@ -264,7 +264,7 @@ struct Loop {
             if fault == .store { store.failNextCommit() }
             committed = try? store.commit(batch.groups)
         }
-        return Self.texts(state.complete(batch, committed: committed, now: Moment(monotonic: 2, wall: 2)))
+        return Self.texts(state.complete(batch, committed: committed, now: Timestamp(monotonic: 2, wall: 2)))
     }
 
     /// Runs jobs with the names 1, 2 and so on.

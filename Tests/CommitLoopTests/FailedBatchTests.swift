@@ -66,16 +66,16 @@ import Testing
         var loop = try Loop()
         let (composed, decomposed) = ("\u{E9}", "e\u{301}")
         #expect(
-            loop.run([.add(composed, 1), .add(decomposed, 2), .add("a", 3), .add("a", 4, .letter)])
-                == ["1: done \u{E9}=1 e\u{301}=2 a=3 a/letter=4"])
+            loop.run([.add(composed, 1), .add(decomposed, 2), .add("a", 3), .add("a", 4, .mailboxEntry)])
+                == ["1: done \u{E9}=1 e\u{301}=2 a=3 a/mailboxEntry=4"])
         let before = try loop.stored()
         #expect(
             loop.run(
-                [.add("a", 1), .remove("a"), .add("a", 5, .letter), .add(composed, 1), .add("a", 1)],
+                [.add("a", 1), .remove("a"), .add("a", 5, .mailboxEntry), .add(composed, 1), .add("a", 1)],
                 [.remove(decomposed), .add("a", 1)], fault: .store) == ["1: failed", "2: failed"])
         let restored = loop.state.journal.filter { $0.hasPrefix("restore") }.map { Array($0.unicodeScalars) }
         let expected = [
-            "restore e\u{301}", "restore a", "restore a", "restore a/letter", "restore \u{E9}",
+            "restore e\u{301}", "restore a", "restore a", "restore a/mailboxEntry", "restore \u{E9}",
         ]
         #expect(restored == expected.map { Array($0.unicodeScalars) })
         try loop.expect(before)
@@ -108,10 +108,10 @@ import Testing
         let before = try loop.stored()
         loop.state.cannotSeal = true
         loop.state.journal = []
-        let batch = loop.state.prepare(Loop.jobs(Self.jobs), now: Moment(monotonic: 1, wall: 1))
+        let batch = loop.state.prepare(Loop.jobs(Self.jobs), now: Timestamp(monotonic: 1, wall: 1))
         #expect(batch.groups.isEmpty && batch.isEmpty && batch.allCommitted.isEmpty)
         // Its units fail although a store commits a batch without groups.
-        let replies = loop.state.complete(batch, committed: [], now: Moment(monotonic: 2, wall: 2))
+        let replies = loop.state.complete(batch, committed: [], now: Timestamp(monotonic: 2, wall: 2))
         #expect(Loop.texts(replies) == Self.failures)
         #expect(
             loop.state.journal.filter { !$0.hasPrefix("drop") } == [

@@ -135,12 +135,12 @@ private final class FiveDevices {
         }
     }
 
-    private func meet(_ from: Int, _ to: Int) throws {
+    private func establish(_ from: Int, _ to: Int) throws {
         if parties[from].records[to] == nil { try begin(from, to) }
     }
 
     private func send(_ text: [UInt8], _ from: Int, _ to: Int) throws {
-        try meet(from, to)
+        try establish(from, to)
         let id = newMessage(text)
         let message = try parties[from].seal(text, to: parties[to], data: bound(id, from, to))
         post(id, from, to, .direct(message))
@@ -149,7 +149,7 @@ private final class FiveDevices {
     private func sendToSeveral(_ from: Int) throws {
         let text = [0] + random.bytes(random.below(60))
         let recipients = others(of: from).filter { _ in random.below(3) > 0 }
-        for to in recipients { try meet(from, to) }
+        for to in recipients { try establish(from, to) }
         let id = newMessage(text)
         let party = parties[from]
         var sealer = MultiRecipientSealer(
@@ -325,7 +325,7 @@ private final class FiveDevices {
         for _ in 0..<3 {
             for from in 0..<5 {
                 for to in others(of: from) {
-                    try meet(from, to)
+                    try establish(from, to)
                     let message = try parties[from].seal([9], to: parties[to])
                     #expect(try parties[to].open(message, from: parties[from], at: now) == [9], "seed \(seed)")
                 }

@@ -5,14 +5,14 @@ import Testing
 @Suite("All sessions with one device")
 struct SessionRecordTests {
     /// Sends a text and opens it at the other end.
-    private func say(_ text: [UInt8], _ from: Party, _ to: Party) throws {
+    private func sendMessage(_ text: [UInt8], _ from: Party, _ to: Party) throws {
         #expect(try to.open(try from.seal(text, to: to), from: from) == text)
     }
 
-    private func met(_ one: Party, _ two: Party) throws {
+    private func startConversation(_ one: Party, _ two: Party) throws {
         try one.begin(with: two)
-        try say([1], one, two)
-        try say([2], two, one)
+        try sendMessage([1], one, two)
+        try sendMessage([2], two, one)
     }
 
     private func agree(_ one: Party, _ two: Party) throws -> Bool {
@@ -23,12 +23,12 @@ struct SessionRecordTests {
 
     @Test("what is on its way in a session that was replaced is opened") func replaced() throws {
         let (one, two) = Party.pair(seed: 1)
-        try met(one, two)
+        try startConversation(one, two)
         let onItsWay = try (0..<3).map { try two.seal([UInt8($0)], to: one) }
         try one.begin(with: two)
         #expect(try one.record(with: two).earlierCount == 1)
-        try say([9], one, two)
-        try say([8], two, one)
+        try sendMessage([9], one, two)
+        try sendMessage([8], two, one)
         for (index, message) in onItsWay.enumerated().reversed() {
             #expect(try one.open(message, from: two) == [UInt8(index)])
             #expect(try one.refusal(of: message, from: two) == .duplicate)
@@ -38,13 +38,13 @@ struct SessionRecordTests {
 
     @Test("two earlier sessions are kept, the third is gone") func bounded() throws {
         let (one, two) = Party.pair(seed: 2)
-        try met(one, two)
+        try startConversation(one, two)
         var onItsWay: [[UInt8]] = []
         for _ in 0..<3 {
             onItsWay.append(try two.seal([5], to: one))
             try one.begin(with: two)
-            try say([1], one, two)
-            try say([2], two, one)
+            try sendMessage([1], one, two)
+            try sendMessage([2], two, one)
         }
         #expect(try one.record(with: two).earlierCount == SessionRecord.earlierLimit)
         #expect(try one.refusal(of: onItsWay[0], from: two) == .authenticationFailed)
@@ -55,9 +55,9 @@ struct SessionRecordTests {
 
     @Test("earlier sessions go when the current one has opened 1000 messages") func life() throws {
         let (one, two) = Party.pair(seed: 3)
-        try met(one, two)
+        try startConversation(one, two)
         try one.begin(with: two)
-        try say([1], one, two)
+        try sendMessage([1], one, two)
         var speaker = try two.record(with: one)
         var listener = try one.record(with: two)
         let nothing: [UInt8] = []
@@ -71,7 +71,7 @@ struct SessionRecordTests {
 
     @Test("a session that came to nothing is abandoned for the one before it") func abandoned() throws {
         let (one, two) = Party.pair(seed: 4)
-        try met(one, two)
+        try startConversation(one, two)
         let session = try one.session(with: two)
         try one.begin(with: two)
         #expect(try one.session(with: two) != session)
@@ -81,7 +81,7 @@ struct SessionRecordTests {
         let isBackOnce = record.abandon()
         #expect(!isBackOnce && record.id == session)
         one.keep(record, with: two)
-        try say([3], one, two)
+        try sendMessage([3], one, two)
     }
 
     @Test("attack: a first message of an earlier session opens in it, once, and changes nothing else")
@@ -89,9 +89,9 @@ struct SessionRecordTests {
         let (one, two) = Party.pair(seed: 5)
         try one.begin(with: two)
         let late = try (0..<2).map { try one.seal([UInt8($0)], to: two) }
-        try say([7], one, two)
+        try sendMessage([7], one, two)
         try two.begin(with: one)
-        try say([6], two, one)
+        try sendMessage([6], two, one)
         #expect(try two.open(late[0], from: one) == [0])
         #expect(try two.refusal(of: late[0], from: one) == .duplicate)
         var forged = late[1]
@@ -103,7 +103,7 @@ struct SessionRecordTests {
 
     @Test("of another identity nothing is kept") func otherIdentity() throws {
         let (one, two) = Party.pair(seed: 6)
-        try met(one, two)
+        try startConversation(one, two)
         let other = Party(9, seed: 6)
         let session = try Session.initiate(
             identity: one.identity, with: try other.bundle(), expecting: nil, random: &one.random)
@@ -115,27 +115,27 @@ struct SessionRecordTests {
     @Test("the one who leads goes back where its new session came to nothing and the peer goes on in the old one")
     func goesBack() throws {
         let (leader, follower) = Party.pair(seed: 7)
-        try met(leader, follower)
+        try startConversation(leader, follower)
         let session = try leader.session(with: follower)
         try leader.begin(with: follower)
         _ = try leader.seal([1], to: follower)
         #expect(try leader.session(with: follower) != session)
-        try say([2], follower, leader)
+        try sendMessage([2], follower, leader)
         #expect(try leader.session(with: follower) == session)
-        try say([3], leader, follower)
+        try sendMessage([3], leader, follower)
         #expect(try agree(leader, follower))
     }
 
     @Test("the one who follows goes with what is said now, and not with what was said before and is late")
     func followsWhatIsNew() throws {
         let (leader, follower) = Party.pair(seed: 8)
-        try met(leader, follower)
+        try startConversation(leader, follower)
         let (late, next) = (try leader.seal([1], to: follower), try leader.seal([2], to: follower))
-        try say([3], leader, follower)
+        try sendMessage([3], leader, follower)
         let old = try follower.session(with: leader)
         try follower.begin(with: leader)
-        try say([4], follower, leader)
-        try say([5], leader, follower)
+        try sendMessage([4], follower, leader)
+        try sendMessage([5], leader, follower)
         let new = try follower.session(with: leader)
         #expect(new != old)
         for (text, message) in [([2], next), ([1], late)] as [([UInt8], [UInt8])] {
@@ -157,8 +157,8 @@ struct SessionRecordTests {
         #expect(try leader.open(theirs, from: follower) == [2])
         #expect(try follower.session(with: leader) == session)
         #expect(try leader.session(with: follower) == session)
-        try say([3], follower, leader)
-        try say([4], leader, follower)
+        try sendMessage([3], follower, leader)
+        try sendMessage([4], leader, follower)
         #expect(try agree(leader, follower) && leader.session(with: follower) == session)
         #expect(try leader.record(with: follower).isEstablished && follower.record(with: leader).isEstablished)
     }
@@ -171,12 +171,12 @@ struct SessionRecordTests {
             try one.begin(with: two)
             try two.begin(with: one)
             let delayed = try two.seal([2], to: one)
-            try say([1], one, two)
-            try say([3], two, one)
+            try sendMessage([1], one, two)
+            try sendMessage([3], two, one)
             #expect(try one.open(delayed, from: two) == [2])
             for round in 0..<3 {
-                try say([UInt8(round)], one, two)
-                try say([UInt8(round)], two, one)
+                try sendMessage([UInt8(round)], one, two)
+                try sendMessage([UInt8(round)], two, one)
             }
             #expect(try agree(one, two), "leads: \(leads)")
             #expect(one.begun + two.begun == 2)
@@ -258,7 +258,7 @@ struct SessionRecordTests {
 
     @Test("with earlier sessions: there and back, truncated, other counts and versions") func layout() throws {
         let (one, two) = Party.pair(seed: 21)
-        try met(one, two)
+        try startConversation(one, two)
         for _ in 0..<2 { try one.begin(with: two) }
         let state = try #require(one.records[two.name])
         #expect(state.first == 129 && state[3] == 2)
@@ -281,16 +281,16 @@ struct SessionRecordTests {
         for version in UInt8.min...UInt8.max where version != 129 {
             #expect(refusal([version] + state.dropFirst()) != nil, "\(version)")
         }
-        var heard = state
-        (heard[1], heard[2]) = (UInt8(SessionRecord.earlierLife >> 8), UInt8(SessionRecord.earlierLife & 0xFF))
-        #expect(refusal(heard) == .malformed)
+        var received = state
+        (received[1], received[2]) = (UInt8(SessionRecord.earlierLife >> 8), UInt8(SessionRecord.earlierLife & 0xFF))
+        #expect(refusal(received) == .malformed)
     }
 
     @Test("sessions with two devices do not make one record") func mixed() throws {
         let (one, two) = Party.pair(seed: 22)
         let other = Party(9, seed: 22)
-        try met(one, two)
-        try met(one, other)
+        try startConversation(one, two)
+        try startConversation(one, other)
         try one.begin(with: two)
         var state = try #require(one.records[two.name])
         let foreign = try #require(one.records[other.name])

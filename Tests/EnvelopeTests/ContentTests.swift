@@ -47,7 +47,7 @@ import Testing
         #expect(throws: EnvelopeError.unsupportedKind(3)) { try Body(good) }
     }
 
-    @Test func carriersSayHowLongAnEnvelopeMayBe() throws {
+    @Test func carriersLimitTheLengthOfEnvelopes() throws {
         let long = Envelope(
             sender: DeviceID(1), messageID: MessageID(2), ratchetMessage: [UInt8](repeating: 0, count: 9000)
         ).bytes

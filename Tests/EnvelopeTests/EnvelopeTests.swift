@@ -153,7 +153,7 @@ import Testing
             #expect(Armour.parse(good.prefix(length)) == .damaged, "cut at \(length)")
         }
         #expect(Armour.parse(Array("hello".utf8)[...]) == nil)
-        #expect(Armour.parse(Array("?PAWL? words".utf8)[...]) == .remark)
+        #expect(Armour.parse(Array("?PAWL? words".utf8)[...]) == .notice)
         for text in [
             "?PAWL", "?PAWLx", "?PAWL:.", "?PAWL:00000001,0,1:AAAA.", "?PAWL:00000001,2,2:AAAA.",
             "?PAWL:00000001,0,17:AAAA.", "?PAWL:0000001,0,2:AAAA.", "?PAWL:00000001,00,2:AAAA.",

@@ -54,7 +54,7 @@ import Testing
         let one = world.connect("bob", account: "bob")
         let two = world.connect("bob2", account: "bob")
         world.backend.relay = { line in
-            if line.contains("?PAWL:") { world.backend.say(two.id, line) }
+            if line.contains("?PAWL:") { world.backend.send(two.id, line) }
             return [line]
         }
         world.send(alice, "PRIVMSG bob :for both")
@@ -119,7 +119,7 @@ import Testing
         #expect(rows.contains { $0.name == "bob" && !$0.verified && !$0.asked })
     }
 
-    @Test func observationsSayWhatStricterPoliciesWouldDo() throws {
+    @Test func observationsShowWhatStricterPoliciesWouldDo() throws {
         let world = try World(.observe)
         let alice = world.connect("alice")
         world.connect("bob")
@@ -257,7 +257,7 @@ import Testing
         alice = world.connect("alice", account: "alice")
         world.isStoreSlow = true
         let bob = world.connect("bob", account: "bob")
-        world.backend.say(bob.id, ":irc.lab NOTICE bob :after the login")
+        world.backend.send(bob.id, ":irc.lab NOTICE bob :after the login")
         world.settle()
         world.isStoreSlow = false
         world.settle()
@@ -293,7 +293,7 @@ import Testing
         world.close(alice)
         world.backend.dropStalled()
         let body = envelope.drop { $0 != "?" }
-        world.backend.say(bob.id, ":alice!alice@host PRIVMSG bob :\(body)")
+        world.backend.send(bob.id, ":alice!alice@host PRIVMSG bob :\(body)")
         world.settle()
         #expect(bob.messages.last?.hasSuffix(":one") == true)
         #expect(try world.store.requestCounts() == [.done: 2])

@@ -49,7 +49,7 @@ import Testing
     }
 
     /// Labels of two sidecars may be the same, and the backend knows them.
-    @Test func whatSomebodySaysAnswersNothing() throws {
+    @Test func messagesOfPeopleAnswerNoRequest() throws {
         let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 24, sidecar: true)
         let other = try World(.opportunistic, seed: 25, beside: one, sidecar: true)
         let (dora, bob) = (one.connect("dora"), other.connect("bob"))

@@ -17,8 +17,8 @@ import Testing
     }()
 
     private static var peer: Peer {
-        var peer = Peer(name: .nick("eve"), chain: forger.chain, since: 5)
-        peer.offered = Forger(seed: 92).chain
+        var peer = Peer(name: .nick("eve"), deviceList: forger.deviceList, since: 5)
+        peer.offered = Forger(seed: 92).deviceList
         peer.note(forger.device, introducedAt: 12)
         return peer
     }
@@ -43,18 +43,20 @@ import Testing
     private static var cases: [String: (parse: Parser, samples: [[UInt8]], isSigned: Bool)] {
         let device = forger.device
         let control: [ControlMessage] = [
-            .ready(forger.chain), .acknowledge(forger.chain),
+            .ready(forger.deviceList), .acknowledge(forger.deviceList),
             .senderKey(room: "#room", distribution, ended: [EndedKey(id: 7, count: 9)]),
-            .senderKeyWanted(room: "#room"), .adopted(forger.chain),
+            .senderKeyWanted(room: "#room"), .adopted(forger.deviceList),
         ]
         let directory: [DirectoryMessage] = [
             .challenge(nonce: [UInt8](repeating: 1, count: 32), account: "eve"), .low,
-            .proof(nonce: [], account: "eve", forger.chain, published, signedBy: forger.identity), .find(nick: "eve"),
-            .replenish(published.oneTime), .list(forger.chain), .done(oneTime: 4), .refused("no"), .found(.outsider),
-            .found(.legacy), .found(.capable(account: "eve", forger.chain, [published])),
+            .proof(nonce: [], account: "eve", forger.deviceList, published, signedBy: forger.identity),
+            .find(nick: "eve"),
+            .replenish(published.oneTime), .list(forger.deviceList), .done(oneTime: 4), .refused("no"),
+            .found(.outsider),
+            .found(.legacy), .found(.capable(account: "eve", forger.deviceList, [published])),
         ]
         return [
-            "chain": ({ try? DeviceChain($0).bytes }, [forger.chain.bytes], true),
+            "chain": ({ try? DeviceList($0).bytes }, [forger.deviceList.bytes], true),
             "introduction": (
                 { bytes in (try? Introduction(bytes, from: device)).map { _ in bytes } },
                 [forger.introduction(time: 7).ratchetMessage], true
@@ -110,7 +112,7 @@ import Testing
             bytes.withUnsafeMutableBytes { random.fill($0) }
             return bytes.reduce(0) { $0 << 8 | Int($1) } % limit
         }
-        let message = DirectoryMessage.found(.capable(account: "eve", Self.forger.chain, [Self.published])).bytes
+        let message = DirectoryMessage.found(.capable(account: "eve", Self.forger.deviceList, [Self.published])).bytes
         var frames = ControlFrames()
         let lines = ControlFrames.lines(message, id: 7)
         #expect(lines.count > 3 && lines.allSatisfy { $0.utf8.count <= 400 })
@@ -227,7 +229,7 @@ import Testing
             while !forBob.isEmpty {
                 let bytes = Array((forBob.removeFirst() + "\r\n").utf8)
                 for byte in bytes {
-                    bob.run(second) { second.session.fromUpstream(ByteBuffer(bytes: [byte]), at: bob.now, $0) }
+                    bob.run(second) { second.machine.fromUpstream(ByteBuffer(bytes: [byte]), at: bob.now, $0) }
                 }
                 bob.settle()
             }

@@ -21,13 +21,13 @@ import Testing
         let carol = try World(.opportunistic, seed: 3, beside: bob, sidecar: true)
         worlds = [alice, bob, carol]
         people = zip(worlds, ["alice", "bob", "carol"]).map { $0.connect($1) }
-        for index in 0..<3 { say(index, line: "JOIN #room") }
-        for index in 0..<3 { say(index, "hello") }
+        for index in 0..<3 { send(index, line: "JOIN #room") }
+        for index in 0..<3 { send(index, "hello") }
     }
 
-    private func say(_ index: Int, line: String) { worlds[index].send(people[index], line) }
+    private func send(_ index: Int, line: String) { worlds[index].send(people[index], line) }
 
-    private func say(_ index: Int, _ text: String) { say(index, line: "PRIVMSG #room :\(text)") }
+    private func send(_ index: Int, _ text: String) { send(index, line: "PRIVMSG #room :\(text)") }
 
     private func sealed(_ index: Int) -> [String] {
         people[index].shown(to: "#room").filter { $0.hasPrefix("[e2e") && !$0.hasSuffix("hello") }
@@ -50,7 +50,7 @@ import Testing
             lines.append($0)
             return [$0]
         }
-        for index in 0..<3 { say(index, "secret \(index)") }
+        for index in 0..<3 { send(index, "secret \(index)") }
         backend.relay = { [$0] }
         let before = (0..<3).map(sealed)
         let seen = backend.seen.count
@@ -69,18 +69,18 @@ import Testing
     }
 
     @Test func aMemberWhoWasRemovedAndGoesOnSendingIsWithheld() {
-        for index in 0..<3 { say(index, "secret \(index)") }
+        for index in 0..<3 { send(index, "secret \(index)") }
         var late: [String] = []
         backend.relay = { line in
             if line.contains(":carol!") { late.append(line) }
             return line.contains(":carol!") ? [] : [line]
         }
         // Said while she was there, and kept back; and said when she was out and did not know.
-        say(2, "kept back")
+        send(2, "kept back")
         kickBehindHerBack()
         let count = (sealed(0).count, sealed(1).count)
         let before = backend.seen.count
-        say(2, "too late")
+        send(2, "too late")
         let tooLate = backend.seen.dropFirst(before).filter { $0.contains("PRIVMSG #room :?PAWL") }
         #expect(!late.isEmpty && !tooLate.isEmpty)
         backend.relay = { [$0] }
@@ -90,16 +90,16 @@ import Testing
         }
         #expect((sealed(0).count, sealed(1).count) == count)
         for index in 0..<2 {
-            #expect(people[index].wasTold("carol is not in the room that it was sent to"))
+            #expect(people[index].wasNotified("carol is not in the room that it was sent to"))
             #expect(worlds[index].environment.tally[.openNotInRoom] > 0)
         }
-        say(0, "secret on")
+        send(0, "secret on")
         #expect(sealed(1).last == "[e2e] secret on")
     }
 
     /// She does not know that she is out, is delivered everything, and asks for the key.
     @Test func aMemberWhoWasRemovedAndGoesOnListeningReadsNothing() {
-        for index in 0..<3 { say(index, "secret \(index)") }
+        for index in 0..<3 { send(index, "secret \(index)") }
         kickBehindHerBack()
         var lines: [String] = []
         backend.relay = {
@@ -107,13 +107,13 @@ import Testing
             return [$0]
         }
         for round in 0..<3 {
-            for index in 0..<2 { say(index, "secret round \(round)") }
+            for index in 0..<2 { send(index, "secret round \(round)") }
             worlds[2].forge(people[2], lines)
             lines = []
             for world in worlds { world.advance(seconds: 20) }
         }
         #expect(!people[2].read.contains { $0.contains("secret round") })
-        #expect(people[2].wasTold("the key for this room has not arrived"))
+        #expect(people[2].wasNotified("the key for this room has not arrived"))
         #expect(worlds[2].environment.tally[.openKeyMissing] > 0)
         #expect(sealed(1).filter { $0.contains("round") }.count == 3)
     }
@@ -121,33 +121,33 @@ import Testing
     /// The first question for a key is lost, in a room in which people go on talking.
     @Test func aKeyIsAskedForAgain() {
         backend.relay = { $0.contains("NOTICE bob") || $0.contains("NOTICE alice") ? [] : [$0] }
-        say(0, "secret one")
+        send(0, "secret one")
         backend.relay = { [$0] }
         for round in 0..<8 {
             for world in worlds { world.advance(seconds: 4) }
-            say(0, "secret round \(round)")
+            send(0, "secret round \(round)")
         }
         #expect(sealed(1).last == "[e2e] secret round 7")
     }
 
     /// A key is taken from its owner only, under the owner's name.
-    @Test func lettersOfOthersGiveNoKey() {
-        var letters: [String] = []
+    @Test func keyMessagesOfOthersGiveNoKey() {
+        var controlLines: [String] = []
         backend.relay = { line in
             if line.contains("NOTICE alice :?PAWL") {
-                letters.append(line)
+                controlLines.append(line)
                 return []
             }
             return [line]
         }
-        say(1, "secret under bob's key")
+        send(1, "secret under bob's key")
         backend.relay = { [$0] }
         // The letter with bob's key comes as if it were carol's, then the message as well.
-        worlds[0].forge(people[0], letters.map { $0.replacing(":bob!", with: ":carol!") })
+        worlds[0].forge(people[0], controlLines.map { $0.replacing(":bob!", with: ":carol!") })
         #expect(!sealed(0).contains { $0.contains("secret") })
         #expect(worlds[0].environment.tally[.openWrongSource] > 0)
-        worlds[0].forge(people[0], letters)
-        say(1, "secret again")
+        worlds[0].forge(people[0], controlLines)
+        send(1, "secret again")
         #expect(sealed(0).last == "[e2e] secret again")
     }
 }
@@ -182,7 +182,7 @@ import Testing
         }
 
         /// What the gateway has said since the last call.
-        func heard() -> [DirectoryMessage] {
+        func received() -> [DirectoryMessage] {
             defer { client.read = [] }
             return client.read.compactMap { text in
                 guard text.contains(" PAWL "), let line = try? IRCLine(ByteBuffer(string: text)),
@@ -195,12 +195,12 @@ import Testing
         @discardableResult func ask(_ message: DirectoryMessage) -> [DirectoryMessage] {
             next += 1
             for line in ControlFrames.lines(message.bytes, id: next) { world.send(client, line) }
-            return heard()
+            return received()
         }
 
         /// The last challenge.
         func challenge() -> (nonce: [UInt8], account: String)? {
-            heard().compactMap { message -> ([UInt8], String)? in
+            received().compactMap { message -> ([UInt8], String)? in
                 if case .challenge(let nonce, let account) = message { return (nonce, account) }
                 return nil
             }.last
@@ -213,7 +213,7 @@ import Testing
             kemPreKey: forger.bundle.kemPreKey, oneTimePreKey: nil)
         let device = PublishedDevice(
             id: forger.device, bundle: bundle, oneTime: forger.bundle.oneTimePreKey.map { [$0] } ?? [])
-        return .proof(nonce: nonce, account: account, forger.chain, device, signedBy: forger.identity)
+        return .proof(nonce: nonce, account: account, forger.deviceList, device, signedBy: forger.identity)
     }
 
     private func isRefusal(_ answers: [DirectoryMessage], _ words: String) -> Bool {
@@ -228,7 +228,7 @@ import Testing
         let forger = Forger(seed: 80)
         let before = front.environment.directory?[.services("alice")]
         for message in [
-            DirectoryMessage.find(nick: "alice"), .list(forger.chain),
+            DirectoryMessage.find(nick: "alice"), .list(forger.deviceList),
             .replenish(forger.bundle.oneTimePreKey.map { [$0] } ?? []),
         ] { #expect(isRefusal(hand.ask(message), "prove your device first")) }
         for message in [
@@ -296,7 +296,7 @@ import Testing
         for line in lines { front.send(hand.client, line) }
         #expect(hand.client.isOpen)
         #expect(front.environment.tally[.badLines] > 0)
-        #expect(isRefusal(hand.heard(), "malformed"))
+        #expect(isRefusal(hand.received(), "malformed"))
         #expect(!front.backend.seen.contains { $0.hasPrefix("PAWL") })
         // What hung is given up, and the client is served again.
         front.advance(seconds: 120)
@@ -332,7 +332,7 @@ import Testing
         return (world, world.connect("dora"))
     }
 
-    private func say(_ message: DirectoryMessage, id: UInt32 = 0) -> [String] {
+    private func frames(_ message: DirectoryMessage, id: UInt32 = 0) -> [String] {
         ControlFrames.lines(message.bytes, id: id).map { ":srv " + $0 }
     }
 
@@ -340,7 +340,7 @@ import Testing
         let (world, client) = try pretender()
         for number in 0..<200 {
             let nonce = [UInt8](repeating: UInt8(number), count: 32)
-            world.forge(client, say(.challenge(nonce: nonce, account: "dora")) + say(.low))
+            world.forge(client, frames(.challenge(nonce: nonce, account: "dora")) + frames(.low))
         }
         let rows = try world.store.records(.preKey).count
         #expect(rows <= 510)
@@ -356,27 +356,28 @@ import Testing
         other.send(emil, "PRIVMSG dora :hello")
         world.send(client, "PRIVMSG emil :first")
         let own = try #require(other.environment.peers?.own)
-        world.forge(client, say(.done(oneTime: 3)))
-        #expect(client.wasTold("has your keys"))
+        world.forge(client, frames(.done(oneTime: 3)))
+        #expect(client.wasNotified("has your keys"))
         world.send(client, "PRIVMSG frida :for frida")
         let asked = try #require(world.backend.seen.last { $0.hasPrefix("PAWL ") })
         let number = try #require(UInt32(asked.split(separator: " ")[1]))
         for account in ["emil", "own device", "nick emil"] {
-            world.forge(client, say(.found(.capable(account: account, own.chain, [])), id: number))
+            world.forge(client, frames(.found(.capable(account: account, own.deviceList, [])), id: number))
         }
         #expect(!world.canary.contains("for frida"))
         #expect(world.environment.peers?[AccountID(text: "own device")] == nil)
         world.send(client, "PRIVMSG frida :again")
         world.advance(seconds: 30)
-        let isSaid = client.wasTold("encrypted for the keys of emil") || client.read.contains { $0.contains(" 531 ") }
-        #expect(isSaid)
+        let wasReported =
+            client.wasNotified("encrypted for the keys of emil") || client.read.contains { $0.contains(" 531 ") }
+        #expect(wasReported)
     }
 
     /// Two questions about one nick: the answer that there are no keys comes behind the keys.
     @Test func aSecondAnswerOpensNothing() throws {
         let (world, client) = try pretender()
         world.backend.people[7] = .init(nick: "emil", user: "e", isRegistered: true)
-        world.forge(client, say(.done(oneTime: 3)))
+        world.forge(client, frames(.done(oneTime: 3)))
         world.send(client, "PRIVMSG emil :secret one")
         world.send(client, "PRIVMSG emil :secret two")
         let asked = world.backend.seen.filter { $0.hasPrefix("PAWL ") }.suffix(2)
@@ -388,10 +389,10 @@ import Testing
             kemPreKey: forger.bundle.kemPreKey, oneTimePreKey: nil)
         let device = PublishedDevice(
             id: forger.device, bundle: bundle, oneTime: forger.bundle.oneTimePreKey.map { [$0] } ?? [])
-        world.forge(client, say(.found(.capable(account: "emil", forger.chain, [device])), id: asked[0]))
-        #expect(client.wasTold("Keys were exchanged with emil"))
+        world.forge(client, frames(.found(.capable(account: "emil", forger.deviceList, [device])), id: asked[0]))
+        #expect(client.wasNotified("Keys were exchanged with emil"))
         for answer in [DirectoryMessage.found(.legacy), .refused("no")] {
-            world.forge(client, say(answer, id: asked[1]))
+            world.forge(client, frames(answer, id: asked[1]))
         }
         world.advance(seconds: 60)
         #expect(!world.canary.contains("secret"))

@@ -78,7 +78,7 @@ import Testing
 
     /// What was shown as sealed: said by the one whose name it has, and once.
     private func check(
-        _ clients: [World.Client], _ nicks: [String], _ said: [String: Set<String>], _ comment: Comment
+        _ clients: [World.Client], _ nicks: [String], _ sent: [String: Set<String>], _ comment: Comment
     ) {
         for client in clients {
             var seen: Set<String> = []
@@ -87,7 +87,7 @@ import Testing
                 let text = String(line.split(separator: " :", maxSplits: 1).last ?? "")
                 guard text.hasPrefix("[e2e]") else { continue }
                 let words = String(text.dropFirst(6))
-                #expect(said[nick]?.contains(words) == true, "\(comment): under the name \(nick): \(words)")
+                #expect(sent[nick]?.contains(words) == true, "\(comment): under the name \(nick): \(words)")
                 #expect(seen.insert(text).inserted, "\(comment): twice: \(text)")
             }
             #expect(!client.read.contains { $0.contains("?PAWL") }, comment)
@@ -99,26 +99,26 @@ import Testing
         let (worlds, clients, nicks) = try people(isRoom ? 3 : 2, room: isRoom)
         let isFromTheStart = seed % 4 >= 2
         let chaos = Chaos(seed: UInt64(seed), nicks: nicks, renames: !isFromTheStart)
-        var said: [String: Set<String>] = [:]
-        func say(_ index: Int, _ words: String) {
+        var sent: [String: Set<String>] = [:]
+        func send(_ index: Int, _ words: String) {
             let text = "\(nicks[index]) says \(words)"
-            said[nicks[index], default: []].insert(text)
+            sent[nicks[index], default: []].insert(text)
             worlds[index].send(clients[index], "PRIVMSG \(isRoom ? "#room" : nicks[1 - index]) :\(text)")
         }
         // Half of the seeds are hostile from the first line on.
         if !isFromTheStart {
-            for round in 0..<3 { for index in nicks.indices { say(index, "before \(round)") } }
+            for round in 0..<3 { for index in nicks.indices { send(index, "before \(round)") } }
         }
         worlds[0].backend.relay = { chaos.relay($0) }
         for round in 0..<12 {
-            for index in nicks.indices where chaos.number(3) > 0 { say(index, "\(round)") }
+            for index in nicks.indices where chaos.number(3) > 0 { send(index, "\(round)") }
             if chaos.number(3) == 0 { for world in worlds { world.advance(seconds: 40) } }
         }
         chaos.isOn = false
         var missing: Set<String> = []
         for round in 0..<12 {
             for world in worlds { world.advance(seconds: 90) }
-            for index in nicks.indices { say(index, "after \(round)") }
+            for index in nicks.indices { send(index, "after \(round)") }
             missing = []
             for (index, client) in clients.enumerated() {
                 for (other, nick) in nicks.enumerated() where other != index {
@@ -128,7 +128,7 @@ import Testing
             }
             if missing.isEmpty { break }
         }
-        check(clients, nicks, said, "seed \(seed)")
+        check(clients, nicks, sent, "seed \(seed)")
         #expect(missing.isEmpty, "seed \(seed): \(missing.sorted())")
     }
 }

@@ -19,7 +19,7 @@ import Vault
         people = (alice.connect("alice"), bob.connect("bob"))
     }
 
-    private func meet() { alice.send(people.alice, "PRIVMSG bob :hello") }
+    private func exchangeKeys() { alice.send(people.alice, "PRIVMSG bob :hello") }
 
     /// Another known person of alice's.
     private func mallory() throws -> (World, World.Client) {
@@ -53,9 +53,9 @@ import Vault
         alice.backend.relay = { [$0] }
         alice.forge(
             people.alice, Forger.lines(forger.introduction(time: alice.now.wall), "bob!b@host.test", "NOTICE", "alice"))
-        #expect(people.alice.wasTold("that nobody intercepts them, compare your keys: pawl sidecar verify bob"))
-        let own = try #require(alice.environment.peers?.own?.chain.root)
-        let other = try #require(bob.environment.peers?.own?.chain.root)
+        #expect(people.alice.wasNotified("that nobody intercepts them, compare your keys: pawl sidecar verify bob"))
+        let own = try #require(alice.environment.peers?.own?.deviceList.root)
+        let other = try #require(bob.environment.peers?.own?.deviceList.root)
         let seen = try #require(alice.root(.nick("bob")))
         let number = { (one: IdentityKey, two: IdentityKey) in
             SafetyNumber(
@@ -65,7 +65,7 @@ import Vault
         #expect(number(own, seen) != number(other, own))
         // Bob himself shows other keys: nothing is sent to either.
         bob.send(people.bob, "PRIVMSG alice :hello")
-        #expect(people.alice.wasTold("shows keys that are not the ones you know"))
+        #expect(people.alice.wasNotified("shows keys that are not the ones you know"))
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(people.alice.read.contains { $0.contains(" 531 ") })
         #expect(!people.bob.shown().contains("[e2e] secret") && !alice.canary.contains("secret"))
@@ -74,7 +74,7 @@ import Vault
 
     /// Each one with new keys: the row of bob stays small, and the sidecar alive.
     @Test func endlessSubstitutionsFillNothing() throws {
-        meet()
+        exchangeKeys()
         for number in 0..<300 {
             let forger = Forger(seed: 1000 + UInt64(number))
             let introduction = forger.introduction(time: alice.now.wall + Int64(number))
@@ -82,11 +82,11 @@ import Vault
         }
         let peer = try #require(alice.environment.peers?[.nick("bob")])
         #expect(peer.introduced.count <= 2)
-        #expect(peer.chain.root == bob.environment.peers?.own?.chain.root)
+        #expect(peer.deviceList.root == bob.environment.peers?.own?.deviceList.root)
         #expect(alice.environment.peers?.all.count == 1)
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(!alice.canary.contains("secret"))
-        #expect(people.alice.wasTold("shows keys that are not the ones you know"))
+        #expect(people.alice.wasNotified("shows keys that are not the ones you know"))
         // The row can be read again.
         let row = try #require(try alice.store.record(.peer, name: AccountID.nick("bob").text))
         #expect(try Peer(name: peer.name, bytes: row.value) == peer)
@@ -94,7 +94,7 @@ import Vault
 
     /// Sessions go by the device's number: who takes bob's for keys of their own must not come between.
     @Test(arguments: ["bob", "mallory"]) func theNumberOfSomebodysDeviceIsNotFree(_ nick: String) throws {
-        meet()
+        exchangeKeys()
         let id = try #require(bob.environment.peers?.own?.device)
         let forger = Forger(seed: 71, device: id.value)
         let introduction = forger.introduction(time: alice.now.wall + 1)
@@ -109,9 +109,9 @@ import Vault
 
     /// A list may name a device without its consent; that gives its words to nobody.
     @Test func aListThatNamesSomebodysDeviceSpeaksForNobody() throws {
-        meet()
+        exchangeKeys()
         let own = try #require(bob.environment.peers?.own)
-        let forger = Forger(seed: 72, lists: own.chain.current)
+        let forger = Forger(seed: 72, lists: own.deviceList.current)
         let introduction = forger.introduction(time: alice.now.wall + 1)
         alice.forge(people.alice, Forger.lines(introduction, "mallory!m@host.test", "NOTICE", "alice"))
         bob.send(people.bob, "PRIVMSG alice :still bob")
@@ -119,7 +119,7 @@ import Vault
         alice.backend.relay = { [$0.replacing(":bob!", with: ":mallory!")] }
         bob.send(people.bob, "PRIVMSG alice :not mallory's")
         #expect(!people.alice.shown().contains("[e2e] not mallory's"))
-        #expect(people.alice.wasTold("it came under the name mallory, and somebody else had sealed it"))
+        #expect(people.alice.wasNotified("it came under the name mallory, and somebody else had sealed it"))
     }
 
     /// A removed device signs a list of its own: the safety number would be the same, so nobody is asked to compare it.
@@ -129,15 +129,15 @@ import Vault
         let phone = ListedDevice(id: DeviceID(4244), identity: Forger(seed: 75).identity.publicKey)
         let (longer, another) = (forger.listing(other), forger.listing(phone))
         let (one, fork) = (try #require(longer), try #require(another))
-        for (chain, time) in [(one, Int64(1)), (fork, 2)] {
+        for (deviceList, time) in [(one, Int64(1)), (fork, 2)] {
             let content = Introduction(
-                time: alice.now.wall + time, chain: chain, bundle: forger.bundle, device: forger.device)
+                time: alice.now.wall + time, deviceList: deviceList, bundle: forger.bundle, device: forger.device)
             let envelope = Envelope(
                 kind: .introduction, sender: forger.device, messageID: MessageID(UInt64(time)),
                 ratchetMessage: content.bytes(signedBy: forger.identity))
             alice.forge(people.alice, Forger.lines(envelope, "eve!e@host.test", "NOTICE", "alice"))
         }
-        #expect(alice.environment.peers?[.nick("eve")]?.chain == one)
+        #expect(alice.environment.peers?[.nick("eve")]?.deviceList == one)
         #expect(alice.environment.peers?[.nick("eve")]?.offered == nil)
         #expect(alice.environment.tally[.openWrongSource] == 1)
     }
@@ -151,12 +151,12 @@ import Vault
         let (first, second) = (one.connect("dora", account: "dora"), other.connect("emil", account: "emil"))
         one.send(first, "PRIVMSG emil :secret one")
         other.send(second, "PRIVMSG dora :secret two")
-        #expect(!first.wasTold("had a gateway"))
+        #expect(!first.wasNotified("had a gateway"))
         // The same people, and somebody between who takes the capabilities away.
         let bare = try World(.opportunistic, offers: [], store: one.store, seed: 14, sidecar: true)
         let bareOther = try World(.opportunistic, store: other.store, seed: 15, beside: bare, sidecar: true)
         let (again, peer) = (bare.connect("dora"), bareOther.connect("emil"))
-        #expect(again.wasTold("had a gateway that knew your keys"))
+        #expect(again.wasNotified("had a gateway that knew your keys"))
         bare.send(again, "PRIVMSG emil :secret three")
         bareOther.send(peer, "PRIVMSG dora :secret four")
         #expect(peer.shown() == ["[e2e] secret three"])
@@ -164,7 +164,7 @@ import Vault
         #expect(!bare.canary.contains("secret"))
         bare.forge(again, [":emil!e@host.test PRIVMSG dora :forged"])
         #expect(!again.shown().contains { $0.contains("forged") })
-        #expect(again.wasTold("was withheld") && bare.environment.tally[.withheld] == 1)
+        #expect(again.wasNotified("was withheld") && bare.environment.tally[.withheld] == 1)
     }
 
     @Test func messageTagsThatAreStrippedChangeACounterOnly() throws {
@@ -182,39 +182,39 @@ import Vault
     // MARK: 3. Somebody else's nick
 
     @Test func aKnownPersonUnderAnothersNickIsWithheld() throws {
-        meet()
+        exchangeKeys()
         let (mallory, client) = try self.mallory()
         alice.backend.relay = { [$0.replacing(":mallory!", with: ":bob!")] }
         mallory.send(client, "PRIVMSG alice :I am bob")
         #expect(!people.alice.shown().contains { $0.contains("I am bob") })
-        #expect(people.alice.wasTold("it came under the name bob, and somebody else had sealed it"))
+        #expect(people.alice.wasNotified("it came under the name bob, and somebody else had sealed it"))
         #expect(alice.environment.tally[.openWrongSource] == 1)
     }
 
     /// What devices tell each other of their keys comes under their own names: under another's it would offer its keys as theirs.
     @Test func keysOfAKnownPersonUnderAnothersNickChangeNothing() throws {
-        meet()
+        exchangeKeys()
         let (mallory, client) = try self.mallory()
-        let chain = try #require(mallory.environment.peers?.own?.chain)
+        let deviceList = try #require(mallory.environment.peers?.own?.deviceList)
         let before = alice.environment.peers?.all
         alice.backend.relay = { [$0.replacing(":mallory!", with: ":bob!")] }
-        for message in [ControlMessage.ready(chain), .acknowledge(chain)] {
+        for message in [ControlMessage.ready(deviceList), .acknowledge(deviceList)] {
             mallory.run(client) {
-                client.session.answered(.letter(.nick("alice"), message.body), at: mallory.now, $0)
+                client.machine.answered(.controlMessage(.nick("alice"), message.body), at: mallory.now, $0)
             }
             mallory.settle()
         }
         alice.backend.relay = { [$0] }
         #expect(alice.environment.tally[.openWrongSource] == 2)
         #expect(alice.environment.peers?.all == before)
-        #expect(!people.alice.wasTold("shows keys that are not the ones you know"))
+        #expect(!people.alice.wasNotified("shows keys that are not the ones you know"))
         alice.send(people.alice, "PRIVMSG bob :secret")
         #expect(people.bob.shown().last == "[e2e] secret")
     }
 
     /// Under the person's own nick nobody writes but the person.
     @Test func aKnownPersonUnderTheOwnNickIsWithheld() {
-        meet()
+        exchangeKeys()
         alice.send(people.alice, "PRIVMSG bob :first")
         alice.backend.relay = { [$0.replacing(":bob!", with: ":alice!")] }
         bob.send(people.bob, "PRIVMSG alice :I am you")
@@ -226,7 +226,7 @@ import Vault
     }
 
     /// The backend says which account a nick has: it can lie, and the person sees that.
-    @Test func anAccountThatIsClaimedGetsNoKeysAndIsSaid() throws {
+    @Test func aClaimedAccountGetsNoKeysAndIsReported() throws {
         let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 21, sidecar: true)
         let other = try World(.opportunistic, seed: 22, beside: one, sidecar: true)
         let third = try World(.opportunistic, seed: 23, beside: other, sidecar: true)
@@ -253,12 +253,12 @@ import Vault
         one.backend.people[mallory.id]?.account = "mallory"
         third.send(mallory, "PRIVMSG dora :I am emil")
         #expect(
-            dora.wasTold("emil writes with the keys of mallory")
+            dora.wasNotified("emil writes with the keys of mallory")
                 || !dora.shown().contains { $0.contains("I am emil") })
     }
 
     /// A nick of which nothing is known is said to have a known account.
-    @Test func aNewNickWithAKnownAccountIsSaid() throws {
+    @Test func aNewNickWithAKnownAccountIsReported() throws {
         let one = try World(.opportunistic, offers: SimulatedBackend.modern, seed: 21, sidecar: true)
         let other = try World(.opportunistic, seed: 22, beside: one, sidecar: true)
         let (dora, emil) = (one.connect("dora"), other.connect("emil", account: "emil"))
@@ -266,7 +266,7 @@ import Vault
         one.send(dora, "PRIVMSG emil :first")
         one.forge(dora, [":frida!f@host.test ACCOUNT emil"])
         one.send(dora, "PRIVMSG frida :for frida")
-        #expect(dora.wasTold("Your messages to frida are encrypted for the keys of emil"))
+        #expect(dora.wasNotified("Your messages to frida are encrypted for the keys of emil"))
     }
 
     /// Names of accounts that mean something else inside: the person's own device, a nick, a room.
@@ -283,14 +283,14 @@ import Vault
         other.send(bob, "PRIVMSG dora :hello")
         one.send(dora, "PRIVMSG bob :secret")
         #expect(bob.shown().last == "[e2e] secret")
-        #expect(one.root(.nick("bob")) == other.environment.peers?.own?.chain.root)
+        #expect(one.root(.nick("bob")) == other.environment.peers?.own?.deviceList.root)
     }
 
     // MARK: 4. Replays
 
     @Test func copiesChangeNothing() {
         let all = relayed({ $0.contains("?PAWL") }) {
-            meet()
+            exchangeKeys()
             alice.send(people.alice, "PRIVMSG bob :secret one")
             bob.send(people.bob, "PRIVMSG alice :secret two")
         }
@@ -314,7 +314,7 @@ import Vault
 
     /// The first message of a session, when a store has forgotten nothing: its one-time prekey is gone.
     @Test func aFirstMessageBeginsOnceAlsoAfterARestart() throws {
-        let all = relayed({ $0.contains("?PAWL") && $0.contains(" bob :") }) { meet() }
+        let all = relayed({ $0.contains("?PAWL") && $0.contains(" bob :") }) { exchangeKeys() }
         alice.send(people.alice, "PRIVMSG bob :secret")
         bob.close(people.bob)
         let again = try World(.opportunistic, store: bob.store, seed: 6, beside: alice, sidecar: true)
@@ -328,7 +328,7 @@ import Vault
 
     /// A person has two clients: what one was shown is not shown to the other under somebody else's name.
     @Test func aCopyForAnotherConnectionKeepsItsName() {
-        meet()
+        exchangeKeys()
         let second = bob.connect("bob2")
         let lines = relayed({ $0.contains("PRIVMSG bob :?PAWL") }) {
             alice.send(people.alice, "PRIVMSG bob :secret")
@@ -343,17 +343,17 @@ import Vault
     // MARK: Contexts
 
     @Test func privateWordsAreNotShownInARoom() {
-        meet()
+        exchangeKeys()
         for (world, client) in [(alice, people.alice), (bob, people.bob)] { world.send(client, "JOIN #room") }
         alice.backend.relay = { [$0.replacing("PRIVMSG bob :", with: "PRIVMSG #room :")] }
         alice.send(people.alice, "PRIVMSG bob :for you alone")
         #expect(people.bob.shown(to: "#room").allSatisfy { !$0.contains("for you alone") })
         #expect(bob.environment.tally[.openNotAuthentic] == 1)
-        #expect(people.bob.wasTold("could not be opened"))
+        #expect(people.bob.wasNotified("could not be opened"))
     }
 
     @Test func roomWordsAreNotShownInAnotherRoom() throws {
-        meet()
+        exchangeKeys()
         for room in ["#one", "#two"] {
             for (world, client) in [(alice, people.alice), (bob, people.bob)] { world.send(client, "JOIN \(room)") }
             alice.send(people.alice, "PRIVMSG \(room) :first")
@@ -361,12 +361,12 @@ import Vault
         alice.backend.relay = { [$0.replacing("PRIVMSG #one :", with: "PRIVMSG #two :")] }
         alice.send(people.alice, "PRIVMSG #one :secret")
         #expect(!people.bob.shown(to: "#two").contains { $0.contains("secret") })
-        #expect(people.bob.wasTold("could not be opened"))
+        #expect(people.bob.wasNotified("could not be opened"))
     }
 
     /// A message for one device, dressed as one for several, and the other way round: neither a crash nor a text.
     @Test func anotherKindOfEnvelopeOpensNothing() throws {
-        meet()
+        exchangeKeys()
         var captured: [UInt8] = []
         alice.backend.relay = { line in
             let body = line.contains("PRIVMSG bob :") ? line.split(separator: " :").last ?? "" : ""
@@ -407,7 +407,7 @@ import Vault
             if commits == place / 2 * 3 + 1 { store.failNextCommit() }
             return [line]
         }
-        meet()
+        exchangeKeys()
         alice.send(people.alice, "PRIVMSG bob :secret one")
         bob.send(people.bob, "PRIVMSG alice :secret two")
         alice.backend.relay = { [$0] }

@@ -7,7 +7,7 @@ import Testing
 
 /// Negotiation as a transcript: what each side hears.
 @Suite struct CapabilityTests {
-    @Test func aClientThatSaysEverythingAtOnce() throws {
+    @Test func aClientThatSendsEverythingAtOnce() throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         world.backend.isStalled = true
         let client = world.open()

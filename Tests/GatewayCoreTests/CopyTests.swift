@@ -28,8 +28,8 @@ import Vault
         let world = try World(.hosted)
         let members = world.people(3, accounts: true)
         for member in members.dropFirst() { world.backend.delayed[member.id] = [] }
-        let said = (1...4).map { String(repeating: "\($0)", count: $0 == 2 ? length : 1) }
-        for text in said { world.send(members[0], "PRIVMSG #room :\(text)") }
+        let sent = (1...4).map { String(repeating: "\($0)", count: $0 == 2 ? length : 1) }
+        for text in sent { world.send(members[0], "PRIVMSG #room :\(text)") }
         let lines = members.dropFirst().map { member in
             world.backend.delayed.removeValue(forKey: member.id)?.filter { $0.contains("?PAWL:") } ?? []
         }
@@ -44,10 +44,10 @@ import Vault
         #expect(asked() == 1)
         world.isStoreSlow = false
         world.settle()
-        #expect(members[2].texts == said)
+        #expect(members[2].texts == sent)
         world.backend.people[members[1].id]?.inbox += lines[0].dropFirst()
         world.settle()
-        #expect(members[1].texts == said)
+        #expect(members[1].texts == sent)
         #expect(try world.store.deliveries(of: .room("#room")).isEmpty)
     }
 
@@ -78,7 +78,7 @@ import Vault
         world.send(members[0], "PRIVMSG #room :once")
         if isLate { world.advance(seconds: 20) }
         for member in members.dropFirst() {
-            world.backend.say(member.id, envelope.replacing(" PRIVMSG ", with: " \(verb) "))
+            world.backend.send(member.id, envelope.replacing(" PRIVMSG ", with: " \(verb) "))
         }
         world.settle()
         for member in members.dropFirst() { #expect(member.texts == ["once"]) }
@@ -94,23 +94,23 @@ import Vault
         }
         world.send(members[0], "PRIVMSG #room :for those here")
         let outsider = world.connect("eve")
-        world.backend.say(outsider.id, envelope)
+        world.backend.send(outsider.id, envelope)
         world.settle()
         #expect(!outsider.texts.contains("for those here"))
         // Altered by one character, it is nobody's copy.
         let altered = envelope.dropLast(2) + (envelope.hasSuffix("A.") ? "B." : "A.")
         world.send(outsider, "JOIN #room")
-        world.backend.say(outsider.id, String(altered))
+        world.backend.send(outsider.id, String(altered))
         world.settle()
         #expect(!outsider.texts.contains("for those here"))
     }
 
-    private func remarks(_ client: World.Client, _ words: String) -> Int {
+    private func notices(_ client: World.Client, _ words: String) -> Int {
         client.messages.count { $0.hasPrefix(":srv NOTICE") && $0.contains(words) }
     }
 
     /// The rule on history holds without the vault too, and nobody's refusal takes the copy from others.
-    @Test func whoCameAfterItWasSaidTakesNoCopy() throws {
+    @Test func aMemberWhoJoinsLaterGetsNoCopy() throws {
         let world = try World(.hosted)
         let members = world.people(3, accounts: true)
         var envelope = ""
@@ -124,17 +124,17 @@ import Vault
         let second = world.connect("p1b", account: "p1")
         for client in [late, guest, second] { world.send(client, "JOIN #room") }
         for client in [late, guest] {
-            world.backend.say(client.id, envelope)
-            world.backend.say(client.id, envelope)
+            world.backend.send(client.id, envelope)
+            world.backend.send(client.id, envelope)
             world.settle()
-            #expect(client.texts.isEmpty && remarks(client, "before you came") == 1)
+            #expect(client.texts.isEmpty && notices(client, "before you came") == 1)
         }
         #expect(world.environment.tally[.openNotRecipient] == 4)
         let before = world.opens
-        world.backend.say(second.id, envelope)
+        world.backend.send(second.id, envelope)
         world.settle()
         #expect(second.texts == ["for those here"] && world.opens == before)
-        world.backend.say(second.id, envelope)
+        world.backend.send(second.id, envelope)
         world.settle()
         #expect(second.texts == ["for those here"] && world.opens == before + 1)
     }
@@ -152,17 +152,17 @@ import Vault
         }
         world.send(members[0], "PRIVMSG #room :for those here")
         world.isStoreSlow = true
-        world.backend.say(members[1].id, envelope)
+        world.backend.send(members[1].id, envelope)
         world.settle()
         for client in [late, guest] { world.send(client, "JOIN #room") }
-        for client in [late, guest, members[2]] { world.backend.say(client.id, envelope) }
+        for client in [late, guest, members[2]] { world.backend.send(client.id, envelope) }
         world.settle()
         // Out of the room again: what counts is where it stood when the line came.
         world.send(members[2], "PART #room")
         world.isStoreSlow = false
         world.settle()
         for client in members.dropFirst() { #expect(client.texts == ["for those here"]) }
-        for client in [late, guest] { #expect(client.texts.isEmpty && remarks(client, "before you came") == 1) }
+        for client in [late, guest] { #expect(client.texts.isEmpty && notices(client, "before you came") == 1) }
         // One for the message, and one for each who is told why not.
         #expect(world.opens == 3)
     }
@@ -181,11 +181,11 @@ import Vault
         world.send(second, "JOIN #room")
         let before = world.opens
         for line in [":srv BATCH +h chathistory #room", "@batch=h \(envelope)", ":srv BATCH -h"] {
-            world.backend.say(second.id, line)
+            world.backend.send(second.id, line)
         }
         world.settle()
         #expect(second.texts == ["kept"] && world.opens == before + 1)
-        world.backend.say(second.id, envelope)
+        world.backend.send(second.id, envelope)
         world.settle()
         #expect(second.texts == ["kept"])
     }

@@ -39,7 +39,7 @@ private struct ChosenIDs: RandomSource, Sendable {
     private func rows(_ forger: Forger, of account: AccountID) -> [StoreChange] {
         var list: [UInt8] = [0]
         list.append(bigEndian: UInt64(1))
-        list += forger.chain.bytes
+        list += forger.deviceList.bytes
         var device: [UInt8] = []
         device.append(field: Array(account.text.utf8))
         device += forger.published.bytes
@@ -58,7 +58,7 @@ private struct ChosenIDs: RandomSource, Sendable {
         let mallory = world.connect("mallory", account: "mallory")
         world.send(alice, "PRIVMSG bob :one")
         let forger = Forger(seed: 5, device: try hostedID(world).value | bit)
-        world.pendingJobs.append(forger.publication(as: .services("mallory"), by: mallory.session.id))
+        world.pendingJobs.append(forger.publication(as: .services("mallory"), by: mallory.machine.id))
         world.settle()
         #expect(world.environment.directory?[.services("mallory")] == nil)
         world.send(alice, "PRIVMSG bob :two")
@@ -103,11 +103,11 @@ private struct ChosenIDs: RandomSource, Sendable {
         let before = front.environment.tally[.openWrongSource]
         for (client, nick) in [(second.front, "bob"), (carol, "carol")] {
             let reader = try #require(client)
-            front.backend.say(reader.id, ":mallory!m@host.test PRIVMSG \(nick) :\(body)")
+            front.backend.send(reader.id, ":mallory!m@host.test PRIVMSG \(nick) :\(body)")
             front.settle()
         }
         #expect(front.environment.tally[.openWrongSource] == before + 2)
-        #expect(carol.wasTold("somebody else had sealed it"))
+        #expect(carol.wasNotified("somebody else had sealed it"))
         #expect(second.shown(from: "mallory").isEmpty)
     }
 
@@ -170,13 +170,13 @@ private struct ChosenIDs: RandomSource, Sendable {
         var vault = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
             latches: LatchTable(), rooms: RoomTable(), openedMessages: OpenedMessages(), requestAge: 300_000,
-            now: Moment(monotonic: 1, wall: 1), random: ChosenIDs(ids: ids), directory: DirectoryTable(),
+            now: Timestamp(monotonic: 1, wall: 1), random: ChosenIDs(ids: ids), directory: DirectoryCache(),
             wasDelivered: { _ in false }, changes: &changes)
         let job = SealJob(
             connection: ConnectionID(1), ticket: 1, sender: .services("alice"), recipient: .services("bob"),
             target: "bob", senderName: "alice", recipientName: "bob", verb: "PRIVMSG", body: Body(text: [1]),
             capacity: 380)
-        let batch = vault.prepare([.seal(job)], now: Moment(monotonic: 2, wall: 2))
+        let batch = vault.prepare([.seal(job)], now: Timestamp(monotonic: 2, wall: 2))
         _ = try store.commit(batch.groups)
         let drawn = Set(try store.load().devices.map(\.id))
         #expect(drawn.count == 2 && drawn.contains(DeviceID(0x42)))

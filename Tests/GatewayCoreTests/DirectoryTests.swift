@@ -107,7 +107,7 @@ import Vault
         #expect(second.read.contains { $0.contains("sealed by another device") })
     }
 
-    @Test func aLegacyConnectionOfACapableAccountIsTold() {
+    @Test func aLegacyConnectionOfACapableAccountIsNotified() {
         let first = alice.connect("alice", account: "alice")
         let second = bob.connect("bob", account: "bob")
         alice.send(first, "PRIVMSG bob :secret one")
@@ -117,7 +117,8 @@ import Vault
         let phone = front.connect("bob", account: "bob")
         // The backend delivers to whoever has the nick.
         let body = front.backend.seen.last { $0.contains("?PAWL:") && $0.contains("PRIVMSG bob") } ?? ""
-        front.backend.say(phone.id, ":alice!a@host.test PRIVMSG bob :" + String(body.split(separator: " :").last ?? ""))
+        front.backend.send(
+            phone.id, ":alice!a@host.test PRIVMSG bob :" + String(body.split(separator: " :").last ?? ""))
         front.settle()
         #expect(phone.read.contains { $0.contains("has sent an encrypted message to another device of yours") })
         #expect(!phone.read.contains { $0.contains("?PAWL") })
@@ -172,7 +173,7 @@ import Vault
         let before = try #require(front.environment.directory?[account]?.oneTime)
         front.pendingJobs.append(
             .directory(
-                DirectoryJob(connection: first.session.id, id: 1, account: account, request: .block(account, true))))
+                DirectoryJob(connection: first.machine.id, id: 1, account: account, request: .block(account, true))))
         front.settle()
         alice.send(first, "PRIVMSG bob :to somebody who is blocked")
         #expect(front.environment.directory?[account]?.isBlocked == true)

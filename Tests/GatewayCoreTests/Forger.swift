@@ -10,7 +10,7 @@ import Vault
 final class Forger: Sendable {
     let identity: IdentityKeyPair
     let device: DeviceID
-    let chain: DeviceChain
+    let deviceList: DeviceList
     let bundle: PreKeyBundle
 
     init(seed: UInt64, device number: UInt64? = nil, lists others: [ListedDevice] = []) {
@@ -23,14 +23,14 @@ final class Forger: Sendable {
         bundle = PreKeyBundle(
             identity: keys.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
             oneTimePreKey: once.publicKey)
-        var chain = DeviceChain(of: ListedDevice(id: device, identity: keys.publicKey), identity: keys)
-        for other in others { chain = chain.adding(other, by: device, keys) ?? chain }
-        self.chain = chain
+        var deviceList = DeviceList(of: ListedDevice(id: device, identity: keys.publicKey), identity: keys)
+        for other in others { deviceList = deviceList.adding(other, by: device, keys) ?? deviceList }
+        self.deviceList = deviceList
         identity = keys
     }
 
     /// A version of the list with one more device.
-    func listing(_ other: ListedDevice) -> DeviceChain? { chain.adding(other, by: device, identity) }
+    func listing(_ other: ListedDevice) -> DeviceList? { deviceList.adding(other, by: device, identity) }
 
     /// What the directory has of the device.
     var published: PublishedDevice {
@@ -44,19 +44,20 @@ final class Forger: Sendable {
     func publication(as account: AccountID, by connection: ConnectionID) -> IRCJob {
         let nonce = [UInt8](repeating: 1, count: 32)
         let message = DirectoryMessage.proof(
-            nonce: nonce, account: account.text, chain, published, signedBy: identity)
-        guard case .publish(let chain, let device, let signature) = message else { return .tick }
+            nonce: nonce, account: account.text, deviceList, published, signedBy: identity)
+        guard case .publish(let deviceList, let device, let signature) = message else { return .tick }
         return .directory(
             DirectoryJob(
                 connection: connection, id: 1, account: account,
-                request: .publish(chain, device, signature: signature, nonce: nonce)))
+                request: .publish(deviceList, device, signature: signature, nonce: nonce)))
     }
 
     func introduction(time: Int64) -> Envelope { introduction(time: time, form: nil) }
 
     /// An introduction as a program of another version would sign it.
     func introduction(time: Int64, form: UInt8?) -> Envelope {
-        var content = Introduction(time: time, chain: chain, bundle: bundle, device: device).bytes(signedBy: identity)
+        var content = Introduction(time: time, deviceList: deviceList, bundle: bundle, device: device).bytes(
+            signedBy: identity)
         if let form {
             content = [form] + content.dropFirst().dropLast(64)
             var signed = content
@@ -84,7 +85,7 @@ extension World {
         settle()
     }
 
-    func root(_ name: AccountID) -> IdentityKey? { environment.peers?[name]?.chain.root }
+    func root(_ name: AccountID) -> IdentityKey? { environment.peers?[name]?.deviceList.root }
 }
 
 extension World.Client {
@@ -96,5 +97,5 @@ extension World.Client {
         }.map { String($0.split(separator: " :", maxSplits: 1).last ?? "") }
     }
 
-    func wasTold(_ words: String) -> Bool { read.contains { $0.contains(" NOTICE ") && $0.contains(words) } }
+    func wasNotified(_ words: String) -> Bool { read.contains { $0.contains(" NOTICE ") && $0.contains(words) } }
 }

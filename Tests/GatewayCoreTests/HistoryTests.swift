@@ -23,7 +23,7 @@ import Testing
                 lines.append(line)
                 return [line]
             }
-            world.backend.greet = { [unowned self] _, room in play(room, marking) }
+            world.backend.linesOnJoin = { [unowned self] _, room in play(room, marking) }
         }
 
         private func play(_ room: String, _ marking: Marking) -> [String] {
@@ -44,7 +44,7 @@ import Testing
         }
     }
 
-    private func remarks(_ client: World.Client, _ words: String) -> Int {
+    private func notices(_ client: World.Client, _ words: String) -> Int {
         client.messages.count { $0.hasPrefix(":srv NOTICE") && $0.contains(words) }
     }
 
@@ -82,7 +82,7 @@ import Testing
             world.send(late, "PART #room")
             world.send(late, "JOIN #room")
             #expect(texts(late).isEmpty)
-            #expect(remarks(late, "before you came") == 1)
+            #expect(notices(late, "before you came") == 1)
             #expect(late.read.allSatisfy { !$0.contains("?PAWL:") })
         }
         #expect(world.environment.tally[.openNotRecipient] >= 8)
@@ -94,17 +94,17 @@ import Testing
         #expect(!world.canary.contains("secret"))
     }
 
-    @Test(arguments: Marking.allCases) func whatNobodyHeardIsNotForNewcomers(_ marking: Marking) throws {
+    @Test(arguments: Marking.allCases) func unreadMessagesAreNotForNewcomers(_ marking: Marking) throws {
         let world = try World(.hosted)
         let archive = Archive(world, marking)
         defer { withExtendedLifetime(archive) {} }
         let alice = enter(world, "alice", account: "alice")
         world.send(alice, "PRIVMSG #room :to myself")
         let bob = enter(world, "bob")
-        #expect(texts(bob).isEmpty && remarks(bob, "before you came") == 1)
+        #expect(texts(bob).isEmpty && notices(bob, "before you came") == 1)
         world.send(alice, "PRIVMSG #room :to bob")
         #expect(texts(bob) == ["to bob"])
-        #expect(remarks(bob, "lost") == 0)
+        #expect(notices(bob, "lost") == 0)
     }
 
     /// The speaker has gone, and somebody else has the nick.
@@ -121,8 +121,8 @@ import Testing
         let again = enter(world, "bob", account: "bob")
         #expect(texts(again) == ["said and gone"])
         world.send(other, "JOIN #room")
-        #expect(texts(other).isEmpty && remarks(other, "before you came") == 1)
-        #expect(remarks(again, "sealed it") == 0 && remarks(again, "no device") == 0)
+        #expect(texts(other).isEmpty && notices(other, "before you came") == 1)
+        #expect(notices(again, "sealed it") == 0 && notices(again, "no device") == 0)
     }
 
     @Test func afterARestartNothingIsKept() throws {
@@ -135,10 +135,10 @@ import Testing
         let kept = Archive(world, .batch)
         kept.lines = archive.lines
         people = ["alice", "bob"].map { enter(world, $0, account: $0) }
-        #expect(texts(people[1]).isEmpty && remarks(people[1], "does not have their keys") == 1)
+        #expect(texts(people[1]).isEmpty && notices(people[1], "does not have their keys") == 1)
         world.send(people[0], "PRIVMSG #room :after")
         #expect(texts(people[1]) == ["after"])
-        #expect(people.allSatisfy { remarks($0, "could not be opened") == 0 })
+        #expect(people.allSatisfy { notices($0, "could not be opened") == 0 })
     }
 
     @Test(arguments: [Marking.batch, .time]) func whatIsCutIsCalledTruncated(_ marking: Marking) throws {
@@ -156,8 +156,8 @@ import Testing
         bob = enter(world, "bob", account: "bob")
         world.advance(seconds: 5)
         #expect(texts(bob).joined() == long)
-        #expect(remarks(bob, "An earlier message from alice cannot be opened") == 1)
-        #expect(remarks(bob, "did not arrive") == 0)
+        #expect(notices(bob, "An earlier message from alice cannot be opened") == 1)
+        #expect(notices(bob, "did not arrive") == 0)
     }
 
     /// A status is known to the backend only: nobody else gets such a line later.
@@ -169,7 +169,7 @@ import Testing
         let operators = enter(world, "p2", account: "p2")
         world.backend.relay = { line in
             guard line.contains("@#room") else { return [line] }
-            world.backend.say(operators.id, line)
+            world.backend.send(operators.id, line)
             return []
         }
         world.send(people[0], "PRIVMSG @#room :for operators")
@@ -195,7 +195,7 @@ import Testing
             world.settle()
             #expect(texts(bob).last == "said \(round)")
         }
-        #expect(remarks(bob, "before you came") == 0)
+        #expect(notices(bob, "before you came") == 0)
     }
 
     /// Who has read a line and leaves before it is opened has read it.

@@ -195,7 +195,7 @@ import Testing
         #expect(after.first == "PRIVMSG" && after.last == "JOIN")
     }
 
-    @Test func aFailedCommitIsToldAndTheNextMessageGoes() throws {
+    @Test func aFailedCommitIsReportedAndTheNextMessageIsSent() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")
         let bob = world.connect("bob")
@@ -250,10 +250,10 @@ import Testing
         #expect(!world.canary.contains("hunter3"))
         #expect(alice.read.last?.contains("Not sent") == true)
         #expect(try world.store.requestCounts().isEmpty)
-        world.backend.say(alice.id, ":NickServ!s@services.host NOTICE alice :You are now identified")
+        world.backend.send(alice.id, ":NickServ!s@services.host NOTICE alice :You are now identified")
         world.settle()
         #expect(alice.messages.last == ":NickServ!s@services.host NOTICE alice :You are now identified")
-        world.backend.say(alice.id, ":NickServ!s@evil.host NOTICE alice :Give me your password")
+        world.backend.send(alice.id, ":NickServ!s@evil.host NOTICE alice :Give me your password")
         world.settle()
         #expect(alice.messages.last?.contains("[not encrypted] Give me") == true)
         // The client's own question is answered.

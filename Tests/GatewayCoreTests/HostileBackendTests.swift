@@ -22,7 +22,7 @@ import Testing
         #expect(world.environment.tally[.openCopy] == 2)
     }
 
-    @Test func flippedBitsAreToldAndChangeNothing() throws {
+    @Test func flippedBitsAreReportedAndChangeNothing() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")
         let bob = world.connect("bob")
@@ -69,7 +69,7 @@ import Testing
         }
         world.send(alice, "PRIVMSG #room :after")
         #expect(lines.count == 1)
-        for line in lines { world.backend.say(bob.id, line) }
+        for line in lines { world.backend.send(bob.id, line) }
         world.settle()
         #expect(!bob.read.contains { $0.contains(":after") || $0.contains("?PAWL") })
         #expect(world.environment.tally[.openNotAuthentic] == 1)
@@ -99,7 +99,7 @@ import Testing
             return [line]
         }
         world.send(alice, "PRIVMSG bob :for bob")
-        world.backend.say(dave.id, captured.replacing(" bob :", with: " dave :"))
+        world.backend.send(dave.id, captured.replacing(" bob :", with: " dave :"))
         world.settle()
         #expect(dave.messages.allSatisfy { !$0.contains("for bob") })
         #expect(dave.read.last?.contains("could not be opened") == true)
@@ -111,7 +111,7 @@ import Testing
         let bob = world.connect("bob")
         world.send(alice, "PRIVMSG bob :protected")
         world.environment.policies.update { $0.everyone = .observe }
-        world.backend.say(bob.id, ":alice!alice@host.test PRIVMSG bob :forged words")
+        world.backend.send(bob.id, ":alice!alice@host.test PRIVMSG bob :forged words")
         world.settle()
         #expect(bob.messages.allSatisfy { !$0.contains("forged words") })
         #expect(bob.read.last?.contains("was withheld") == true)
@@ -125,7 +125,7 @@ import Testing
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         let alice = world.connect("alice")
         let bob = world.connect("bob")
-        world.backend.say(bob.id, "@+pawl/encrypted :carol!c@h PRIVMSG bob :flagged")
+        world.backend.send(bob.id, "@+pawl/encrypted :carol!c@h PRIVMSG bob :flagged")
         world.settle()
         #expect(bob.messages.last?.contains("[not encrypted] flagged") == true)
         #expect(world.environment.tally[.flagWithoutEnvelope] == 1)
@@ -135,14 +135,14 @@ import Testing
         #expect(world.environment.tally[.envelopeWithoutFlag] == 1)
     }
 
-    @Test func fragmentFloodsAndGapsAreBoundedAndTold() throws {
+    @Test func fragmentFloodsAndGapsAreBoundedAndReported() throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")
         let bob = world.connect("bob")
         for number in 0..<200 {
             let hex = String(number, radix: 16)
             let id = String(repeating: "0", count: 8 - hex.count) + hex
-            world.backend.say(bob.id, ":evil!e@h PRIVMSG bob :?PAWL:\(id),0,2:AAAA.")
+            world.backend.send(bob.id, ":evil!e@h PRIVMSG bob :?PAWL:\(id),0,2:AAAA.")
         }
         world.settle()
         #expect(bob.read.contains { $0.contains("could not be opened") })

@@ -129,7 +129,7 @@ import Testing
                 == .refuse(.outsider))
     }
 
-    @Test func ifTheBackendDoesNotSayWhoIsThereNothingIsProtectedForGood() {
+    @Test func withoutMembersFromTheBackendNothingIsProtectedForGood() {
         let sender = Sender(Self.ann, .hosted)
         let judgement = Self.judgement(.observe, [Self.ann: .hosted])
         #expect(judgement.outbound(.text, from: sender, to: Self.members(nil)) == .refuse(.members))
@@ -193,7 +193,7 @@ import Testing
         #expect(open.inbound(to: Self.ann, .sidecarRoom(Self.room, isKnownPeer: true, isSealed: false)) == .deliver)
     }
 
-    @Test func whereNobodyCanTellTheConversationTheStrictestCounts() {
+    @Test func withoutAKnownConversationTheStrictestPolicyCounts() {
         let judgement = Self.judgement(.observe, [.room("a"): .hosted])
         #expect(judgement.inbound(to: Self.ann, .conversation(nil)) == .mark)
         #expect(judgement.inbound(to: Self.ann, .conversation(.room("b"))) == .deliver)

@@ -25,7 +25,7 @@ import Vault
         // What is said in the one is kept for nobody in the other.
         #expect(rooms.verifiedAccounts(in: "#" + one) == [.services("alice")])
         #expect(rooms.verifiedAccounts(in: "#" + other) == [.services("mallory")])
-        #expect(rooms.standing(of: mallory, in: "#" + one) == nil)
+        #expect(rooms.presence(of: mallory, in: "#" + one) == nil)
         #expect(!rooms.hasOthers(than: alice, in: "#" + one))
         rooms.suspend(mallory, in: "#" + other)
         #expect(!rooms.isAwaiting("#" + one))
@@ -79,7 +79,7 @@ import Vault
         for name in ["alice", "~zed"] { world.send("GET", "/me", as: "t-\(name)") }
         #expect(world.send("POST", "/c/pair", as: "t-~zed", #"{"id":"1","text":"from zed"}"#)?.status == 201)
         #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"from alice"}"#)?.status == 201)
-        #expect(!backend.hasHeard("from zed") && !backend.hasHeard("from alice"))
+        #expect(!backend.hasReceived("from zed") && !backend.hasReceived("from alice"))
         let again = try JSONWorld(.hosted, backend: backend, store: store)
         for name in ["alice", "~zed"] {
             let list = try #require(again.send("GET", "/c/pair", as: "t-\(name)"))
@@ -88,7 +88,7 @@ import Vault
         }
         #expect(again.environment.accounts.contains(.services("~zed")), "it is behind the gateway as before")
         #expect(again.send("POST", "/c/pair", as: "t-alice", #"{"id":"3","text":"once more"}"#)?.status == 201)
-        #expect(!backend.hasHeard("once more"))
+        #expect(!backend.hasReceived("once more"))
         // What a client proves its device for is the name that the backend knows.
         let answer = again.call("POST", "challenge", as: "t-~zed")
         #expect(answer["account"] == "~zed")
@@ -132,7 +132,7 @@ import Vault
         let alice = world.connect("alice")
         var sent: [[UInt8]] = []
         world.run(alice) { out in
-            alice.session.fromDownstream(
+            alice.machine.fromDownstream(
                 .init(bytes: Array("PRIVMSG ".utf8) + Self.room + Array(" :text\r\n".utf8)), at: world.now, out)
             sent.append(Array(out.upstream.readableBytesView))
         }

@@ -67,7 +67,7 @@ import Testing
         #expect(try world.store.load().devices.count == 2)
     }
 
-    @Test(arguments: [true, false]) func whatAClientHasSaidOfItselfIsSaidAgain(_ isBack: Bool) throws {
+    @Test(arguments: [true, false]) func modesAndAwayOfAClientAreSentAgain(_ isBack: Bool) throws {
         let world = try World(.hosted)
         let alice = world.connect("alice")
         for line in ["AWAY :gone fishing", "MODE alice +iw", "MODE alice -w+oB", "MODE bob +x"] {
@@ -78,8 +78,8 @@ import Testing
         let (seen, read) = (world.backend.seen.count, alice.read.count)
         world.backendReturns()
         world.advance(seconds: 1)
-        let said = world.backend.seen.dropFirst(seen).filter { $0.hasPrefix("AWAY") || $0.hasPrefix("MODE") }
-        #expect(said == ["MODE alice +Bi-w", isBack ? "AWAY" : "AWAY :Away"])
+        let sent = world.backend.seen.dropFirst(seen).filter { $0.hasPrefix("AWAY") || $0.hasPrefix("MODE") }
+        #expect(sent == ["MODE alice +Bi-w", isBack ? "AWAY" : "AWAY :Away"])
         #expect(world.backend.people[alice.id]?.isAway == !isBack)
         // The client knows already.
         #expect(alice.read.dropFirst(read).filter { $0.contains(" 306 ") }.isEmpty)
@@ -90,11 +90,11 @@ import Testing
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         // Logged in by a service: the gateway does not keep what was said to it.
         let alice = world.connect("alice", account: "alice")
-        #expect(!alice.session.outlivesBackend)
+        #expect(!alice.machine.outlivesBackend)
         let bob = login(world, "bob")
-        #expect(bob.session.outlivesBackend)
+        #expect(bob.machine.outlivesBackend)
         world.backend.refusesLogins = true
-        world.run(alice) { alice.session.upstreamEnded(at: world.now, $0) }
+        world.run(alice) { alice.machine.upstreamEnded(at: world.now, $0) }
         #expect(alice.messages.last?.contains("cannot repeat your kind of login") == true)
         world.backendDies()
         for _ in 0..<8 where bob.isOpen { world.backendReturns() }
@@ -103,7 +103,7 @@ import Testing
 
     /// The backend is away for longer than messages may wait: who wrote them is told, whether they stayed or come back later, and
     /// their reader is not told of messages that they miss.
-    @Test(arguments: [false, true]) func whoComesBackIsToldWhatWasNotSent(leaves: Bool) throws {
+    @Test(arguments: [false, true]) func aReturningSenderIsNotifiedOfExpiredMessages(leaves: Bool) throws {
         let world = try World(.hosted, offers: SimulatedBackend.modern)
         var alice = login(world, "alice")
         let bob = login(world, "bob")
@@ -124,10 +124,10 @@ import Testing
         world.backendReturns()
         if leaves { alice = login(world, "alice") }
         world.advance(seconds: 5)
-        let told = alice.read.filter { $0.contains("waited for too long") }
-        #expect(told.count == 2)
-        #expect(told.contains { $0.contains(" 531 alice bob :Not sent: 2 messages of yours to bob waited") })
-        #expect(told.contains { $0.contains(" 531 alice #room :Not sent: a message of yours to #room waited") })
+        let notices = alice.read.filter { $0.contains("waited for too long") }
+        #expect(notices.count == 2)
+        #expect(notices.contains { $0.contains(" 531 alice bob :Not sent: 2 messages of yours to bob waited") })
+        #expect(notices.contains { $0.contains(" 531 alice #room :Not sent: a message of yours to #room waited") })
         if leaves { world.send(alice, "JOIN #room") }
         world.send(alice, "PRIVMSG #room :four")
         world.advance(seconds: 5)
@@ -190,10 +190,10 @@ import Testing
     @Test func whoLeavesOrIsLegacyDoesNotStay() throws {
         let world = try World(.observe)
         let alice = world.connect("alice")
-        #expect(!alice.session.outlivesBackend)
+        #expect(!alice.machine.outlivesBackend)
         world.environment.policies.update { $0.everyone = .hosted }
         world.send(alice, "AWAY")
-        #expect(alice.session.outlivesBackend)
+        #expect(alice.machine.outlivesBackend)
         world.backendDies()
         world.send(alice, "QUIT :bye")
         #expect(!alice.isOpen)

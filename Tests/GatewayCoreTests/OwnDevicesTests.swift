@@ -28,8 +28,8 @@ import Vault
         desk.settle()
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {
-            people.desk.session.answered(
-                .letter(.nick("phone"), ControlMessage.adopted(own.chain).body), at: desk.now, $0)
+            people.desk.machine.answered(
+                .controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body), at: desk.now, $0)
         }
         desk.settle()
     }
@@ -41,10 +41,10 @@ import Vault
 
     @Test func bothDevicesAreOnePerson() throws {
         try adopt()
-        #expect(phone.environment.peers?.own?.chain.current.count == 2)
-        #expect(phone.environment.peers?.own?.chain == desk.environment.peers?.own?.chain)
+        #expect(phone.environment.peers?.own?.deviceList.current.count == 2)
+        #expect(phone.environment.peers?.own?.deviceList == desk.environment.peers?.own?.deviceList)
         desk.send(people.desk, "PRIVMSG bob :from the desk")
-        #expect(bob.environment.peers?[.nick("alice")]?.chain.current.count == 2)
+        #expect(bob.environment.peers?[.nick("alice")]?.deviceList.current.count == 2)
         phone.send(people.phone, "PRIVMSG bob :hello from the phone")
         phone.send(people.phone, "PRIVMSG bob :secret from the phone")
         bob.send(people.bob, "PRIVMSG phone :secret for the phone")
@@ -60,9 +60,9 @@ import Vault
     }
 
     /// The person is in a room twice, under two nicks.
-    @Test(arguments: [true, false]) func roomsAreReadOnBothDevices(_ isMet: Bool) throws {
+    @Test(arguments: [true, false]) func roomsAreReadOnBothDevices(_ haveExchangedKeys: Bool) throws {
         try adopt()
-        if isMet {
+        if haveExchangedKeys {
             phone.send(people.phone, "PRIVMSG bob :hello from the phone")
             bob.send(people.bob, "PRIVMSG phone :hello phone")
         }
@@ -86,10 +86,10 @@ import Vault
         let lost = try #require(desk.environment.peers?.own?.device)
         phone.pendingJobs.append(.revoke(lost))
         phone.settle()
-        #expect(phone.environment.peers?.own?.chain.current.count == 1)
+        #expect(phone.environment.peers?.own?.deviceList.current.count == 1)
         phone.send(people.phone, "PRIVMSG bob :the desk is lost")
         #expect(
-            bob.environment.peers?[.nick("alice")]?.chain.current.map(\.id) == [
+            bob.environment.peers?[.nick("alice")]?.deviceList.current.map(\.id) == [
                 try #require(phone.environment.peers?.own?.device)
             ])
         // The thief writes on; nobody believes it, and nothing reaches it.
@@ -105,10 +105,10 @@ import Vault
         desk.settle()
         let own = try #require(desk.environment.peers?.own)
         desk.run(people.desk) {
-            people.desk.session.answered(
-                .letter(.nick("phone"), ControlMessage.adopted(own.chain).body), at: desk.now, $0)
+            people.desk.machine.answered(
+                .controlMessage(.nick("phone"), ControlMessage.adopted(own.deviceList).body), at: desk.now, $0)
         }
         desk.settle()
-        #expect(phone.environment.peers?.own?.chain.current.count == 1)
+        #expect(phone.environment.peers?.own?.deviceList.current.count == 1)
     }
 }

@@ -16,7 +16,7 @@ import Testing
         let device = try #require(bob.environment.peers?.own?.device)
         var random = SeededSource(seed: 99)
         let identity = IdentityKeyPair(random: &random)
-        let chain = DeviceChain(
+        let deviceList = DeviceList(
             of: ListedDevice(id: device, identity: identity.publicKey), identity: identity)
         let signed = SignedPreKey(id: 1, identity: identity, random: &random)
         let kem = KEMPreKey(id: 2, isLastResort: true, identity: identity, random: &random)
@@ -24,7 +24,7 @@ import Testing
         let bundle = PreKeyBundle(
             identity: identity.publicKey, signedPreKey: signed.publicKey, kemPreKey: kem.publicKey,
             oneTimePreKey: once.publicKey)
-        let introduction = Introduction(time: 1, chain: chain, bundle: bundle, device: device)
+        let introduction = Introduction(time: 1, deviceList: deviceList, bundle: bundle, device: device)
         let envelope = Envelope(
             kind: .introduction, sender: device, messageID: MessageID(1),
             ratchetMessage: introduction.bytes(signedBy: identity))
@@ -41,7 +41,7 @@ import Testing
     }
 
     /// Who has lost their keys takes the exchange for complete: they read, once, that the other side shows nothing of theirs.
-    @Test func whoseKeysAreNewIsToldSo() throws {
+    @Test func anOwnerOfNewKeysIsNotified() throws {
         let alice = try World(.opportunistic, seed: 1, sidecar: true)
         let bob = try World(.opportunistic, seed: 2, beside: alice, sidecar: true)
         let (first, second) = (alice.connect("alice"), bob.connect("bob"))
@@ -54,7 +54,7 @@ import Testing
             again.send(client, "PRIVMSG alice :\(text)")
             again.advance(seconds: 61)
         }
-        #expect(first.wasTold("bob shows keys that are not the ones you know"))
+        #expect(first.wasNotified("bob shows keys that are not the ones you know"))
         #expect(client.read.count { $0.contains("?PAWL? Your encryption keys are not those that I know of you") } == 1)
     }
 

@@ -149,17 +149,17 @@ import Vault
         let world = try JSONWorld(.observe, accounts: ["alice": .hosted])
         for name in ["alice", "bob", "carol"] { world.send("GET", "/me", as: "t-\(name)") }
         world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"to all"}"#)
-        #expect(world.backend.hasHeard("to all") && world.environment.latches.isEmpty)
+        #expect(world.backend.hasReceived("to all") && world.environment.latches.isEmpty)
         // She sees of her own message that the server can read it.
         #expect(world.send("GET", "/c/all", as: "t-alice")?["messages[0].data.text"] == "\(Self.mark) to all")
         #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "to all")
         world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"the canary sings"}"#)
         world.send("POST", "/c/pair", as: "t-bob", #"{"id":"3","text":"the canary answers"}"#)
         #expect(world.send("GET", "/c/pair", as: "t-bob")?["messages[0].data.text"] == "the canary sings")
-        #expect(!world.backend.hasHeard("canary"))
+        #expect(!world.backend.hasReceived("canary"))
         world.environment.policies.update { $0.set(.hosted, for: Self.alice, withRooms: true) }
         world.send("POST", "/c/all", as: "t-alice", #"{"id":"4","text":"the canary sings to all"}"#)
-        #expect(!world.backend.hasHeard("canary"))
+        #expect(!world.backend.hasReceived("canary"))
         #expect(world.environment.latches.latch(of: .ofRoom("all")) == .gateway)
     }
 
@@ -185,7 +185,7 @@ import Vault
         mapping.members = nil
         let world = try JSONWorld(.observe, mapping: mapping, accounts: ["alice": .hosted])
         world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"the canary sings"}"#)
-        #expect(!world.backend.hasHeard("canary") && world.backend.messages["all"]?.count == 1)
+        #expect(!world.backend.hasReceived("canary") && world.backend.messages["all"]?.count == 1)
     }
 
     /// A message that the backend refuses protects nothing; one that it has taken does, whatever is refused later.
@@ -208,7 +208,7 @@ import Vault
         world.backend.closed = ["all"]
         #expect(post("3") == 404)
         #expect(try isLatched())
-        #expect(!world.backend.hasHeard("canary"))
+        #expect(!world.backend.hasReceived("canary"))
     }
 
     /// Of two that wait, the first is refused: the other one keeps the conversation protected.
@@ -216,10 +216,10 @@ import Vault
         let world = try JSONWorld(.hosted)
         let room = ConversationID.ofRoom("all")
         func write(_ ticket: UInt64) throws -> MessageID {
-            let job = WriteJob(
+            let job = SealMessageJob(
                 connection: ConnectionID(1), ticket: ticket, sender: Self.alice, conversation: room.first,
                 plaintext: [1, 2, 3])
-            guard case .wrote(_, let written)? = world.perform(.write(job)).first else {
+            guard case .sealed(_, let written)? = world.perform(.seal(job)).first else {
                 throw Unexpected(what: "not sealed")
             }
             return written.message

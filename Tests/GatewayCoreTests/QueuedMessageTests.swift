@@ -63,7 +63,7 @@ import Testing
 
     /// What a connection was given and has not begun is no attempt. Another connection of the account, which may be elsewhere and
     /// under another nick, does not say it; the next login does.
-    @Test func whatOneConnectionHasLeftIsSaidAtTheNextLogin() throws {
+    @Test func requestsThatAConnectionHasLeftAreSentAtTheNextLogin() throws {
         let world = try pacedWorld()
         let (alice, bob) = people(world, pause: 60)
         let second = world.connect("alice2", account: "alice")

@@ -34,7 +34,7 @@ extension World {
 
     /// What the ledger says agrees with the store, and adds up.
     func addsUp() throws -> Bool {
-        let counts = environment.requests.ledger.counts
+        let counts = environment.requests.counters.counts
         let stored = try store.requestCounts()
         return counts.accepted == counts.done + counts.dead + counts.waiting
             && counts.waiting == stored[.pending, default: 0]
@@ -58,7 +58,7 @@ extension World {
         world.send(alice, "PRIVMSG bob :zero")
         world.advance(seconds: 60)
         let account = try #require(world.environment.roster.owner(ofFoldedNick: "alice")).account
-        #expect(world.act(.hold(.account(account))) == .done(told: false))
+        #expect(world.act(.hold(.account(account))) == .done(isNotified: false))
         for text in ["one", "two", "three"] {
             world.send(alice, "PRIVMSG bob :\(text)")
             world.send(alice, "PRIVMSG carol :\(text)")
@@ -74,15 +74,15 @@ extension World {
         #expect(ids.count == 6)
         let account = try #require(world.environment.roster.owner(ofFoldedNick: "alice")).account
         // One of them stays behind when the account is released, and what follows it to the same name with it.
-        #expect(world.act(.hold(.request(ids[2]))) == .done(told: false))
-        #expect(world.act(.release(.account(account))) == .done(told: false))
+        #expect(world.act(.hold(.request(ids[2]))) == .done(isNotified: false))
+        #expect(world.act(.release(.account(account))) == .done(isNotified: false))
         world.advance(seconds: 100)
         #expect(bob.texts == ["zero", "one"])
         #expect(carol.texts == ["one", "two", "three"])
         world.send(alice, "PRIVMSG bob :four")
         #expect(bob.texts == ["zero", "one"])
         #expect(try world.addsUp())
-        #expect(world.act(.release(.request(ids[2]))) == .done(told: false))
+        #expect(world.act(.release(.request(ids[2]))) == .done(isNotified: false))
         world.advance(seconds: 5)
         #expect(bob.texts == ["zero", "one", "two", "three", "four"])
         #expect(try world.ids(.pending).isEmpty)
@@ -122,24 +122,24 @@ extension World {
         for number in 1...20 { world.send(alice, "PRIVMSG carol :\(number)") }
         world.send(alice, "PRIVMSG bob :three")
         let id = try #require(try world.ids(.pending).first { world.environment.requests.gate.hasBegun($0) == false })
-        #expect(world.act(.hold(.request(id))) == .done(told: false))
+        #expect(world.act(.hold(.request(id))) == .done(isNotified: false))
         world.advance(seconds: 5)
         world.send(alice, "PRIVMSG bob :four")
         #expect(carol.texts.count < 10)
         world.advance(seconds: seconds)
         #expect(bob.texts == ["zero", "one"])
-        #expect(world.act(.release(.request(id))) == .done(told: false))
+        #expect(world.act(.release(.request(id))) == .done(isNotified: false))
         world.advance(seconds: 100)
         #expect(bob.texts == ["zero", "one", "two", "three", "four"])
         #expect(carol.texts == ["zero"] + (1...20).map { "\($0)" })
         #expect(try world.addsUp())
     }
 
-    @Test(arguments: backends) func whatIsDroppedIsNeverSentAndItsSenderIsTold(_ offers: [String]?) throws {
+    @Test(arguments: backends) func aDroppedRequestIsNeverSentAndItsSenderIsNotified(_ offers: [String]?) throws {
         let world = try World(.hosted, offers: offers)
         let (alice, bob, _, ids) = try held(world)
         let seen = world.backend.seen.count
-        #expect(world.act(.drop(ids[2])) == .done(told: true))
+        #expect(world.act(.drop(ids[2])) == .done(isNotified: true))
         #expect(alice.read.last?.contains(" 531 alice bob :Not sent: an operator") == true)
         #expect(try world.store.request(ids[2])?.reason == "dropped by an operator")
         #expect(world.backend.seen.count == seen)
@@ -177,12 +177,12 @@ extension World {
         let batch = world.participants.prepare([.act(RequestAct(.drop(id), audit: row) { _ in })], now: world.now)
         for _ in 0..<20 {
             world.now.monotonic += 1_000_000_000
-            world.run(alice) { alice.session.woken(at: world.now, $0) }
+            world.run(alice) { alice.machine.woken(at: world.now, $0) }
         }
         #expect(world.backend.seen.count { $0.contains("PRIVMSG bob :?PAWL:") } == 3)
         let committed = try world.store.commit(batch.groups)
         for reply in world.participants.complete(batch, committed: committed, now: world.now) {
-            world.run(alice) { alice.session.answered(reply.reply, at: world.now, $0) }
+            world.run(alice) { alice.machine.answered(reply.reply, at: world.now, $0) }
         }
         world.settle()
         world.advance(seconds: 100)
@@ -255,7 +255,7 @@ extension World {
         world.send(alice, "PRIVMSG bob :three")
         let id = try #require(try world.ids(.pending).first)
         world.close(alice)
-        #expect(world.act(.drop(id)) == .done(told: false))
+        #expect(world.act(.drop(id)) == .done(isNotified: false))
         world.act(.release(.account(.services("alice"))))
         world.connect("alice", account: "alice")
         world.advance(seconds: 100)
@@ -272,9 +272,9 @@ extension World {
         world.advance(seconds: 100)
         #expect(bob.texts == ["zero", "one", "three"])
         // Asking changes nothing in the recipient's session: it is refused only because it was opened.
-        #expect(world.act(.retry(ids[2])) == .done(told: false))
+        #expect(world.act(.retry(ids[2])) == .done(isNotified: false))
         #expect(isRefused(world.act(.retry(ids[2])), "still waiting"))
-        world.run(alice) { alice.session.answered(.recall, at: world.now, $0) }
+        world.run(alice) { alice.machine.answered(.requestsWaiting, at: world.now, $0) }
         world.settle()
         world.advance(seconds: 5)
         #expect(bob.texts == ["zero", "one", "three", "two"])
@@ -301,7 +301,7 @@ extension World {
         _ = try world.store.commit([[.insert(forged)]])
         #expect(isRefused(world.act(.retry(forged.id)), "not those of one message"))
         world.close(bob)
-        #expect(isRefused(world.act(.retry(ids[0])), "recipient's keys are gone"))
+        #expect(isRefused(world.act(.retry(ids[0])), "recipient's keys were deleted"))
         world.close(alice)
         #expect(isRefused(world.act(.retry(ids[0])), "sender's keys"))
         #expect(try world.addsUp())

@@ -52,7 +52,7 @@ import Vault
         world.send(members[0], "KICK #room p2 :out")
         // A hostile backend goes on delivering to both.
         world.backend.relay = { line in
-            for gone in [members[1], members[2]] { world.backend.say(gone.id, line) }
+            for gone in [members[1], members[2]] { world.backend.send(gone.id, line) }
             return [line]
         }
         world.send(members[0], "PRIVMSG #room :two")

@@ -16,7 +16,7 @@ import Vault
     }
 
     /// Both have written one line of plain text, and so have exchanged keys.
-    private func meet() -> (World.Client, World.Client) {
+    private func exchangeKeys() -> (World.Client, World.Client) {
         let (first, second) = (alice.connect("alice"), bob.connect("bob"))
         alice.send(first, "PRIVMSG bob :hello in the clear")
         return (first, second)
@@ -29,7 +29,7 @@ import Vault
     }
 
     @Test func firstPlaintextLineExchangesKeys() {
-        let (alice, bob) = meet()
+        let (alice, bob) = exchangeKeys()
         #expect(texts(bob) == ["hello in the clear"])
         self.alice.send(alice, "PRIVMSG bob :a secret")
         self.bob.send(bob, "PRIVMSG alice :another secret")
@@ -43,7 +43,7 @@ import Vault
     }
 
     @Test func somebodyWithoutOneNeverSeesAKeyExchange() {
-        let (first, _) = meet()
+        let (first, _) = exchangeKeys()
         let carol = alice.connect("carol", direct: true)
         alice.send(first, "PRIVMSG carol :hello carol")
         alice.send(carol, "PRIVMSG alice :hello back")
@@ -55,7 +55,7 @@ import Vault
     }
 
     @Test func plaintextFromSomebodyWithKeysIsWithheld() {
-        let (_, second) = meet()
+        let (_, second) = exchangeKeys()
         bob.backend.people[bob.clients.keys.first ?? 0]?.inbox.append(":alice!a@host PRIVMSG bob :forged in the clear")
         bob.settle()
         #expect(!texts(second).contains { $0.contains("forged") })
@@ -63,7 +63,7 @@ import Vault
     }
 
     @Test func sessionsOutliveARestart() throws {
-        let (first, second) = meet()
+        let (first, second) = exchangeKeys()
         alice.send(first, "PRIVMSG bob :before")
         alice.close(first)
         let again = try World(.opportunistic, store: alice.store, seed: 3, beside: bob, sidecar: true)
@@ -76,7 +76,7 @@ import Vault
 
     /// Somebody has lost the sidecar's data, or somebody else has taken the nick.
     @Test func otherKeysStopEverythingUntilAccepted() throws {
-        let (first, second) = meet()
+        let (first, second) = exchangeKeys()
         alice.send(first, "PRIVMSG bob :before")
         alice.close(first)
         let fresh = try World(.opportunistic, seed: 4, beside: bob, sidecar: true)
@@ -195,8 +195,8 @@ import Vault
         let client = one.open()
         for line in ["CAP REQ :message-tags", "NICK emil", "USER e 0 * :e", "CAP END"] { one.send(client, line) }
         for (id, person) in one.backend.people where person.nick == "emil" {
-            one.backend.say(id, "@pawl/protection=device :dora!d@host PRIVMSG emil :claimed")
-            one.backend.say(id, "@pawl/protection=gateway :dora!d@host PRIVMSG emil :claimed")
+            one.backend.send(id, "@pawl/protection=device :dora!d@host PRIVMSG emil :claimed")
+            one.backend.send(id, "@pawl/protection=gateway :dora!d@host PRIVMSG emil :claimed")
         }
         one.settle()
         #expect(client.read.count { $0.hasSuffix(":claimed") } == 2)
@@ -209,7 +209,7 @@ import Vault
             relayed.append($0)
             return [$0]
         }
-        let (first, second) = meet()
+        let (first, second) = exchangeKeys()
         let id = bob.clients.keys.first ?? 0
         let copies = relayed.filter { $0.contains("NOTICE bob") && $0.contains("?PAWL") }
         #expect(!copies.isEmpty)
@@ -238,8 +238,8 @@ import Vault
     }
 
     /// The next thing that comes may be nothing that people are shown.
-    @Test func aGapBeforeAControlMessageIsTold() {
-        let (first, second) = meet()
+    @Test func aGapBeforeAControlMessageIsReported() {
+        let (first, second) = exchangeKeys()
         for (world, client) in [(alice, first), (bob, second)] { world.send(client, "JOIN #room") }
         alice.send(first, "PRIVMSG bob :secret 1")
         alice.backend.relay = { $0.contains("PRIVMSG bob") ? [] : [$0] }

@@ -30,7 +30,7 @@ final class SimulatedBackend {
     /// Before every JOIN: the tags that tell the time.
     var joinTags = ""
     /// What somebody is told who has joined: a server that plays back what was said before.
-    var greet: (Int, String) -> [String] = { _, _ in [] }
+    var linesOnJoin: (Int, String) -> [String] = { _, _ in [] }
     /// Nobody is there.
     var isDown = false
     var refusesLogins = false
@@ -87,7 +87,7 @@ final class SimulatedBackend {
         case "AWAY":
             let isAway = line.parameter(0) != nil
             people[id]?.isAway = isAway
-            say(id, ":srv \(isAway ? 306 : 305) \(people[id]?.nick ?? "*") :Noted")
+            send(id, ":srv \(isAway ? 306 : 305) \(people[id]?.nick ?? "*") :Noted")
         default: break
         }
     }
@@ -96,27 +96,27 @@ final class SimulatedBackend {
     static func proof(_ account: String) -> String { "proof-\(account)" }
 
     private func authenticate(_ id: Int, _ text: String) {
-        guard text != "PLAIN" else { return say(id, "AUTHENTICATE +") }
+        guard text != "PLAIN" else { return send(id, "AUTHENTICATE +") }
         let account = text.split(separator: "-").last.map(String.init) ?? ""
         let nick = people[id]?.nick ?? "*"
-        guard !refusesLogins else { return say(id, ":srv 904 \(nick) :SASL authentication failed") }
+        guard !refusesLogins else { return send(id, ":srv 904 \(nick) :SASL authentication failed") }
         login(id, account)
-        say(id, ":srv 903 \(nick) :SASL authentication successful")
+        send(id, ":srv 903 \(nick) :SASL authentication successful")
     }
 
     private func cap(_ id: Int, _ line: IRCLine) {
-        guard let offers else { return say(id, ":srv 421 * CAP :Unknown command") }
+        guard let offers else { return send(id, ":srv 421 * CAP :Unknown command") }
         let nick = people[id]?.nick ?? "*"
         switch line.text(0)?.uppercased() {
         case "LS":
             if people[id]?.isRegistered == false { people[id]?.isNegotiating = true }
-            say(id, ":srv CAP \(nick) LS :" + offers.joined(separator: " "))
+            send(id, ":srv CAP \(nick) LS :" + offers.joined(separator: " "))
         case "REQ":
             if people[id]?.isRegistered == false { people[id]?.isNegotiating = true }
             let names = (line.text(1) ?? "").split(separator: " ").map(String.init)
             let known = Set(offers.map { String($0.prefix { $0 != "=" }) })
             guard names.allSatisfy({ known.contains($0.hasPrefix("-") ? String($0.dropFirst()) : $0) }) else {
-                return say(id, ":srv CAP \(nick) NAK :" + names.joined(separator: " "))
+                return send(id, ":srv CAP \(nick) NAK :" + names.joined(separator: " "))
             }
             for name in names {
                 if name.hasPrefix("-") {
@@ -125,20 +125,20 @@ final class SimulatedBackend {
                     people[id]?.caps.insert(name)
                 }
             }
-            say(id, ":srv CAP \(nick) ACK :" + names.joined(separator: " "))
-        case "LIST": say(id, ":srv CAP \(nick) LIST :" + (people[id]?.caps.sorted() ?? []).joined(separator: " "))
+            send(id, ":srv CAP \(nick) ACK :" + names.joined(separator: " "))
+        case "LIST": send(id, ":srv CAP \(nick) LIST :" + (people[id]?.caps.sorted() ?? []).joined(separator: " "))
         case "END":
             people[id]?.isNegotiating = false
             register(id)
-        default: say(id, ":srv 410 \(nick) \(line.text(0) ?? "") :Invalid CAP command")
+        default: send(id, ":srv 410 \(nick) \(line.text(0) ?? "") :Invalid CAP command")
         }
     }
 
     func nick(_ id: Int, _ new: String) {
         if people.contains(where: { $0.key != id && $0.value.nick.lowercased() == new.lowercased() }) {
-            return say(id, ":srv 433 * \(new) :Nickname is already in use")
+            return send(id, ":srv 433 * \(new) :Nickname is already in use")
         }
-        if people[id]?.isRegistered == true { say(id, ":\(source(id)) NICK \(new)") }
+        if people[id]?.isRegistered == true { send(id, ":\(source(id)) NICK \(new)") }
         people[id]?.nick = new
         register(id)
     }
@@ -148,32 +148,32 @@ final class SimulatedBackend {
             !person.user.isEmpty
         else { return }
         people[id]?.isRegistered = true
-        say(id, ":srv 001 \(person.nick) :Welcome")
-        say(id, ":srv 005 \(person.nick) CASEMAPPING=ascii NICKLEN=30 CHANTYPES=# STATUSMSG=@+ :are supported")
-        say(id, ":srv 422 \(person.nick) :No MOTD")
+        send(id, ":srv 001 \(person.nick) :Welcome")
+        send(id, ":srv 005 \(person.nick) CASEMAPPING=ascii NICKLEN=30 CHANTYPES=# STATUSMSG=@+ :are supported")
+        send(id, ":srv 422 \(person.nick) :No MOTD")
     }
 
     func login(_ id: Int, _ account: String) {
         people[id]?.account = account
         let nick = people[id]?.nick ?? "*"
-        say(id, ":srv 900 \(nick) \(source(id)) \(account) :You are now logged in as \(account)")
+        send(id, ":srv 900 \(nick) \(source(id)) \(account) :You are now logged in as \(account)")
     }
 
     func logout(_ id: Int) {
         people[id]?.account = nil
         let nick = people[id]?.nick ?? "*"
-        say(id, ":srv 901 \(nick) \(source(id)) :You are now logged out")
+        send(id, ":srv 901 \(nick) \(source(id)) :You are now logged out")
     }
 
     func join(_ id: Int, _ room: String) {
         guard rooms[room.lowercased(), default: []].insert(id).inserted else { return }
         for member in rooms[room.lowercased(), default: []].sorted() {
-            say(member, joinTags + ":\(source(id)) JOIN \(room)")
+            send(member, joinTags + ":\(source(id)) JOIN \(room)")
         }
         let names = rooms[room.lowercased(), default: []].sorted().compactMap { people[$0]?.nick }
-        say(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
-        say(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
-        for line in greet(id, room) { say(id, line) }
+        send(id, ":srv 353 \(people[id]?.nick ?? "*") = \(room) :@" + names.joined(separator: " +"))
+        send(id, ":srv 366 \(people[id]?.nick ?? "*") \(room) :End of /NAMES list.")
+        for line in linesOnJoin(id, room) { send(id, line) }
     }
 
     /// Puts somebody out of a room without a word.
@@ -186,19 +186,19 @@ final class SimulatedBackend {
     }
 
     func part(_ id: Int, _ room: String) {
-        for member in rooms[room.lowercased(), default: []].sorted() { say(member, ":\(source(id)) PART \(room)") }
+        for member in rooms[room.lowercased(), default: []].sorted() { send(member, ":\(source(id)) PART \(room)") }
         rooms[room.lowercased()]?.remove(id)
     }
 
     func kick(_ gone: Int, from room: String, by id: Int) {
         let nick = people[gone]?.nick ?? "*"
         for member in rooms[room.lowercased(), default: []].sorted() {
-            say(member, ":\(source(id)) KICK \(room) \(nick) :out")
+            send(member, ":\(source(id)) KICK \(room) \(nick) :out")
         }
         rooms[room.lowercased()]?.remove(gone)
     }
 
-    private func say(_ id: Int, _ verb: String, inRoom room: String, _ text: String, _ line: IRCLine) {
+    private func send(_ id: Int, _ verb: String, inRoom room: String, _ text: String, _ line: IRCLine) {
         guard let sender = people[id] else { return }
         let members = rooms[room.lowercased().trimmingStatus, default: []]
         guard members.contains(id) else {
@@ -207,7 +207,7 @@ final class SimulatedBackend {
         for relayed in relay(":\(source(id)) \(verb) \(room) :\(text)") {
             for member in members.sorted() where member != id {
                 guard let reader = people[member] else { continue }
-                say(member, tags(line, from: sender, to: reader) + relayed)
+                send(member, tags(line, from: sender, to: reader) + relayed)
             }
             if sender.caps.contains("echo-message") { reply(id, line, relayed, id: "m\(seen.count)") }
         }
@@ -216,15 +216,15 @@ final class SimulatedBackend {
     private func whois(_ id: Int, _ nick: String) {
         let me = people[id]?.nick ?? "*"
         if let service = services[nick.lowercased()] {
-            say(id, ":srv 311 \(me) \(nick) services \(service.host) * :Service")
-            say(id, ":srv 312 \(me) \(nick) \(service.server) :Services")
+            send(id, ":srv 311 \(me) \(nick) services \(service.host) * :Service")
+            send(id, ":srv 312 \(me) \(nick) \(service.server) :Services")
         } else if let person = people.values.first(where: { $0.nick.lowercased() == nick.lowercased() }) {
-            say(id, ":srv 311 \(me) \(nick) \(person.user) host.test * :Person")
-            say(id, ":srv 312 \(me) \(nick) srv :A server")
+            send(id, ":srv 311 \(me) \(nick) \(person.user) host.test * :Person")
+            send(id, ":srv 312 \(me) \(nick) srv :A server")
         } else {
-            say(id, ":srv 401 \(me) \(nick) :No such nick")
+            send(id, ":srv 401 \(me) \(nick) :No such nick")
         }
-        say(id, ":srv 318 \(me) \(nick) :End of WHOIS")
+        send(id, ":srv 318 \(me) \(nick) :End of WHOIS")
     }
 
     func source(_ id: Int) -> String { "\(people[id]?.nick ?? "*")!\(people[id]?.user ?? "u")@host.test" }
@@ -235,7 +235,7 @@ final class SimulatedBackend {
         for target in (line.text(0) ?? "").split(separator: ",").map(String.init) {
             if services[target.lowercased()] != nil { continue }
             if "#@+".contains(target.prefix(1)) {
-                say(id, verb, inRoom: target, text, line)
+                send(id, verb, inRoom: target, text, line)
                 continue
             }
             guard let other = people.first(where: { $0.value.nick.lowercased() == target.lowercased() }) else {
@@ -247,13 +247,13 @@ final class SimulatedBackend {
                 reply(id, line, filter.silently ? ":srv ACK" : refusal)
                 continue
             }
-            if other.value.isAway { say(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }
+            if other.value.isAway { send(id, ":srv 301 \(sender.nick) \(target) :gone fishing") }
             let tail = verb == "TAGMSG" ? "TAGMSG \(target)" : "\(verb) \(target) :\(text)"
             let echoes = sender.caps.contains("echo-message")
             // To oneself the delivery comes first, as InspIRCd does it.
             if echoes, other.key != id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
             for relayed in relay(":\(source(id)) \(tail)") {
-                say(other.key, tags(line, from: sender, to: other.value) + relayed)
+                send(other.key, tags(line, from: sender, to: other.value) + relayed)
             }
             if echoes, other.key == id { reply(id, line, ":\(source(id)) \(tail)", id: "m\(seen.count)") }
         }
@@ -276,13 +276,13 @@ final class SimulatedBackend {
             tags.append("label=\(label)")
         }
         if let remoteID, people[id]?.caps.contains("message-tags") == true { tags.append("msgid=\(remoteID)") }
-        say(id, (tags.isEmpty ? "" : "@" + tags.joined(separator: ";") + " ") + text)
+        send(id, (tags.isEmpty ? "" : "@" + tags.joined(separator: ";") + " ") + text)
     }
 
     /// What those who are named here are told comes when they are released.
     var delayed: [Int: [String]] = [:]
 
-    func say(_ id: Int, _ line: String) {
+    func send(_ id: Int, _ line: String) {
         guard delayed[id] == nil else { return delayed[id, default: []].append(line) }
         people[id]?.inbox.append(line)
     }

@@ -31,7 +31,7 @@ final class World {
     /// A client: what it has sent is gone, what it has read is kept.
     final class Client {
         let id: Int
-        let session: IRCSession
+        let machine: IRCConnectionMachine
         var read: [String] = []
         var isOpen = true
         /// Of a sidecar: its connection to the gateway in front.
@@ -39,8 +39,8 @@ final class World {
         /// Its own socket to the backend, without the gateway.
         let isDirect: Bool
 
-        init(id: Int, session: IRCSession, isDirect: Bool) {
-            (self.id, self.session, self.isDirect) = (id, session, isDirect)
+        init(id: Int, machine: IRCConnectionMachine, isDirect: Bool) {
+            (self.id, self.machine, self.isDirect) = (id, machine, isDirect)
         }
 
         /// Texts of the messages that it has read.
@@ -51,12 +51,12 @@ final class World {
     let environment: IRCEnvironment
     let store: InMemoryStore
     var participants: IRCParticipants<SeededSource>
-    var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     var clients: [Int: Client] = [:]
     var journal: Set<UInt64> = []
     /// Lines are opened and committed, and never known to have reached a client.
     var diesBeforeSockets = false
-    private let output = SessionOutput()
+    private let output = MachineOutput()
     private var wakes: [Int: Int64] = [:]
     private var nextID = 1
     /// Other programs in front of the same backend.
@@ -82,15 +82,16 @@ final class World {
         var snapshot = PolicySnapshot(everyone: policy)
         for (account, policy) in try store.load().policies { if let account { snapshot.accounts[account] = policy } }
         let latches = LatchTable()
-        let peers = sidecar ? PeerTable() : nil
-        let directory = sidecar ? nil : DirectoryTable()
+        let peers = sidecar ? PeerCache() : nil
+        let directory = sidecar ? nil : DirectoryCache()
         environment = IRCEnvironment(
             settings: irc, policies: PolicyTable(snapshot), latches: latches, peers: peers,
             directory: directory)
         var changes: [StoreChange] = []
         participants = try IRCParticipants(
             network: "lab", carrier: .irc, sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, rooms: environment.rooms, openedMessages: environment.opened, desk: environment.requests,
+            latches: latches, rooms: environment.rooms, openedMessages: environment.opened,
+            outbox: environment.requests,
             requestAge: 300_000,
             now: now, random: SeededSource(seed: seed), peers: peers, directory: directory,
             wasDelivered: { journal.contains($0) }, changes: &changes)
@@ -120,11 +121,11 @@ final class World {
         let id = nextID
         nextID += 1
         if front == nil { backend.people[id] = .init() }
-        let session = IRCSession(id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment)
-        let client = Client(id: id, session: session, isDirect: direct)
+        let machine = IRCConnectionMachine(id: ConnectionID(UInt64(id) &* 0x9E37_79B9), environment: environment)
+        let client = Client(id: id, machine: machine, isDirect: direct)
         clients[id] = client
         client.front = front?.open()
-        if !direct { run(client) { client.session.begin(at: self.now, $0) } }
+        if !direct { run(client) { client.machine.begin(at: self.now, $0) } }
         settle()
         return client
     }
@@ -135,7 +136,7 @@ final class World {
         if client.isDirect {
             for line in lines(ByteBuffer(bytes: bytes)) { backend.take(client.id, line) }
         } else {
-            run(client) { client.session.fromDownstream(ByteBuffer(bytes: bytes), at: self.now, $0) }
+            run(client) { client.machine.fromDownstream(ByteBuffer(bytes: bytes), at: self.now, $0) }
         }
         settle()
     }
@@ -145,7 +146,7 @@ final class World {
         backend.leave(client.id)
         clients[client.id] = nil
         if let front, let connection = client.front { front.close(connection) }
-        if !client.isDirect { run(client) { client.session.finish(at: self.now, $0) } }
+        if !client.isDirect { run(client) { client.machine.finish(at: self.now, $0) } }
         settle()
     }
 
@@ -155,8 +156,8 @@ final class World {
         for client in clients.values.sorted(by: { $0.id < $1.id }) {
             backend.leave(client.id)
             if client.isDirect { continue }
-            if client.session.outlivesBackend || client.session.isSuspended {
-                run(client) { client.session.suspend(at: self.now, $0) }
+            if client.machine.outlivesBackend || client.machine.isSuspended {
+                run(client) { client.machine.suspend(at: self.now, $0) }
             } else {
                 close(client)
             }
@@ -168,9 +169,9 @@ final class World {
     func backendReturns(only: Client? = nil) {
         backend.isDown = false
         for client in clients.values.sorted(by: { $0.id < $1.id })
-        where client.session.isSuspended && (only == nil || only === client) {
+        where client.machine.isSuspended && (only == nil || only === client) {
             backend.people[client.id] = .init()
-            run(client) { client.session.begin(at: self.now, $0) }
+            run(client) { client.machine.begin(at: self.now, $0) }
         }
         settle()
     }
@@ -185,7 +186,7 @@ final class World {
             for (id, at) in wakes where at <= now.monotonic {
                 wakes[id] = nil
                 guard let client = clients[id] else { continue }
-                run(client) { client.session.woken(at: self.now, $0) }
+                run(client) { client.machine.woken(at: self.now, $0) }
             }
             settle()
         }
@@ -205,14 +206,14 @@ final class World {
     /// The store refuses the next batch that holds an envelope to be opened.
     var failsNextOpen = false
 
-    func run(_ client: Client, _ event: (SessionOutput) -> Void) {
+    func run(_ client: Client, _ event: (MachineOutput) -> Void) {
         event(output)
         let upstream = lines(output.upstream)
         take(output, for: client)
         for line in upstream {
             if let front, let connection = client.front {
                 front.run(connection) {
-                    connection.session.fromDownstream(ByteBuffer(string: line + "\r\n"), at: front.now, $0)
+                    connection.machine.fromDownstream(ByteBuffer(string: line + "\r\n"), at: front.now, $0)
                 }
             } else {
                 backend.take(client.id, line)
@@ -220,7 +221,7 @@ final class World {
         }
     }
 
-    private func take(_ output: SessionOutput, for client: Client) {
+    private func take(_ output: MachineOutput, for client: Client) {
         client.read += lines(output.downstream)
         for sequence in output.delivered where !diesBeforeSockets {
             journal.insert(sequence)
@@ -228,13 +229,13 @@ final class World {
         }
         if let wakeAt = output.wakeAt { wakes[client.id] = min(wakes[client.id] ?? wakeAt, wakeAt) }
         pendingJobs.append(contentsOf: output.jobs)
-        let (closes, loses) = (output.closesDownstream, output.closesUpstream && client.session.isSuspended)
+        let (closes, loses) = (output.closesDownstream, output.closesUpstream && client.machine.isSuspended)
         output.reset()
         if closes, client.isOpen {
             close(client)
         } else if loses {
             backend.leave(client.id)
-            run(client) { client.session.suspend(at: self.now, $0) }
+            run(client) { client.machine.suspend(at: self.now, $0) }
         }
     }
 
@@ -261,7 +262,7 @@ final class World {
                 client.read += inbox
             } else {
                 let bytes = ByteBuffer(string: inbox.map { $0 + "\r\n" }.joined())
-                run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
+                run(client) { client.machine.fromUpstream(bytes, at: self.now, $0) }
             }
         }
         for client in clients.values.sorted(by: { $0.id < $1.id }) {
@@ -269,7 +270,7 @@ final class World {
             let bytes = ByteBuffer(string: connection.read.map { $0 + "\r\n" }.joined())
             connection.read = []
             isMoving = true
-            run(client) { client.session.fromUpstream(bytes, at: self.now, $0) }
+            run(client) { client.machine.fromUpstream(bytes, at: self.now, $0) }
         }
         if !pendingJobs.isEmpty, !isStoreSlow {
             let jobs = pendingJobs
@@ -292,8 +293,8 @@ final class World {
         let batch = participants.prepare(jobs, now: now)
         let committed = try? store.commit(batch.groups)
         for reply in participants.complete(batch, committed: committed, now: now) {
-            guard let client = clients.values.first(where: { $0.session.id == reply.connection }) else { continue }
-            run(client) { client.session.answered(reply.reply, at: self.now, $0) }
+            guard let client = clients.values.first(where: { $0.machine.id == reply.connection }) else { continue }
+            run(client) { client.machine.answered(reply.reply, at: self.now, $0) }
         }
     }
 

@@ -19,7 +19,7 @@ import Testing
             settings: IRCSettings(network: "lab"), policies: PolicyTable(PolicySnapshot(everyone: .observe)))
         return ConnectionServices(
             environment: environment, submit: { _ in }, register: { _, _ in }, unregister: { _ in },
-            markDelivered: { _ in }, clock: { Moment(monotonic: 1, wall: 1) },
+            markDelivered: { _ in }, clock: { Timestamp(monotonic: 1, wall: 1) },
             downstream: { DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)]) },
             upstream: { UpstreamOptions(host: "127.0.0.1", port: backend) })
     }
@@ -124,7 +124,7 @@ import Testing
         let made = services
         let connection = try await channel.eventLoop.submit {
             let connection = IRCConnection(
-                id: ConnectionID(1), downstream: channel, output: SessionOutput(), usesTLS: false, services: made)
+                id: ConnectionID(1), downstream: channel, output: MachineOutput(), usesTLS: false, services: made)
             for number: UInt64 in [7, 8] {
                 connection.output.downstream.writeString(":a!a@b PRIVMSG c :\(number)\r\n")
                 connection.output.delivered = [number]
@@ -156,9 +156,9 @@ import Testing
         options.webIRCPassword = "sesame"
         options.trusts = { _ in true }
         let peer = try SocketAddress(ipAddress: "127.0.0.1", port: 40_000)
-        var prelude = Prelude(options: options, peer: peer, usesTLS: false)
+        var addressReader = ProxiedAddressReader(options: options, peer: peer, usesTLS: false)
         var bytes = ByteBuffer(string: "WEBIRC \(password) web host.example 192.0.2.7\r\nNICK x\r\n")
-        switch prelude.take(&bytes) {
+        switch addressReader.take(&bytes) {
         case .done(let addresses):
             #expect(password == "sesame" && addresses?.source.ipAddress == "192.0.2.7")
             #expect(String(buffer: bytes) == "NICK x\r\n")

@@ -36,7 +36,7 @@ import Testing
         #expect(outcome == .header(nil))
     }
 
-    @Test func mixedFamiliesAreNotTold() throws {
+    @Test func mixedAddressFamiliesAreNotSent() throws {
         let mixed = ProxiedAddresses(
             source: try SocketAddress(ipAddress: "192.0.2.7", port: 1),
             destination: try SocketAddress(ipAddress: "2001:db8::1", port: 2))

@@ -192,7 +192,7 @@ import Testing
         #expect(!(try JSONPath("a[0].b").isPlural))
     }
 
-    @Test func explanationsSayHowFarAPathCame() throws {
+    @Test func explanationsShowHowFarAPathMatched() throws {
         let document = try document(#"{"content":{"body":"x"},"l":[1,2,3,4]}"#)
         let cases = [
             ("content.body", "content.body finds a string at byte 19"),

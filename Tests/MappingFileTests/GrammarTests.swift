@@ -156,7 +156,7 @@ import Testing
         ("[text.html, title]", "[text]", "paths that lead into one another: text.body and text"),
         ("[text.html, title]", "[title, title.x]", "paths that lead into one another"),
         ("flag: pawl.encrypted", "flag: pawl", "paths that lead into one another: pawl and pawl.envelope"),
-        ("  envelope: pawl.envelope\n", "", "`content.fallback` in FILE line 14 has no place"),
+        ("  envelope: pawl.envelope\n", "", "`content.fallback` in FILE line 14 is used only in an envelope"),
         ("  fallback: Encrypted.\n", "", "has no `fallback`, the words that stand where the text was"),
         ("keep: [id, room]", "keep: {id: room}", "`content.keep` in FILE line 12 is a map; expected a list of names"),
         ("  written:", "  wr itten:", "is no name for messages"),
@@ -222,7 +222,7 @@ import Testing
             "  GET /rooms/{conversation}/list: history -> page\n  GET /rooms/{conversation}/list: refused\n",
             "is written more than once"
         ),
-    ]) func mistakesAreSaid(_ old: String, _ new: String, _ words: String) {
+    ]) func mistakesAreReported(_ old: String, _ new: String, _ words: String) {
         #expect(Self.whole.contains(old))
         let text = Self.whole.replacing(old, with: new, maxReplacements: 1)
         let found = problems(text)
@@ -250,24 +250,24 @@ import Testing
         ("cors: {origins: \"*\", credentials: true}", "for listed origins only"),
         ("cors: {origins: \"*\", credentials: yes}", "expected true or false"),
         ("cors: {origin: x}", "did you mean `origins`?"),
-    ]) func mistakesAboutPagesAreSaid(_ text: String, _ words: String) {
+    ]) func mistakesAboutPagesAreReported(_ text: String, _ words: String) {
         let found = problems(Self.small(text))
         #expect(found.contains { $0.contains(words) }, "\(found)")
     }
 
-    @Test func mistakesAboutNamesOfOthersAreSaid() {
+    @Test func mistakesAboutNamesOfOthersAreReported() {
         for value in ["user_id", "header X", "query a b"] {
             let found = problems(Self.small("", account: ", acting_as: \(value)"))
             #expect(found.contains { $0.contains("`account.acting_as`") }, "\(found)")
         }
     }
 
-    @Test func everythingIsSaidAtOnce() {
+    @Test func allMistakesAreReportedAtOnce() {
         let found = problems("name: a b\naccount: {}\nroutes: {GET x: passthrough, get /: passthrough}\nx: 1\n")
         #expect(found.count == 7, "\(found)")
     }
 
-    @Test func shapesThatNobodyNamesAreSaid() {
+    @Test func shapesThatNoRouteNamesAreReported() {
         let text = Self.whole.replacing("  spoken:\n", with: "  unused: {messages: x}\n  spoken:\n")
         #expect(
             problems(text) == [
@@ -280,7 +280,7 @@ import Testing
         ("[]", "the mapping in FILE line 1 is a list; expected keys below it"), ("name", "is `name`; expected keys"),
         ("a: [", "is not YAML"), ("a: *b", "is not YAML"), ("\t", "not YAML"), ("a: 1\na: 2", "more than once"),
         ("? [a]\n: 1", "a key in FILE line 1 is no text"),
-    ]) func whatIsNoMappingIsSaid(_ text: String, _ words: String) {
+    ]) func aFileThatIsNoMappingIsReported(_ text: String, _ words: String) {
         let found = problems(text)
         #expect(found.contains { $0.contains(words) }, "\(found)")
     }

@@ -276,7 +276,7 @@ struct RefusalTests {
     }
 
     /// What is wrong with one key does not make others look wrong.
-    @Test func oneFaultIsToldOnce() throws {
+    @Test func oneFaultIsReportedOnce() throws {
         #expect(try messages("listen: [\"ircs://[::]\"]\ntls: {certificate: [a], key: /k}").count == 1)
         #expect(try messages("tls: {certificate: \"a\\0\", key: /k}").count == 1)
         #expect(try messages("listen: [nonsense]").count == 1)

@@ -73,7 +73,7 @@ package final class ChatPerson {
     }
 
     /// - Returns: The answer, of whatever status.
-    package func trySaying(
+    package func tryPosting(
         _ text: String, in conversation: String, id: String? = nil, html: String? = nil
     ) throws -> WebAnswer {
         var body: JSONValue = ["id": .string(id ?? nextID()), "text": .string(text)]
@@ -83,10 +83,10 @@ package final class ChatPerson {
 
     /// - Returns: The message's id.
     @discardableResult
-    package func say(
+    package func post(
         _ text: String, in conversation: String, id: String? = nil, html: String? = nil
     ) throws -> String {
-        let answer = try trySaying(text, in: conversation, id: id, html: html)
+        let answer = try tryPosting(text, in: conversation, id: id, html: html)
         guard (200..<300).contains(answer.status), let message = answer.json["message_id"].string else {
             throw PeerError("\(name) cannot say \(text): \(answer.status) \(answer.text)")
         }
@@ -137,7 +137,7 @@ package final class ChatPerson {
     ///
     /// - Returns: The message's id.
     @discardableResult
-    package func sayOverSocket(_ text: String, in conversation: String, id: String? = nil) throws -> String {
+    package func postOverSocket(_ text: String, in conversation: String, id: String? = nil) throws -> String {
         let id = id ?? nextID()
         let socket = try socket()
         try socket.send([

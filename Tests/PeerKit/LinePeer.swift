@@ -54,13 +54,13 @@ package final class LinePeer {
 
     /// Says one line and answers with the words of the next one. A peer that hangs fails its test and not the whole run.
     package func ask(_ words: String...) throws -> [String] {
-        try say(words.joined(separator: " "))
+        try send(words.joined(separator: " "))
         guard let line = try line(within: .seconds(60)) else { throw PeerError("\(name) does not answer") }
         return line.split(separator: " ").map(String.init)
     }
 
     /// Says one line.
-    package func say(_ line: String) throws {
+    package func send(_ line: String) throws {
         let bytes = Array((line + "\n").utf8)
         var sent = 0
         while sent < bytes.count {

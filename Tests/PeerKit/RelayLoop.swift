@@ -208,7 +208,7 @@ private final class Link {
         record: (Int, WireTap.Direction, ArraySlice<UInt8>) -> Void, loses: ([UInt8]) -> Bool
     ) {
         guard !isOver else { return }
-        var hears = false
+        var hasAnswer = false
         if !now.stallsClient, client.queue.count < highWater {
             read(&client, limit: now.clientLimit, now.clientRewriter) {
                 record(id, .fromClient, $0)
@@ -218,10 +218,10 @@ private final class Link {
         if !now.stallsServer, server.queue.count < highWater {
             read(&server, limit: now.serverLimit, now.serverRewriter) {
                 record(id, .fromServer, $0)
-                hears = true
+                hasAnswer = true
             }
         }
-        if hears {
+        if hasAnswer {
             if loses(request) { return tear() }
             request = []
         }

@@ -25,8 +25,8 @@ import Testing
         #expect(try alice.ask("GET", "/me") == ["id": "alice", "name": "Alice"])
         #expect(
             try bob.ask("GET", "/conversations/c") == ["id": "c", "title": "", "members": ["alice", "bob"]])
-        let first = try alice.say("hello", in: "c", id: "x1", html: "<b>hello</b>")
-        let second = try bob.say("hello, alice", in: "c")
+        let first = try alice.post("hello", in: "c", id: "x1", html: "<b>hello</b>")
+        let second = try bob.post("hello, alice", in: "c")
         #expect(try alice.texts("c") == ["hello", "hello, alice"])
         let message = try bob.ask("GET", "/conversations/c/messages/\(first)")
         #expect(message["id"] == "x1" && message["html"] == "<b>hello</b>" && message["sender"] == "alice")
@@ -57,8 +57,8 @@ import Testing
         #expect(try stranger.request("POST", "/login", ["user": "alice", "password": "no"]).status == 401)
         #expect(try stranger.request("POST", "/accounts", ["user": "alice", "password": "x"]).status == 409)
         let carol = try ChatPerson("carol", port: lab.backend.port)
-        #expect(try carol.trySaying("hi", in: "c").status == 403)
-        let message = try lab.alice.say("mine", in: "c")
+        #expect(try carol.tryPosting("hi", in: "c").status == 403)
+        let message = try lab.alice.post("mine", in: "c")
         #expect(try lab.bob.client.request("DELETE", "/conversations/c/messages/\(message)").status == 403)
         let (alice, path) = (lab.alice.client, "/conversations/c/messages")
         for body in [#"{"text":1}"#, "[]", "{", #"{"id":"sp ace","text":"x"}"#] {
@@ -82,12 +82,12 @@ import Testing
         try other.send(["type": "ping"])
         try other.expect("pong")
         _ = try bob.socket()
-        let message = try alice.sayOverSocket("hello", in: "c", id: "x1")
-        let heard = try bob.expect("message", "hello")
-        #expect(heard["message_id"] == .string(message) && heard["id"] == "x1" && heard["sender"] == "alice")
-        #expect(try alice.expect("message", "hello") == heard)
+        let message = try alice.postOverSocket("hello", in: "c", id: "x1")
+        let received = try bob.expect("message", "hello")
+        #expect(received["message_id"] == .string(message) && received["id"] == "x1" && received["sender"] == "alice")
+        #expect(try alice.expect("message", "hello") == received)
         // REST is heard on sockets as well.
-        try bob.say("hello, alice", in: "c")
+        try bob.post("hello, alice", in: "c")
         try alice.expect("message", "hello, alice")
 
         let socket = try alice.socket()
@@ -129,7 +129,7 @@ import Testing
         try eventually("the poll has come") {
             try lab.backend.received().contains { $0["target"].string?.hasSuffix("timeout=60000") == true }
         }
-        try lab.alice.say("news", in: "c")
+        try lab.alice.post("news", in: "c")
         let news = try waiting.answer().json
         #expect(news["conversations"]["c"]["messages"][0]["text"] == "news")
         #expect(try lab.bob.updates(since: news["next"].integer)["conversations"] == [:])
@@ -142,12 +142,12 @@ import Testing
         let lab = try Lab(options)
         _ = try lab.bob.socket()
         let path = "/conversations/c/messages"
-        let said = try lab.alice.ask(
+        let answer = try lab.alice.ask(
             "POST", path, ["text": "AAAA", "encrypted": true, "x": ["y": [1, .double(2.5)]], "sender": "mallory"])
-        let message = try #require(said["message_id"].string)
-        let heard = try lab.bob.expect("message", "AAAA")
-        #expect(heard["encrypted"] == (areKept ? true : .null) && heard["sender"] == "alice")
-        #expect(heard["x"] == (areKept ? ["y": [1, .double(2.5)]] : .null))
+        let message = try #require(answer["message_id"].string)
+        let received = try lab.bob.expect("message", "AAAA")
+        #expect(received["encrypted"] == (areKept ? true : .null) && received["sender"] == "alice")
+        #expect(received["x"] == (areKept ? ["y": [1, .double(2.5)]] : .null))
         #expect(try lab.bob.history("c")[0]["encrypted"] == (areKept ? true : .null))
         try lab.alice.ask("PATCH", path + "/" + message, ["text": "BBBB", "z": 1])
         let edited = try lab.bob.history("c")[0]
@@ -158,42 +158,42 @@ import Testing
         var options = ChatBackendProcess.Options()
         options.deduplicates = deduplicates
         let lab = try Lab(options)
-        let first = try lab.alice.say("once", in: "c", id: "same")
-        let again = try lab.alice.trySaying("once", in: "c", id: "same")
+        let first = try lab.alice.post("once", in: "c", id: "same")
+        let again = try lab.alice.tryPosting("once", in: "c", id: "same")
         #expect(again.status == (deduplicates ? 200 : 201))
         #expect((again.json["message_id"].string == first) == deduplicates)
-        #expect(try lab.alice.sayOverSocket("once", in: "c", id: "same") == first || !deduplicates)
+        #expect(try lab.alice.postOverSocket("once", in: "c", id: "same") == first || !deduplicates)
         #expect(try lab.backend.messages().count == (deduplicates ? 1 : 3))
         // Another sender's id is another message.
-        try lab.bob.say("once", in: "c", id: "same")
+        try lab.bob.post("once", in: "c", id: "same")
         #expect(try lab.backend.messages().count == (deduplicates ? 2 : 4))
     }
 
     @Test func answersAreLostAfterTheEffect() throws {
         let lab = try Lab()
         try lab.backend.set(.loses(2))
-        #expect(throws: PeerError.self) { try lab.alice.say("one", in: "c", id: "1") }
+        #expect(throws: PeerError.self) { try lab.alice.post("one", in: "c", id: "1") }
         // Reads and other writes have their answer.
         #expect(try lab.alice.texts("c") == ["one"])
         try lab.alice.ask("POST", "/conversations/c/typing")
         _ = try lab.bob.socket()
-        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket("two", in: "c", id: "2") }
+        #expect(throws: PeerError.self) { try lab.alice.postOverSocket("two", in: "c", id: "2") }
         try lab.bob.expect("message", "two")
         #expect(try lab.backend.faultsToCome().loses == 0)
-        #expect(try lab.alice.trySaying("one", in: "c", id: "1").status == 200)
+        #expect(try lab.alice.tryPosting("one", in: "c", id: "1").status == 200)
         #expect(try lab.backend.messages().map { $0["text"] } == ["one", "two"])
     }
 
     @Test func requestsAreRefusedWithoutEffect() throws {
         let lab = try Lab()
         try lab.backend.set(.refuses(2, status: 429, retryAfter: 7))
-        let refused = try lab.alice.trySaying("one", in: "c")
+        let refused = try lab.alice.tryPosting("one", in: "c")
         #expect(refused.status == 429 && refused.header("Retry-After") == "7")
         #expect(refused.json["error"] == "rate_limited")
         #expect(try lab.alice.ask("GET", "/me")["id"] == "alice")
-        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket("one", in: "c") }
+        #expect(throws: PeerError.self) { try lab.alice.postOverSocket("one", in: "c") }
         #expect(try lab.backend.messages().isEmpty)
-        try lab.alice.say("one", in: "c")
+        try lab.alice.post("one", in: "c")
         try lab.backend.set(.refuses(1, status: 503, all: true))
         #expect(try lab.alice.client.request("GET", "/me").json["error"] == "unavailable")
         #expect(try lab.alice.client.request("GET", "/me").status == 200)
@@ -205,23 +205,23 @@ import Testing
         try lab.backend.set(.away)
         #expect(!SocketTable.isListening(lab.backend.port))
         #expect(try socket.expectEnd() == 1006)
-        #expect(throws: PeerError.self) { try lab.alice.say("one", in: "c") }
+        #expect(throws: PeerError.self) { try lab.alice.post("one", in: "c") }
         try lab.backend.behave()
         #expect(SocketTable.isListening(lab.backend.port))
-        try lab.alice.say("two", in: "c")
+        try lab.alice.post("two", in: "c")
         lab.bob.dropSocket()
         _ = try lab.bob.socket()
         try lab.backend.tear()
-        try lab.alice.say("three", in: "c")
+        try lab.alice.post("three", in: "c")
         #expect(try lab.alice.texts("c") == ["two", "three"])
     }
 
     @Test func whatItKnowsIsFound() throws {
         let lab = try Lab()
         try lab.backend.set(.delay(milliseconds: 20))
-        try lab.alice.say("a plain secret", in: "c")
-        try lab.alice.sayOverSocket("another one by frame", in: "c")
-        try lab.alice.say("dGhlIHRoaXJkIHNlY3JldA==", in: "c")
+        try lab.alice.post("a plain secret", in: "c")
+        try lab.alice.postOverSocket("another one by frame", in: "c")
+        try lab.alice.post("dGhlIHRoaXJkIHNlY3JldA==", in: "c")
         for text in ["a plain secret", "another one by frame", "the third secret"] {
             #expect(try lab.backend.knows(text), "\(text)")
         }

@@ -17,8 +17,8 @@ import Testing
         let word = "Fingerhutkraut"
         #expect(synapse.files(showing: word).isEmpty)
         let first = try alice.send("\(word) blooms", to: room, html: "<b>\(word)</b> blooms", transaction: "t1")
-        let heard = try bob.expect("\(word) blooms")
-        #expect(heard["event_id"] == .string(first) && heard["content"]["formatted_body"].string != nil)
+        let received = try bob.expect("\(word) blooms")
+        #expect(received["event_id"] == .string(first) && received["content"]["formatted_body"].string != nil)
         #expect(synapse.files(showing: word).contains { $0.hasPrefix("homeserver.db") })
         // The same transaction is the same event.
         #expect(try alice.send("something else", to: room, transaction: "t1") == first)

@@ -24,7 +24,7 @@ import Testing
         var options = NgIRCd.Options()
         options.tls = true
         let server = try NgIRCd(options)
-        try greetOverTLS(try #require(server.tlsPort))
+        try registerOverTLS(try #require(server.tlsPort))
     }
 
     @Test func inspircdRelaysMessages() throws {
@@ -52,7 +52,7 @@ import Testing
         #expect(client.offered["sts"] == "port=\(server.tlsPort ?? 0)")
         // without services there is no SASL to offer
         #expect(client.offered["sasl"] == nil)
-        try greetOverTLS(try #require(server.tlsPort))
+        try registerOverTLS(try #require(server.tlsPort))
     }
 
     @Test func inspircdTakesTheProxyProtocol() throws {
@@ -154,7 +154,7 @@ import Testing
         #expect(try bob.synchronize().last?.body == "one")
     }
 
-    private func greetOverTLS(_ port: UInt16) throws {
+    private func registerOverTLS(_ port: UInt16) throws {
         let output = try ChildProcess.run("openssl", ["s_client", "-connect", "127.0.0.1:\(port)", "-brief"])
         #expect(output.stderr.contains("CONNECTION ESTABLISHED"))
     }

@@ -90,7 +90,7 @@ import Testing
         #expect(pawl.stop() == .signaled(15))
     }
 
-    @Test func missingGatewayIsSaidInWords() throws {
+    @Test func aMissingGatewayIsReportedInWords() throws {
         let program = try? PawlProcess.binary()
         guard program == nil else { return }
         #expect { try PawlProcess(upstream: 1) } throws: { "\($0)".contains("PAWL_BINARY") }

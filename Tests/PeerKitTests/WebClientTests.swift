@@ -36,9 +36,9 @@ import Testing
         let bob = try ChatPerson("bob", port: nginx.port)
         try alice.open("c", with: ["bob"])
         _ = try bob.socket()
-        try alice.say("over REST", in: "c")
+        try alice.post("over REST", in: "c")
         try bob.expect("message", "over REST")
-        try alice.sayOverSocket("over a socket", in: "c")
+        try alice.postOverSocket("over a socket", in: "c")
         try bob.expect("message", "over a socket")
         #expect(try alice.texts("c") == ["over REST", "over a socket"])
         try backend.set(.away)
@@ -54,11 +54,11 @@ import Testing
         try alice.open("c", with: [])
         tap.loseAnswers(2, to: "POST /conversations/c/messages")
         for id in ["1", "2"] {
-            #expect(throws: PeerError.self) { try alice.say("lost \(id)", in: "c", id: id) }
+            #expect(throws: PeerError.self) { try alice.post("lost \(id)", in: "c", id: id) }
             #expect(try alice.ask("GET", "/me")["id"] == "alice")
         }
         #expect(tap.answersToLose == 0)
-        try alice.say("kept", in: "c")
+        try alice.post("kept", in: "c")
         #expect(try backend.messages().map { $0["text"] } == ["lost 1", "lost 2", "kept"])
     }
 }

@@ -75,7 +75,7 @@ import Testing
         #expect(weechat.log(.chat("nobody")).isEmpty)
     }
 
-    @Test func weechatThatCannotConnectSaysSo() throws {
+    @Test func weechatThatCannotConnectReportsIt() throws {
         let port = try FreePort()
         let error = #expect(throws: PeerError.self) {
             _ = try WeeChat(port: port.number, nick: "alice")

@@ -5,7 +5,7 @@ import TestThreads
 import Testing
 
 @Suite(.blocking) struct WireTapTests {
-    @Test func everythingSaidIsRecorded() throws {
+    @Test func everythingSentIsRecorded() throws {
         let server = try NgIRCd()
         let tap = try WireTap(backend: server.port)
         let alice = try IRCClient(port: tap.port)

@@ -68,7 +68,7 @@ import Testing
         defer { lab.stop() }
         let (first, second, third) = (try lab.sidecar(), try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
-        try SidecarTests.meet(alice, bob)
+        try SidecarTests.exchangeKeys(alice, bob)
         bob.send("PRIVMSG alice :established")
         try alice.expectMessage("[e2e] established")
         let mallory = try lab.client(third, "mallory")
@@ -96,8 +96,8 @@ import Testing
         let (first, second, third) = (try lab.sidecar(), try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
         let mallory = try lab.client(third, "mallory")
-        try SidecarTests.meet(alice, bob)
-        try SidecarTests.meet(alice, mallory)
+        try SidecarTests.exchangeKeys(alice, bob)
+        try SidecarTests.exchangeKeys(alice, mallory)
         mallory.send("PRIVMSG alice :as myself")
         try alice.expectMessage("[e2e] as myself")
         lab.tap.rewrite(
@@ -117,7 +117,7 @@ import Testing
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         let alice = try lab.client(first, "alice", caps: ["message-tags"])
         let bob = try lab.client(second, "bob")
-        try SidecarTests.meet(alice, bob)
+        try SidecarTests.exchangeKeys(alice, bob)
         bob.send("PRIVMSG alice :established")
         try alice.expectMessage("[e2e] established")
         let connection = try #require(
@@ -205,9 +205,9 @@ import Testing
             person.send("JOIN #room")
             try person.expect("366")
         }
-        try SidecarTests.meet(people[0], people[1])
-        try SidecarTests.meet(people[0], people[2])
-        try SidecarTests.meet(people[1], people[2])
+        try SidecarTests.exchangeKeys(people[0], people[1])
+        try SidecarTests.exchangeKeys(people[0], people[2])
+        try SidecarTests.exchangeKeys(people[1], people[2])
         for round in 0..<5 {
             for (index, person) in people.enumerated() {
                 person.send("PRIVMSG #room :canary \(round) of \(index) for all")
@@ -245,7 +245,7 @@ import Testing
             try person.expect("366")
         }
         for (index, person) in people.enumerated() {
-            for other in people[(index + 1)...] { try SidecarTests.meet(person, other) }
+            for other in people[(index + 1)...] { try SidecarTests.exchangeKeys(person, other) }
         }
         let chaos = Chaos(seed: seed)
         lab.tap.rewrite(.fromServer) { chaos.rewrite($0) }
@@ -268,9 +268,9 @@ import Testing
             return people.enumerated().allSatisfy { index, reader in
                 nicks.enumerated().allSatisfy { other, nick in
                     other == index
-                        || sealed(reader).contains { said in
-                            said.nick == nick
-                                && (101...round).contains { said.text == "[e2e] canary \(nick) says \($0)" }
+                        || sealed(reader).contains { sent in
+                            sent.nick == nick
+                                && (101...round).contains { sent.text == "[e2e] canary \(nick) says \($0)" }
                         }
                 }
             }
@@ -295,7 +295,7 @@ import Testing
             try person.expect("366")
         }
         for (index, person) in people.enumerated() {
-            for other in people[(index + 1)...] { try SidecarTests.meet(person, other) }
+            for other in people[(index + 1)...] { try SidecarTests.exchangeKeys(person, other) }
         }
         for (index, person) in people.enumerated() {
             person.send("PRIVMSG #room :canary before, \(nicks[index])")

@@ -34,45 +34,45 @@ import Testing
         }
         var sent = 0
         var read: [String] = []
-        func hear(_ client: IRCClient, _ duration: Duration) {
+        func collect(_ client: IRCClient, _ duration: Duration) {
             read += client.drain(for: duration).filter { $0.command == "PRIVMSG" }.map(\.body)
         }
         let places: [(WireTap.Direction, Int)] = [
             (.fromClient, 900), (.fromServer, 4100), (.fromClient, 2047), (.fromServer, 6001), (.fromClient, 5003),
         ]
-        func remarks(_ client: IRCClient, _ words: String) -> Int {
+        func notices(_ client: IRCClient, _ words: String) -> Int {
             client.transcript.count { $0.command == "NOTICE" && $0.body.contains(words) }
         }
         let bert = try AccountLab.login(lab.gateway.port, nick: "bert", account: "bert")
         let anna = try AccountLab.login(lab.gateway.port, nick: "anna", account: "anna")
         for (direction, count) in places {
-            let before = remarks(anna, "does not answer")
+            let before = notices(anna, "does not answer")
             lab.tap.resetAfter(count, of: direction)
             for _ in 0..<60 {
                 anna.send("PRIVMSG bert :torn \(sent)")
                 sent += 1
             }
             try eventually("torn") {
-                hear(bert, .milliseconds(5))
+                collect(bert, .milliseconds(5))
                 _ = anna.drain(for: .milliseconds(5))
-                return remarks(anna, "does not answer") > before
+                return notices(anna, "does not answer") > before
             }
             lab.tap.resetAfter(nil, of: direction)
             try eventually("both are back") {
-                hear(bert, .milliseconds(20))
+                collect(bert, .milliseconds(20))
                 _ = anna.drain(for: .milliseconds(20))
-                return [anna, bert].allSatisfy { remarks($0, "server is back") == remarks($0, "does not answer") }
+                return [anna, bert].allSatisfy { notices($0, "server is back") == notices($0, "does not answer") }
             }
         }
         try eventually("nothing is pending") {
-            hear(bert, .milliseconds(50))
+            collect(bert, .milliseconds(50))
             return try lab.queue("pending").isEmpty
         }
         anna.send("PRIVMSG \(bert.nick) :torn \(sent)")
         sent += 1
         let last = "torn \(sent - 1)"
         try eventually("the last") {
-            hear(bert, .milliseconds(20))
+            collect(bert, .milliseconds(20))
             return read.last == last
         }
         let numbers = read.compactMap { Int($0.dropFirst(5)) }

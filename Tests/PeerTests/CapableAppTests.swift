@@ -66,9 +66,9 @@ import Testing
         let envelope = try alice.seal(Self.secret, in: Self.c)
         try lab.alice.ask("POST", "/conversations/\(Self.c)/messages", sealed(envelope, id: "own-1"))
         let text = base64(envelope)
-        let heard = try lab.bob.expect("message", text)
-        #expect(heard["encrypted"] == true)
-        #expect(try bob.open(try bytes(heard["text"]), in: Self.c) == #"{"text":"\#(Self.secret)"}"#)
+        let received = try lab.bob.expect("message", text)
+        #expect(received["encrypted"] == true)
+        #expect(try bob.open(try bytes(received["text"]), in: Self.c) == #"{"text":"\#(Self.secret)"}"#)
         // The answer, over the socket.
         let answer = try bob.seal("thanks", in: Self.c)
         var frame = sealed(answer, id: "own-2")
@@ -82,7 +82,7 @@ import Testing
         let phone = try ChatPerson("bob", port: lab.gateway.port)
         #expect(try phone.texts(Self.c)[0].contains("has sent an encrypted message to another device of yours"))
         // Its words do not follow, and nothing of what was said is anywhere.
-        #expect(try phone.trySaying(Self.secret, in: Self.c).json["error"] == "pawl_latched")
+        #expect(try phone.tryPosting(Self.secret, in: Self.c).json["error"] == "pawl_latched")
         #expect(try lab.backend.messages().count == 2)
         #expect(JSONLab.shows(lab.gateway, Self.secret).isEmpty)
         let listed = try lab.gateway.admin(["devices", "list", "--json"]).stdout
@@ -100,7 +100,7 @@ import Testing
     @Test func theIDOfAHostedDeviceCannotBePublished() throws {
         let lab = try GenericLab(policy: "hosted")
         defer { lab.stop() }
-        try lab.alice.say("\(Self.secret) one", in: Self.c)
+        try lab.alice.post("\(Self.secret) one", in: Self.c)
         let envelope = try bytes(try #require(lab.backend.messages().last)["text"])
         let id = envelope[1..<9].reduce(0) { $0 << 8 | UInt64($1) }
         let mallory = try ChatPerson("mallory", port: lab.gateway.port)
@@ -111,7 +111,7 @@ import Testing
             let refusal = #expect(throws: PeerError.self) { try mallory.ask("PUT", "/_pawl/v1/device", proof) }
             #expect(refusal?.description.contains("409") == true, "\(String(describing: refusal))")
         }
-        try lab.alice.say("\(Self.secret) two", in: Self.c)
+        try lab.alice.post("\(Self.secret) two", in: Self.c)
         for person in [lab.alice, lab.bob] {
             #expect(try person.texts(Self.c) == ["\(Self.secret) one", "\(Self.secret) two"])
         }
@@ -121,7 +121,7 @@ import Testing
         }
     }
 
-    @Test func lettersReceiptsAndBlobs() throws {
+    @Test func mailboxEntriesReceiptsAndBlobs() throws {
         let lab = try GenericLab(policy: "observe")
         defer { lab.stop() }
         let (alice, bob) = try devices(lab)
@@ -133,12 +133,12 @@ import Testing
         #expect(
             try lab.alice.ask("POST", "/_pawl/v1/messages", ["id": "l1", "recipients": .array([recipient])])["accepted"]
                 == 1)
-        let letter = try call("GET", "messages", as: lab.bob)["messages"][0]
-        #expect(letter["from"] == "alice" && letter["id"] == "l1")
-        #expect(try bob.open(try bytes(letter["message"]), in: "direct") == #"{"text":"see the blob"}"#)
+        let entry = try call("GET", "messages", as: lab.bob)["messages"][0]
+        #expect(entry["from"] == "alice" && entry["id"] == "l1")
+        #expect(try bob.open(try bytes(entry["message"]), in: "direct") == #"{"text":"see the blob"}"#)
         let id = try #require(blob["id"].string)
         #expect(try bytes(lab.bob.ask("GET", "/_pawl/v1/blobs/\(id)")["blob"]) == Array(Self.secret.utf8))
-        _ = try call("PUT", "messages/acknowledged", ["through": letter["sequence"]], as: lab.bob)
+        _ = try call("PUT", "messages/acknowledged", ["through": entry["sequence"]], as: lab.bob)
         #expect(try lab.bob.ask("GET", "/_pawl/v1/messages")["messages"].array.isEmpty)
         try lab.bob.ask("POST", "/_pawl/v1/receipts", ["to": "alice", "id": "l1", "kind": "read"])
         #expect(try lab.alice.ask("GET", "/_pawl/v1/messages")["messages"][0]["kind"] == "read")
@@ -147,7 +147,7 @@ import Testing
     @Test func requiredLetsAppsThroughAndNobodyElse() throws {
         let lab = try GenericLab(policy: "required")
         defer { lab.stop() }
-        #expect(try lab.alice.trySaying(Self.secret, in: Self.c).json["error"] == "pawl_required")
+        #expect(try lab.alice.tryPosting(Self.secret, in: Self.c).json["error"] == "pawl_required")
         let (alice, bob) = try devices(lab)
         let envelope = try alice.seal(Self.secret, in: Self.c)
         try lab.alice.ask("POST", "/conversations/\(Self.c)/messages", sealed(envelope, id: "own-1"))

@@ -27,7 +27,7 @@ import Testing
         let bob = try ChatPerson("bob", port: gateway.port)
         _ = try bob.ask("GET", "/me")
         try alice.open(Self.c, with: ["bob"])
-        try alice.say("before", in: Self.c)
+        try alice.post("before", in: Self.c)
 
         try nginx.present(unknown)
         try eventually("the gateway refuses the certificate") { try alice.client.request("GET", "/me").status == 502 }

@@ -39,11 +39,11 @@ import Testing
             environment: ["PAWL_UPSTREAM_FLOOD_LINES_PER_SECOND": "0.1"])
         defer { lab.stop() }
         let alice = try lab.person("alice")
-        let said = (0..<50).map { "PRIVMSG alice :burst \($0)\r\n" }.joined()
+        let sent = (0..<50).map { "PRIVMSG alice :burst \($0)\r\n" }.joined()
         let before = lab.tap.bytes(.fromClient).count
-        alice.sendRaw(Array(said.utf8))
+        alice.sendRaw(Array(sent.utf8))
         try eventually("the bytes are with the backend") {
-            lab.tap.bytes(.fromClient).count == before + said.utf8.count
+            lab.tap.bytes(.fromClient).count == before + sent.utf8.count
         }
     }
 

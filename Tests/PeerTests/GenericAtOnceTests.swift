@@ -25,16 +25,16 @@ import Testing
         let directory = try ScratchDirectory()
         let lab = try GenericLab(policy: "hosted", mapping: Self.mapping(in: directory))
         let socket = try lab.alice.socket()
-        try lab.alice.say("warm", in: Self.c)
+        try lab.alice.post("warm", in: Self.c)
         try socket.expect("merged")
         // The backend stays there for the socket.
         try lab.backend.set(.refuses(1000, status: 503, retryAfter: 1))
 
-        let first = try lab.alice.say("draft", in: Self.c, id: "own-1")
+        let first = try lab.alice.post("draft", in: Self.c, id: "own-1")
         #expect(first.hasPrefix("pawl-"))
-        let second = try lab.alice.say("mistake", in: Self.c, id: "own-2")
+        let second = try lab.alice.post("mistake", in: Self.c, id: "own-2")
         // Said again, it is the same message.
-        #expect(try lab.alice.say("draft", in: Self.c, id: "own-1") == first)
+        #expect(try lab.alice.post("draft", in: Self.c, id: "own-1") == first)
         let edit = try lab.begin("PATCH", "/conversations/\(Self.c)/messages/\(first)", ["text": "final"])
         let deletion = try lab.begin("DELETE", "/conversations/\(Self.c)/messages/\(second)", [:])
         try lab.wait(for: 4)
@@ -51,18 +51,18 @@ import Testing
     }
 
     /// Who was told yes is told when it becomes a no.
-    @Test func aRefusalThatComesLaterIsTold() throws {
+    @Test func aLaterRefusalIsReported() throws {
         let directory = try ScratchDirectory()
         let lab = try GenericLab(policy: "hosted", mapping: Self.mapping(in: directory))
         let socket = try lab.alice.socket()
-        try lab.alice.say("warm", in: Self.c)
+        try lab.alice.post("warm", in: Self.c)
         try socket.expect("merged")
         try lab.backend.set(.refuses(1, status: 403))
-        let local = try lab.alice.say("unwanted", in: Self.c, id: "own-1")
-        let told = try socket.expect("error")
-        #expect(told["id"] == .string(local), "\(told)")
+        let local = try lab.alice.post("unwanted", in: Self.c, id: "own-1")
+        let errorFrame = try socket.expect("error")
+        #expect(errorFrame["id"] == .string(local), "\(errorFrame)")
         // Said again it is tried again, under the same name.
-        #expect(try lab.alice.say("unwanted", in: Self.c, id: "own-1") == local)
+        #expect(try lab.alice.post("unwanted", in: Self.c, id: "own-1") == local)
         let merged = try socket.expect("merged")
         #expect(merged["local_id"] == .string(local))
         #expect(try lab.bob.texts(Self.c) == ["warm", "unwanted"])

@@ -19,13 +19,14 @@ import Testing
         let (alice, bob) = (lab.alice, lab.bob)
         for person in [alice, bob] { _ = try person.socket() }
         let since = try bob.updates(since: nil)["next"].integer
-        let first = try alice.say(Word.first, in: Self.c, id: "own-1", html: "<b>\(Word.markup)</b>")
+        let first = try alice.post(Word.first, in: Self.c, id: "own-1", html: "<b>\(Word.markup)</b>")
         for person in [alice, bob] {
-            let heard = try person.expect("message", Word.first)
-            #expect(heard["message_id"] == .string(first) && heard["id"] == "own-1" && heard["sender"] == "alice")
-            #expect(heard["html"] == .string("<b>\(Word.markup)</b>") && heard["encrypted"] == .null)
+            let received = try person.expect("message", Word.first)
+            #expect(
+                received["message_id"] == .string(first) && received["id"] == "own-1" && received["sender"] == "alice")
+            #expect(received["html"] == .string("<b>\(Word.markup)</b>") && received["encrypted"] == .null)
         }
-        let framed = try bob.sayOverSocket(Word.framed, in: Self.c, id: "own-2")
+        let framed = try bob.postOverSocket(Word.framed, in: Self.c, id: "own-2")
         #expect(try alice.expect("message", Word.framed)["message_id"] == .string(framed))
         try alice.edit(first, Word.edited, in: Self.c)
         #expect(try bob.expect("edited", Word.edited)["html"] == .null)
@@ -95,7 +96,7 @@ import Testing
     @Test(arguments: ["observe", "hosted"]) func tokenInTheTarget(_ policy: String) throws {
         let lab = try GenericLab(policy: policy)
         let socket = try WebClient(port: lab.gateway.port).webSocket("/socket?token=\(lab.bob.token)")
-        try lab.alice.say(Word.first, in: Self.c)
+        try lab.alice.post(Word.first, in: Self.c)
         #expect(try socket.expect("message")["text"] == .string(Word.first))
         try socket.send(["type": "send", "conversation": .string(Self.c), "id": "b1", "text": .string(Word.framed)])
         try socket.expect("ack")
@@ -105,12 +106,12 @@ import Testing
 
     @Test func required() throws {
         let lab = try GenericLab(policy: "required")
-        let refused = try lab.alice.trySaying(Word.first, in: Self.c)
+        let refused = try lab.alice.tryPosting(Word.first, in: Self.c)
         let words = refused.json["message"].string ?? ""
         #expect(refused.status == 403 && words.contains("bob") && words.contains("app"), "\(refused.text)")
         #expect(!words.contains("sidecar"), "there is none for HTTP")
         // Over a socket as well its sender is told, in a frame that the client understands.
-        #expect { try lab.alice.sayOverSocket(Word.framed, in: Self.c) } throws: { "\($0)".contains("cannot say") }
+        #expect { try lab.alice.postOverSocket(Word.framed, in: Self.c) } throws: { "\($0)".contains("cannot say") }
         // The connection goes on.
         try lab.alice.socket().send(["type": "ping"])
         try lab.alice.socket().expect("pong")
@@ -122,8 +123,8 @@ import Testing
     @Test func pastTheGateway() throws {
         let lab = try GenericLab(policy: "hosted")
         let direct = ChatPerson(lab.bob, port: lab.backend.port)
-        try lab.alice.say(Word.first, in: Self.c, html: Word.markup)
-        try lab.alice.sayOverSocket(Word.framed, in: Self.c)
+        try lab.alice.post(Word.first, in: Self.c, html: Word.markup)
+        try lab.alice.postOverSocket(Word.framed, in: Self.c)
         let seen = try direct.history(Self.c)
         #expect(seen.count == 2)
         for message in seen {
@@ -131,7 +132,7 @@ import Testing
             #expect(JSONLab.isBase64(message["text"]), "\(message)")
         }
         // The same message said in plain words past the gateway is no protected one behind it.
-        try direct.say("from outside", in: Self.c)
+        try direct.post("from outside", in: Self.c)
         #expect(try lab.alice.texts(Self.c).last != "from outside")
     }
 
@@ -139,10 +140,10 @@ import Testing
     @Test func plaintextInALatchedConversationIsMarkedOrWithheld() throws {
         let lab = try GenericLab(policy: "hosted")
         let direct = ChatPerson(lab.bob, port: lab.backend.port)
-        try lab.alice.say(Word.first, in: Self.c)
+        try lab.alice.post(Word.first, in: Self.c)
         #expect(try lab.gateway.admin(["policy", "set", "observe"]).succeeded)
         _ = try lab.alice.socket()
-        try direct.say(Word.edited, in: Self.c)
+        try direct.post(Word.edited, in: Self.c)
         let live = try lab.alice.socket().expect("message") { $0["type"].string == "message" }
         #expect(live["text"].string?.contains("was withheld") == true, "\(live)")
         #expect(try lab.alice.texts(Self.c) == [Word.first, "[not encrypted] \(Word.edited)"])

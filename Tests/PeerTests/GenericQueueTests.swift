@@ -14,7 +14,7 @@ import Testing
         _ options: ChatBackendProcess.Options = .init(), environment: [String: String] = [:]
     ) throws -> GenericLab {
         let lab = try GenericLab(policy: "hosted", options, environment: environment)
-        try lab.alice.say("warm", in: Self.c, id: "warm")
+        try lab.alice.post("warm", in: Self.c, id: "warm")
         #expect(try lab.bob.texts(Self.c) == ["warm"])
         return lab
     }
@@ -23,7 +23,7 @@ import Testing
         let lab = try warm()
         _ = try lab.bob.socket()
         try lab.backend.set(.loses(2))
-        let message = try lab.alice.say("once", in: Self.c, id: "own-1")
+        let message = try lab.alice.post("once", in: Self.c, id: "own-1")
         #expect(try lab.backend.faultsToCome().loses == 0)
         #expect(try lab.backend.messages().map { $0["message_id"] }.dropFirst() == [.string(message)])
         try lab.bob.expect("message", "once")
@@ -35,14 +35,14 @@ import Testing
     }
 
     /// A backend that cannot tell copies apart stores them, and people hear the message once all the same.
-    @Test func answerIsLostByABackendThatCannotTell() throws {
+    @Test func answerIsLostByABackendThatKeepsDuplicates() throws {
         var options = ChatBackendProcess.Options()
         options.deduplicates = false
         let lab = try warm(options)
         let socket = try lab.bob.socket()
         try lab.backend.set(.loses(1))
-        try lab.alice.say("once", in: Self.c, id: "own-1")
-        try lab.alice.say("after", in: Self.c, id: "own-2")
+        try lab.alice.post("once", in: Self.c, id: "own-1")
+        try lab.alice.post("after", in: Self.c, id: "own-2")
         try lab.bob.expect("message", "once")
         try lab.bob.expect("message", "after")
         #expect(!socket.pending.contains { $0["text"] == "once" }, "\(socket.pending)")
@@ -51,7 +51,7 @@ import Testing
     @Test(arguments: [429, 503]) func backendAsksForPatience(_ status: Int) throws {
         let lab = try warm()
         try lab.backend.set(.refuses(2, status: status, retryAfter: 1))
-        try lab.alice.say("later", in: Self.c)
+        try lab.alice.post("later", in: Self.c)
         #expect(try lab.backend.faultsToCome().refuses == 0)
         #expect(try lab.bob.texts(Self.c) == ["warm", "later"])
     }
@@ -111,7 +111,7 @@ import Testing
         }
         try eventually("it is sent") { try lab.backend.messages().count == 2 }
         // And the client, which never had an answer, says it again.
-        let again = try lab.alice.trySaying("survives", in: Self.c, id: "own-1")
+        let again = try lab.alice.tryPosting("survives", in: Self.c, id: "own-1")
         #expect((200..<300).contains(again.status))
         #expect(try lab.backend.messages().count == 2)
         #expect(try lab.bob.texts(Self.c) == ["warm", "survives"])
@@ -123,9 +123,9 @@ import Testing
         _ = try lab.bob.socket()
         _ = try lab.alice.socket()
         try lab.backend.set(.loses(1))
-        #expect(throws: PeerError.self) { try lab.alice.sayOverSocket("once", in: Self.c, id: "own-1") }
+        #expect(throws: PeerError.self) { try lab.alice.postOverSocket("once", in: Self.c, id: "own-1") }
         lab.alice.dropSocket()
-        let message = try lab.alice.sayOverSocket("once", in: Self.c, id: "own-1")
+        let message = try lab.alice.postOverSocket("once", in: Self.c, id: "own-1")
         #expect(try lab.backend.messages().map { $0["message_id"] }.dropFirst() == [.string(message)])
         try lab.bob.expect("message", "once")
         #expect(try lab.bob.texts(Self.c) == ["warm", "once"])

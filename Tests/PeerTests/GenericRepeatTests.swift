@@ -12,7 +12,7 @@ import Testing
         policy: String = "hosted", mapping: String = JSONLab.mapping("generic"), environment: [String: String] = [:]
     ) throws -> GenericLab {
         let lab = try GenericLab(policy: policy, mapping: mapping, environment: environment)
-        try lab.alice.say("warm", in: Self.c, id: "warm")
+        try lab.alice.post("warm", in: Self.c, id: "warm")
         return lab
     }
 
@@ -26,11 +26,11 @@ import Testing
         return fields
     }
 
-    @Test func whatTheBackendWouldNotDoIsTriedAgainWhenItIsSaidAgain() throws {
+    @Test func aRefusedWriteIsTriedAgainWhenItIsRepeated() throws {
         let lab = try warm()
         try lab.backend.set(.refuses(1, status: 403))
-        #expect(try lab.alice.trySaying("again", in: Self.c, id: "own-1").status == 403)
-        #expect(try lab.alice.trySaying("again", in: Self.c, id: "own-1").status == 201)
+        #expect(try lab.alice.tryPosting("again", in: Self.c, id: "own-1").status == 403)
+        #expect(try lab.alice.tryPosting("again", in: Self.c, id: "own-1").status == 201)
         #expect(try lab.bob.texts(Self.c) == ["warm", "again"])
     }
 
@@ -47,12 +47,12 @@ import Testing
         for client in clients { #expect(try client.answer(to: "POST").status == 201) }
         #expect(try lab.bob.texts(Self.c) == ["warm", "one"])
         // Who asks again, and who asks for what ended with nobody waiting, hears the same.
-        #expect(try lab.alice.trySaying("one", in: Self.c, id: "own-1").status == 201)
+        #expect(try lab.alice.tryPosting("one", in: Self.c, id: "own-1").status == 201)
         #expect(try JSONLab.waiting(lab.gateway) == 0)
     }
 
     /// What ends while its client is away is told when it comes back.
-    @Test func whoLeavesIsToldLater() throws {
+    @Test func aSenderWhoLeavesIsNotifiedLater() throws {
         let lab = try warm()
         try lab.backend.set(.away)
         let gone = try lab.begin("POST", Self.messages, ["id": "own-1", "text": "one"])
@@ -60,14 +60,14 @@ import Testing
         gone.hangUp()
         try lab.backend.behave()
         try lab.wait(for: 0)
-        #expect(try lab.alice.trySaying("one", in: Self.c, id: "own-1").status == 201)
+        #expect(try lab.alice.tryPosting("one", in: Self.c, id: "own-1").status == 201)
         #expect(try lab.bob.texts(Self.c) == ["warm", "one"])
     }
 
     /// Also an edit, which has no id of its own but the one that its client gives it.
     @Test func anEditIsTriedAgainAsWell() throws {
         let lab = try warm()
-        let message = try lab.alice.say("one", in: Self.c)
+        let message = try lab.alice.post("one", in: Self.c)
         try lab.backend.set(.refuses(1, status: 403))
         let edit: JSONValue = ["id": "edit-1", "text": "two"]
         #expect(try lab.alice.client.request("PATCH", Self.messages + "/\(message)", edit).status == 403)
@@ -77,12 +77,12 @@ import Testing
 
     @Test func anotherTextUnderTheSameIDIsSent() throws {
         let lab = try warm()
-        let one = try lab.alice.say("one", in: Self.c, id: "own-1")
+        let one = try lab.alice.post("one", in: Self.c, id: "own-1")
         try lab.alice.edit(one, "two", in: Self.c)
         try lab.alice.edit(one, "three", in: Self.c)
         #expect(try lab.bob.texts(Self.c) == ["warm", "three"])
         // This backend knows the id; whether it takes another text under it is for it to say.
-        #expect(try lab.alice.trySaying("other", in: Self.c, id: "own-1").status < 500)
+        #expect(try lab.alice.tryPosting("other", in: Self.c, id: "own-1").status < 500)
         #expect(
             try lab.backend.received().filter { $0["target"].string == Self.messages && $0["method"] == "POST" }.count
                 == 3)
@@ -92,13 +92,13 @@ import Testing
     @Test func fieldsArriveAndKeysAreApart() throws {
         let lab = try warm()
         lab.alice.client.headers += [("X-Tenant", "blue"), ("Cookie", "csrf=1"), ("X-CSRFToken", "1")]
-        try lab.alice.say("mine", in: Self.c, id: "n1")
+        try lab.alice.post("mine", in: Self.c, id: "n1")
         let hers = try lastWrite(lab)
         #expect(hers["x-tenant"] == "blue" && hers["x-csrftoken"] == "1" && hers["cookie"] == "csrf=1")
         #expect(hers["x-forwarded-proto"] == "http" && hers["x-forwarded-for"] == "127.0.0.1")
         #expect(hers["forwarded"]?.hasPrefix("for=127.0.0.1;proto=http") == true)
         #expect(hers["pawl-credential"] == nil)
-        try lab.bob.say("mine", in: Self.c, id: "n1")
+        try lab.bob.post("mine", in: Self.c, id: "n1")
         let his = try lastWrite(lab)
         let keys = [hers["idempotency-key"], his["idempotency-key"]].compactMap { $0 }
         #expect(Set(keys).count == 2)
@@ -111,9 +111,9 @@ import Testing
         var faults = ChatBackendProcess.Faults()
         faults.cookie = "session=canary-cookie"
         try lab.backend.set(faults)
-        let answer = try lab.alice.trySaying("with a cookie", in: Self.c, id: "own-1")
+        let answer = try lab.alice.tryPosting("with a cookie", in: Self.c, id: "own-1")
         #expect(answer.header("Set-Cookie") == "session=canary-cookie")
-        #expect(try lab.alice.trySaying("with a cookie", in: Self.c, id: "own-1").header("Set-Cookie") == nil)
+        #expect(try lab.alice.tryPosting("with a cookie", in: Self.c, id: "own-1").header("Set-Cookie") == nil)
         #expect(JSONLab.shows(lab.gateway, "canary-cookie").isEmpty)
     }
 
@@ -137,12 +137,12 @@ import Testing
     @Test func anotherLoginsEndIsNobodysBusiness() throws {
         let lab = try warm()
         let phone = try ChatPerson("alice", port: lab.gateway.port)
-        try phone.say("from the phone", in: Self.c)
+        try phone.post("from the phone", in: Self.c)
         try ChatPerson(phone, port: lab.backend.port).ask("POST", "/logout")
-        #expect(try lab.alice.trySaying("from the desk", in: Self.c, id: "own-1").status == 201)
+        #expect(try lab.alice.tryPosting("from the desk", in: Self.c, id: "own-1").status == 201)
         // Nor is it sent with the desk's login.
-        #expect(try phone.trySaying("too late", in: Self.c, id: "own-2").status == 401)
-        #expect(try lab.alice.trySaying("still here", in: Self.c, id: "own-3").status == 201)
+        #expect(try phone.tryPosting("too late", in: Self.c, id: "own-2").status == 401)
+        #expect(try lab.alice.tryPosting("still here", in: Self.c, id: "own-3").status == 201)
         #expect(try lab.bob.texts(Self.c) == ["warm", "from the phone", "from the desk", "still here"])
     }
 
@@ -151,7 +151,7 @@ import Testing
         let answer = try lab.alice.client.request("DELETE", Self.messages + "/pawl-0123456789abcdef")
         #expect(answer.status == 404, "\(answer.text)")
         #expect(answer.text.contains("pawl_unknown_message"))
-        try lab.alice.say("goes on", in: Self.c)
+        try lab.alice.post("goes on", in: Self.c)
         #expect(try lab.bob.texts(Self.c) == ["warm", "goes on"])
     }
 

@@ -29,7 +29,7 @@ import Testing
         lines.filter { $0.command == "PRIVMSG" }.map(\.body)
     }
 
-    private func told(_ person: IRCClient, _ words: String) -> Int {
+    private func noticeCount(_ person: IRCClient, _ words: String) -> Int {
         person.transcript.count { $0.command == "NOTICE" && $0.body.contains(words) }
     }
 
@@ -52,11 +52,11 @@ import Testing
         _ = try anna.synchronize()
         var bert = try login("bert", "bert")
         #expect(texts(try enter(bert)).isEmpty)
-        #expect(told(bert, "before you came") == 1)
+        #expect(noticeCount(bert, "before you came") == 1)
         let long = "nobody-else " + String(repeating: "long-", count: 80)
-        let said = (0..<4).map { "nobody-else \($0)" } + [long]
-        for text in said { anna.send("PRIVMSG #room :\(text)") }
-        for text in said { try bert.expectMessage(text) }
+        let sent = (0..<4).map { "nobody-else \($0)" } + [long]
+        for text in sent { anna.send("PRIVMSG #room :\(text)") }
+        for text in sent { try bert.expectMessage(text) }
         bert.send("PRIVMSG #room :nobody-else from bert")
         try anna.expectMessage("nobody-else from bert")
         // Once for each connection.
@@ -67,7 +67,7 @@ import Testing
         try bert.expectEnd()
         bert = try login("bert2", "bert")
         let again = texts(try enter(bert))
-        #expect(again == said + ["nobody-else from bert"])
+        #expect(again == sent + ["nobody-else from bert"])
         // Newcomers: with an account, without one.
         let cora = try login("cora", "cora")
         let dora = try lab.person("dora")
@@ -75,9 +75,9 @@ import Testing
             #expect(texts(try enter(late)).isEmpty)
             late.send("PART #room")
             #expect(texts(try enter(late)).isEmpty)
-            #expect(told(late, "before you came") == 1)
+            #expect(noticeCount(late, "before you came") == 1)
             #expect(late.transcript.allSatisfy { !$0.text.contains("?PAWL:") })
-            #expect(told(late, "could not be opened") + told(late, "withheld") == 0)
+            #expect(noticeCount(late, "could not be opened") + noticeCount(late, "withheld") == 0)
         }
         anna.send("PRIVMSG #room :nobody-else after")
         for reader in [bert, cora, dora] { try reader.expectMessage("nobody-else after") }
@@ -90,8 +90,8 @@ import Testing
         #expect(texts(try enter(last)).isEmpty)
         // A server that says nothing about time cannot be told from one that forges.
         if server != .bare {
-            #expect(told(last, "could not be opened") + told(last, "withheld") == 0)
-            #expect(told(last, "does not have their keys") == 1, "\(last.transcript.suffix(20))")
+            #expect(noticeCount(last, "could not be opened") + noticeCount(last, "withheld") == 0)
+            #expect(noticeCount(last, "does not have their keys") == 1, "\(last.transcript.suffix(20))")
         }
         erik.close()
     }
@@ -109,18 +109,18 @@ import Testing
         _ = try enter(bert)
         anna.send("MODE #room +H 4:1h")
         try anna.expect("MODE")
-        let said = (0..<3).map { "nobody-else \($0) " + String(repeating: "long-", count: 80) }
-        for text in said { anna.send("PRIVMSG #room :\(text)") }
-        for text in said { try bert.expectMessage(text) }
+        let sent = (0..<3).map { "nobody-else \($0) " + String(repeating: "long-", count: 80) }
+        for text in sent { anna.send("PRIVMSG #room :\(text)") }
+        for text in sent { try bert.expectMessage(text) }
         bert.send("QUIT")
         try bert.expectEnd()
         bert = try AccountLab.login(lab.gateway.port, nick: "bert2", account: "bert")
-        #expect(texts(try enter(bert)) == [said[2]])
+        #expect(texts(try enter(bert)) == [sent[2]])
         try eventually("truncated") {
             _ = bert.drain(for: .milliseconds(20))
-            return told(bert, "An earlier message from anna cannot be opened") == 1
+            return noticeCount(bert, "An earlier message from anna cannot be opened") == 1
         }
-        #expect(told(bert, "did not arrive") == 0)
+        #expect(noticeCount(bert, "did not arrive") == 0)
         anna.send("PRIVMSG #room :nobody-else after")
         try bert.expectMessage("nobody-else after")
         #expect(!lab.tap.shows("nobody-else"))

@@ -171,7 +171,7 @@ import Testing
         }
         #expect(try !lab.backend.knows(Self.canary))
         #expect(try !lab.backend.received().contains { $0["target"].string?.contains("smuggled") == true })
-        try lab.alice.say("after the hostile requests", in: GenericLab.conversation)
+        try lab.alice.post("after the hostile requests", in: GenericLab.conversation)
         #expect(try lab.bob.texts(GenericLab.conversation).last == "after the hostile requests")
     }
 
@@ -205,7 +205,7 @@ import Testing
         #expect(lab.gateway.pid == pid && lab.gateway.isRunning)
         #expect(try !lab.backend.knows(Self.canary))
         for person in [lab.alice, lab.bob] { _ = try person.socket() }
-        try lab.alice.sayOverSocket("after the broken frames", in: GenericLab.conversation, id: "last")
+        try lab.alice.postOverSocket("after the broken frames", in: GenericLab.conversation, id: "last")
         #expect(try lab.bob.expect("message", "after the broken frames")["sender"] == "alice")
     }
 

@@ -98,7 +98,7 @@ import Testing
             for number in 0..<Int.random(in: 5...40, using: &generator) {
                 let writer = writers[number % writers.count]
                 let text = "\(round)-\(number) of \(writer.name)"
-                let answer = try writer.trySaying(text, in: "of-\(writer.name)")
+                let answer = try writer.tryPosting(text, in: "of-\(writer.name)")
                 #expect(answer.status == 202, "\(answer.status) \(answer.text)")
                 accepted[writer.name, default: []].append(text)
             }

@@ -46,8 +46,8 @@ enum JSONLab {
     /// Whether anything that the gateway leaves behind or says shows this.
     static func shows(_ gateway: PawlProcess, _ text: String) -> [String] {
         let search = PlaintextSearch(text)
-        let said = search.finds(in: Data(gateway.output.utf8)) ? ["its output"] : []
-        return said + search.files(under: gateway.dataDirectory)
+        let found = search.finds(in: Data(gateway.output.utf8)) ? ["its output"] : []
+        return found + search.files(under: gateway.dataDirectory)
     }
 }
 

@@ -11,7 +11,7 @@ import Testing
         var sent = 0
         var read: [Int] = []
 
-        mutating func hear(_ client: IRCClient, for duration: Duration) {
+        mutating func collect(_ client: IRCClient, for duration: Duration) {
             for line in client.drain(for: duration) where line.command == "PRIVMSG" {
                 // A text that is no number must not go unnoticed.
                 read.append(line.body.hasPrefix("number ") ? Int(line.body.dropFirst(7)) ?? -1 : -1)
@@ -68,7 +68,7 @@ import Testing
                     bert.send("PRIVMSG \(anna.nick) :number \(toAnna.sent)")
                     toAnna.sent += 1
                 }
-                toBert.hear(bert, for: .milliseconds(Int.random(in: 1...90, using: &generator)))
+                toBert.collect(bert, for: .milliseconds(Int.random(in: 1...90, using: &generator)))
             }
             // Half of the deaths come without a pause for the look into the queue.
             if Bool.random(using: &generator) { accepted.formUnion(try Self.ids(lab)) }
@@ -82,8 +82,8 @@ import Testing
             // All that the sockets still hold, however slow this machine is.
             try bert.expectEnd()
             try anna.expectEnd()
-            toBert.hear(bert, for: .zero)
-            toAnna.hear(anna, for: .zero)
+            toBert.collect(bert, for: .zero)
+            toAnna.collect(anna, for: .zero)
             try lab.gateway.start()
             let missing = accepted.subtracting(try Self.ids(lab))
             #expect(missing.isEmpty, "lost from the store in round \(round): \(missing)")
@@ -110,12 +110,12 @@ import Testing
         _ lab: Lab, _ anna: IRCClient, _ bert: IRCClient, _ toBert: inout Stream, _ toAnna: inout Stream,
         _ accepted: Set<String>, _ rounds: Int
     ) throws {
-        func hear() {
-            toBert.hear(bert, for: .milliseconds(50))
-            toAnna.hear(anna, for: .milliseconds(50))
+        func collect() {
+            toBert.collect(bert, for: .milliseconds(50))
+            toAnna.collect(anna, for: .milliseconds(50))
         }
         try eventually("nothing is pending") {
-            hear()
+            collect()
             return try lab.queue("pending").isEmpty
         }
         anna.send("PRIVMSG \(bert.nick) :number \(toBert.sent)")
@@ -124,7 +124,7 @@ import Testing
         toBert.sent += 1
         toAnna.sent += 1
         try? eventually("the last two") {
-            hear()
+            collect()
             return toBert.read.last == last.0 && toAnna.read.last == last.1
         }
         #expect(toBert.read.last == last.0 && toAnna.read.last == last.1, "sessions do not go on")

@@ -11,7 +11,7 @@ import Testing
     private func fill(_ lab: GenericLab, bytes: Int) throws {
         let direct = ChatPerson(lab.alice, port: lab.backend.port)
         let text = String(repeating: "0123456789abcdef", count: 16 << 10)
-        for _ in 0..<(bytes / text.utf8.count + 1) { try direct.say(text, in: Self.c) }
+        for _ in 0..<(bytes / text.utf8.count + 1) { try direct.post(text, in: Self.c) }
     }
 
     private func protect(_ name: String, _ lab: GenericLab) throws {
@@ -29,14 +29,14 @@ import Testing
         #expect(answer.status == 200 && answer.body.count > 17 << 20)
     }
 
-    @Test func theConfigurationSaysHowMuchIsOpened() throws {
+    @Test func theConfigurationLimitsHowMuchIsOpened() throws {
         let lab = try GenericLab(policy: "observe", environment: ["PAWL_LIMITS_ANSWER_BYTES": "1000000"])
         defer { lab.stop() }
         try fill(lab, bytes: 2 << 20)
         try protect("alice", lab)
         // Nothing is sealed yet.
         #expect(try lab.bob.client.request("GET", "/updates").status == 200)
-        let sealed = try lab.alice.trySaying("sealed now", in: Self.c, id: "sealed-1")
+        let sealed = try lab.alice.tryPosting("sealed now", in: Self.c, id: "sealed-1")
         #expect(sealed.status == 201, "\(sealed.text)")
         let refused = try lab.bob.client.request("GET", "/updates")
         #expect(refused.status == 502 && refused.json["error"] == "pawl_answer_too_long", "\(refused.text.prefix(200))")

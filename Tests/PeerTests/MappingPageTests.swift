@@ -73,7 +73,7 @@ import Testing
         #expect(checked == 10)
     }
 
-    @Test func theCommandSaysHowItWent() throws {
+    @Test func theCommandReportsItsResult() throws {
         let scratch = try ScratchDirectory()
         let mapping = Self.page.deletingLastPathComponent().appending(path: "generic.yaml").path
         _ = try scratch.write("good", "POST /conversations/c/messages\n\n{\"text\":\"x\"}")
@@ -89,7 +89,7 @@ import Testing
         #expect(try PawlProcess.run(check + [mapping, "--request", scratch.file("none")]).status == .exited(78))
         #expect(try PawlProcess.run(check + [mapping, "--request", scratch.file("absent")]).status == .exited(78))
         // A configuration is not better than the mapping that it names.
-        for (name, says) in [("absent", "no such file"), ("wrong.yaml", "has no `account`")] {
+        for (name, words) in [("absent", "no such file"), ("wrong.yaml", "has no `account`")] {
             let configuration = """
                 listen: [http://127.0.0.1:8080]
                 upstream: {url: http://127.0.0.1:8081}
@@ -101,7 +101,7 @@ import Testing
             _ = try scratch.write("pawl.yaml", configuration)
             for command in [["config", "check"], ["serve", "--config"]] {
                 let run = try PawlProcess.run(command + [scratch.file("pawl.yaml")])
-                #expect(run.status == .exited(78) && run.stderr.contains(says), "\(command): \(run.stderr)")
+                #expect(run.status == .exited(78) && run.stderr.contains(words), "\(command): \(run.stderr)")
             }
         }
         let wrong = try PawlProcess.run(check + [scratch.file("wrong.yaml")])

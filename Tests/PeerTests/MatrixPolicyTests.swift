@@ -20,10 +20,10 @@ import Testing
         let (alice, bob) = (try lab.person("alice"), try lab.person("bob"))
         let room = try lab.room([alice, bob])
         let first = try alice.send(Word.first, to: room, html: "<b>\(Word.markup)</b>")
-        let heard = try bob.expect(Word.first)
-        #expect(heard["event_id"] == .string(first) && heard["sender"] == .string(alice.user))
-        #expect(heard["content"]["formatted_body"] == .string("<b>\(Word.markup)</b>"))
-        #expect(heard["content"]["encrypted"] == .null)
+        let received = try bob.expect(Word.first)
+        #expect(received["event_id"] == .string(first) && received["sender"] == .string(alice.user))
+        #expect(received["content"]["formatted_body"] == .string("<b>\(Word.markup)</b>"))
+        #expect(received["content"]["encrypted"] == .null)
         // Her own client hears it as well.
         try alice.expect(Word.first)
 
@@ -110,10 +110,10 @@ import Testing
         #expect(JSONLab.isBase64(seen["content"]["pawl.envelope"]), "\(seen)")
         // What she says is read behind the gateway, marked or withheld, never taken for protected.
         try carol.send(Word.reply, to: room)
-        let heard = try bob.expect("carol's words") {
+        let received = try bob.expect("carol's words") {
             $0["sender"] == .string(carol.user) && $0["type"] == "m.room.message"
         }
-        #expect(Nio.text(heard) != Word.reply)
+        #expect(Nio.text(received) != Word.reply)
     }
 
     @Test(arguments: ["observe", "hosted"]) func media(_ policy: String) throws {

@@ -85,8 +85,8 @@ import Testing
         #expect(stored[1]["content"]["m.relates_to"]["event_id"] == answers[0].body["event_id"])
         #expect(stored[2]["unsigned"]["redacted_because"] != .null)
         // No local name was ever said to the server but as a transaction.
-        let said = String(decoding: warm.lab.tap.bytes(.fromClient), as: UTF8.self)
-        #expect(!said.contains("/redact/local2") && !said.contains("\"event_id\":\"local1\""))
+        let request = String(decoding: warm.lab.tap.bytes(.fromClient), as: UTF8.self)
+        #expect(!request.contains("/redact/local2") && !request.contains("\"event_id\":\"local1\""))
         #expect(try warm.bob.texts(warm.room) == ["warm", "draft", "* final", "-"])
     }
 

@@ -129,8 +129,8 @@ import Testing
             "PUT", "/_matrix/client/v3/rooms/\(path)/send/m.room.message/t1?user_id=\(ghost)",
             ["msgtype": "m.text", "body": "over the bridge"])
         #expect(sent.status == 200, "\(sent.text)")
-        let heard = try bob.expect("over the bridge")
-        #expect(heard["sender"] == .string(ghost))
+        let received = try bob.expect("over the bridge")
+        #expect(received["sender"] == .string(ghost))
         #expect(lab.synapse.files(showing: "over the bridge").isEmpty)
 
         // Where the server is away, a page can read that.

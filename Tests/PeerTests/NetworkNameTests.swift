@@ -26,7 +26,7 @@ import Testing
         defer { lab.stop() }
         #expect(lab.gateway.output.contains("The name of the network is fixed in the store as 127.0.0.1."))
         #expect(lab.gateway.output.contains("pawl store network NAME --data \(lab.gateway.dataDirectory)"))
-        try lab.alice.say("before the move", in: GenericLab.conversation)
+        try lab.alice.post("before the move", in: GenericLab.conversation)
         try lab.wait(for: 0)
         lab.gateway.stop()
 
@@ -43,7 +43,7 @@ import Testing
         defer { lab.stop() }
         let data = lab.gateway.dataDirectory
         let upstream = "http://127.0.0.1:\(lab.backend.port)"
-        try lab.alice.say("under the first name", in: GenericLab.conversation)
+        try lab.alice.post("under the first name", in: GenericLab.conversation)
         try lab.wait(for: 0)
         // A running gateway has the store.
         #expect(try PawlProcess.run(["store", "network", "chat", "--data", data]).status == .exited(1))
@@ -71,7 +71,7 @@ import Testing
             environment: ["PAWL_UPSTREAM_NETWORK": "chat", "PAWL_UPSTREAM_EARLIER_NETWORKS": "127.0.0.1"])
         let (alice, bob) = (ChatPerson(lab.alice, port: renamed.port), ChatPerson(lab.bob, port: renamed.port))
         try bob.ask("GET", "/me")
-        try alice.say("under the second name", in: GenericLab.conversation)
+        try alice.post("under the second name", in: GenericLab.conversation)
         try eventually("both are read") {
             try Self.texts(bob) == ["under the first name", "under the second name"]
         }

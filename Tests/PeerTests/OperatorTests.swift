@@ -83,7 +83,7 @@ import Testing
     }
 
     /// A renewed certificate is applied and said; a key that is set back to what runs waits for nothing.
-    @Test func aReloadSaysWhatItDid() throws {
+    @Test func aReloadReportsItsChanges() throws {
         let scratch = try ScratchDirectory()
         let (first, second) = (try ScratchDirectory(), try ScratchDirectory())
         let paths = (certificate: scratch.file("certificate.pem"), key: scratch.file("key.pem"))

@@ -51,7 +51,7 @@ import Testing
             #expect(lines.allSatisfy { $0.command != "ERROR" && $0.command != "001" })
         }
         var sent = 0
-        func say(_ count: Int) {
+        func sendMessages(_ count: Int) {
             for _ in 0..<count {
                 people[0].send("PRIVMSG bert :nobody-else \(sent)")
                 people[1].send("PRIVMSG #room :nobody-else \(sent)")
@@ -61,17 +61,17 @@ import Testing
         var slowest = Duration.zero
         defer { print("\(backend): the slowest return took \(slowest)") }
         for round in 1...rounds {
-            say(5)
+            sendMessages(5)
             // Known to be with the backend and its readers, or not: both must do.
             if round % 2 == 0 { for (number, person) in people.enumerated() { take(number, try person.synchronize()) } }
             if round % 2 == 0 { server.stop() } else { server.kill() }
-            say(5)
+            sendMessages(5)
             try server.start()
             let restarted = ContinuousClock.now
             try waitForReturn(people, times: round, read: take)
             slowest = max(slowest, ContinuousClock.now - restarted)
         }
-        say(1)
+        sendMessages(1)
         let last = "nobody-else \(sent - 1)"
         try eventually("the last") {
             for (number, person) in people.enumerated() { take(number, person.drain(for: .milliseconds(30))) }
@@ -86,13 +86,13 @@ import Testing
         if accounts != nil {
             #expect(read[1].count == sent && read[2].count == sent, "\(read[1].count) and \(read[2].count) of \(sent)")
         } else {
-            let told = people[0].transcript.count { $0.command == "531" }
-            #expect(read[1].count + told >= sent, "\(read[1].count) and \(told) of \(sent)")
+            let notices = people[0].transcript.count { $0.command == "531" }
+            #expect(read[1].count + notices >= sent, "\(read[1].count) and \(notices) of \(sent)")
         }
         #expect(!lab.tap.shows("nobody-else"))
     }
 
-    @Test(arguments: Backend.allCases) func awayAndModesAreSaidAgain(_ backend: Backend) throws {
+    @Test(arguments: Backend.allCases) func awayAndModesAreSentAgain(_ backend: Backend) throws {
         let server = try backend.start()
         let lab = try Lab(server, policy: "hosted")
         defer { lab.stop() }

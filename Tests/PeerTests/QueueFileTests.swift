@@ -26,7 +26,7 @@ import Testing
 
     @Test func refusalsChangeNothingAndARepairSavesWhatWaits() throws {
         let lab = try GenericLab(policy: "hosted", environment: ["PAWL_QUEUE_CREDENTIALS": "sealed"])
-        try lab.alice.say("warm", in: Self.c)
+        try lab.alice.post("warm", in: Self.c)
         try lab.backend.set(.away)
         let client = try lab.begin("POST", "/conversations/\(Self.c)/messages", ["id": "own-1", "text": "saved"])
         try eventually("it waits") { try JSONLab.waiting(lab.gateway) == 1 }
@@ -75,7 +75,7 @@ import Testing
 
     @Test func aMissingQueueIsBegunAnewOnlyWhenAskedFor() throws {
         let lab = try GenericLab(policy: "hosted")
-        try lab.alice.say("warm", in: Self.c)
+        try lab.alice.post("warm", in: Self.c)
         lab.gateway.stop()
         let path = lab.gateway.dataDirectory + "/queue.sqlite"
         for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: path + end) }
@@ -88,7 +88,7 @@ import Testing
 
     @Test func aBackupHasStoreAndQueueOfOneMoment() throws {
         let lab = try GenericLab(policy: "hosted", environment: ["PAWL_QUEUE_CREDENTIALS": "sealed"])
-        try lab.alice.say("before", in: Self.c, id: "own-0")
+        try lab.alice.post("before", in: Self.c, id: "own-0")
         try lab.backend.set(.away)
         let client = try lab.begin("POST", "/conversations/\(Self.c)/messages", ["id": "own-1", "text": "waits"])
         try eventually("it waits") { try JSONLab.waiting(lab.gateway) == 1 }
@@ -109,7 +109,7 @@ import Testing
         let dead = try lab.gateway.admin(["queue", "list", "--state", "dead"]).stdout
         #expect(dead.contains("Restored from a backup"), "\(dead)")
         #expect(try lab.bob.texts(Self.c).first == "before")
-        try lab.alice.say("after", in: Self.c)
+        try lab.alice.post("after", in: Self.c)
         #expect(try lab.bob.texts(Self.c).last == "after")
     }
 
@@ -118,12 +118,12 @@ import Testing
         let right = try String(contentsOfFile: JSONLab.mapping("generic"), encoding: .utf8)
         try scratch.write("mapping.yaml", right)
         let lab = try GenericLab(policy: "hosted", mapping: scratch.file("mapping.yaml"))
-        try lab.alice.say("one", in: Self.c)
+        try lab.alice.post("one", in: Self.c)
         for (number, wrong) in ["", "routes: 7\n", right + "\nnonsense: 1\n"].enumerated() {
             try scratch.write("mapping.yaml", wrong)
             let reload = try lab.gateway.admin(["config", "reload"])
             #expect(reload.status == .exited(78) && reload.stderr.contains("the old configuration stays"), "\(reload)")
-            try lab.alice.say("still \(number)", in: Self.c)
+            try lab.alice.post("still \(number)", in: Self.c)
             #expect(try !lab.backend.knows("still \(number)"))
         }
         try FileManager.default.removeItem(atPath: scratch.file("mapping.yaml"))
@@ -131,7 +131,7 @@ import Testing
         // A file that is right counts from the next request on.
         try scratch.write("mapping.yaml", right)
         #expect(try lab.gateway.admin(["config", "reload"]).succeeded)
-        try lab.alice.say("two", in: Self.c)
+        try lab.alice.post("two", in: Self.c)
         #expect(try lab.bob.texts(Self.c).last == "two")
     }
 }

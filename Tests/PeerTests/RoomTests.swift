@@ -196,7 +196,7 @@ import Testing
             for person in people { try person.expect("366") }
             members = Set(people.indices)
         }
-        func hear(_ number: Int) throws {
+        func collect(_ number: Int) throws {
             read[number] += try people[number].synchronize().filter { $0.command == "PRIVMSG" }
                 .map(\.body)
         }
@@ -205,17 +205,17 @@ import Testing
             switch Int.random(in: 0..<6, using: &generator) {
             case 0, 1:
                 people[who].send(members.contains(who) ? "PART #room" : "JOIN #room")
-                try hear(who)
+                try collect(who)
                 if members.insert(who).inserted == false { members.remove(who) }
             default:
                 guard members.contains(who) else { continue }
                 people[who].send("PRIVMSG #room :nobody-else \(step)")
                 for other in members where other != who { expected[other].append("nobody-else \(step)") }
                 // The backend must have it, and who reads must have read, before membership changes again.
-                try hear(who)
+                try collect(who)
                 for other in members where other != who {
                     try eventually("\(other) reads step \(step)") {
-                        try hear(other)
+                        try collect(other)
                         return read[other].last == "nobody-else \(step)"
                     }
                 }
@@ -242,7 +242,7 @@ import Testing
         }
         var sent = 0
         var read: [String: [Int]] = [:]
-        func hear(_ people: [IRCClient], _ duration: Duration) {
+        func collect(_ people: [IRCClient], _ duration: Duration) {
             for (name, person) in zip(names, people).dropFirst() {
                 read[name, default: []] += person.drain(for: duration).filter { $0.command == "PRIVMSG" }
                     .compactMap { Int($0.body.dropFirst(7)) }
@@ -253,7 +253,7 @@ import Testing
             try join(people.reversed())
             if round == rounds {
                 try eventually("nothing is pending") {
-                    hear(people, .milliseconds(50))
+                    collect(people, .milliseconds(50))
                     return try lab.queue("pending").isEmpty
                 }
             }
@@ -263,12 +263,12 @@ import Testing
             }
             if round == rounds {
                 try eventually("the last") {
-                    hear(people, .milliseconds(50))
+                    collect(people, .milliseconds(50))
                     return names.dropFirst().allSatisfy { read[$0]?.last == sent - 1 }
                 }
                 break
             }
-            hear(people, .milliseconds(Int.random(in: 1...80, using: &generator)))
+            collect(people, .milliseconds(Int.random(in: 1...80, using: &generator)))
             let backendDiesFirst = Bool.random(using: &generator)
             if withBackend, backendDiesFirst { lab.server.kill() }
             lab.gateway.crash()
@@ -277,7 +277,7 @@ import Testing
                 try lab.server.start()
             }
             for person in people { try person.expectEnd() }
-            hear(people, .zero)
+            collect(people, .zero)
             try lab.gateway.start()
         }
         let envelopes = Set(lab.tap.lines(.fromClient).map(\.body).filter { $0.hasPrefix("?PAWL:") })

@@ -25,28 +25,28 @@ import Testing
                 lost += words.compactMap { Int($0) }.first ?? 1
             }
         }
-        func say(_ count: Int) {
+        func sendMessages(_ count: Int) {
             for _ in 0..<count {
                 alice.send("PRIVMSG bob :canary number \(sent)")
                 sent += 1
             }
         }
         for round in 0..<rounds {
-            say(4)
+            sendMessages(4)
             try dies(round)
-            say(4)
+            sendMessages(4)
             try eventually("both are back") {
                 take(bob.drain(for: .milliseconds(30)))
                 _ = alice.drain(for: .milliseconds(30))
                 return [alice, bob].allSatisfy { client in
-                    let told = client.transcript.filter { $0.command == "NOTICE" }
-                    return told.count { $0.body.contains("chat server is back") } >= round + 1
-                        && told.count { $0.body.contains("does not answer") }
-                            == told.count { $0.body.contains("chat server is back") }
+                    let notices = client.transcript.filter { $0.command == "NOTICE" }
+                    return notices.count { $0.body.contains("chat server is back") } >= round + 1
+                        && notices.count { $0.body.contains("does not answer") }
+                            == notices.count { $0.body.contains("chat server is back") }
                 }
             }
         }
-        say(1)
+        sendMessages(1)
         try eventually("the last one") {
             take(bob.drain(for: .milliseconds(50)))
             return read.last == sent - 1
@@ -62,7 +62,7 @@ import Testing
         defer { lab.stop() }
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
-        try SidecarTests.meet(alice, bob)
+        try SidecarTests.exchangeKeys(alice, bob)
         alice.send("PRIVMSG bob :canary, begin")
         try bob.expectMessage("[e2e] canary, begin")
         try talk(alice, bob, rounds: Self.isLong ? 25 : 3) { round in

@@ -58,7 +58,7 @@ final class SidecarLab {
     }
 
     /// Exchanges keys; both have been told when this returns.
-    static func meet(_ one: IRCClient, _ other: IRCClient) throws {
+    static func exchangeKeys(_ one: IRCClient, _ other: IRCClient) throws {
         one.send("PRIVMSG \(other.nick) :hello, in the clear")
         try other.expectMessage("hello, in the clear")
         try one.expect("words about keys") { $0.body.contains("Keys were exchanged with \(other.nick)") }
@@ -70,7 +70,7 @@ final class SidecarLab {
         defer { lab.stop() }
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         for index in 0..<20 {
             alice.send("PRIVMSG bob :canary \(index) to bob")
             bob.send("PRIVMSG alice :canary \(index) to alice")
@@ -89,7 +89,7 @@ final class SidecarLab {
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
         let carol = try lab.outsider("carol")
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         alice.send("PRIVMSG carol :hello carol")
         bob.send("PRIVMSG carol :hello from bob")
         _ = try carol.expect("a hello") { $0.body.hasPrefix("hello carol") }
@@ -123,7 +123,7 @@ final class SidecarLab {
             client.send("JOIN #den")
             try client.expect("366")
         }
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         gina.send("PART #den")
         for client in [alice, bob] { try client.expect("PART", of: "gina") }
         alice.send("PRIVMSG #den :canary while gina is away")
@@ -165,7 +165,7 @@ final class SidecarLab {
             try client.expect("366")
         }
         try alice.expect("JOIN", of: "bob")
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         func decide(_ command: String, _ sidecar: PawlProcess) throws {
             let question = try sidecar.admin(["sidecar", command, "#den"])
             let token = try #require(question.stderr.firstMatch(of: /--confirm ([a-z0-9-]+)/)?.1)
@@ -213,7 +213,7 @@ final class SidecarLab {
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         var alice = try lab.client(first, "alice")
         let bob = try lab.client(second, "bob")
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         for round in 0..<3 {
             alice.send("PRIVMSG bob :round \(round)")
             try bob.expectMessage("[e2e] round \(round)")
@@ -233,7 +233,7 @@ final class SidecarLab {
         defer { lab.stop() }
         let (first, second) = (try lab.sidecar(), try lab.sidecar())
         let (alice, bob) = (try lab.client(first, "alice"), try lab.client(second, "bob"))
-        try Self.meet(alice, bob)
+        try Self.exchangeKeys(alice, bob)
         let number = try first.admin(["sidecar", "verify", "bob", "--json"]).stdout
         let other = try second.admin(["sidecar", "verify", "alice", "--json"]).stdout
         let digits = try #require(number.firstMatch(of: /"safetyNumber" ?: ?"([0-9 ]+)"/)?.1)

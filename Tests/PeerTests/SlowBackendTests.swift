@@ -105,7 +105,7 @@ import Testing
         try eventually("all are under way") { try town.sent().count == 60 }
         // Others find room beside them.
         try town.eve.open("free", with: ["bob"])
-        try town.eve.say("goes", in: "free")
+        try town.eve.post("goes", in: "free")
         let sent = try town.sent()
         if ContinuousClock.now - begun < .seconds(60) { #expect(sent.values.allSatisfy { $0 == 1 }) }
     }
@@ -158,7 +158,7 @@ import Testing
         #expect(try town.lab.bob.texts("eve-0") == ["waits"])
     }
 
-    @Test func aTraceSaysWhyAttemptsFailed() throws {
+    @Test func aTraceShowsWhyAttemptsFailed() throws {
         let town = try Town(people: 0, ofEve: 1)
         try town.lab.backend.set(.trouble("half", in: ["eve-0"]))
         let client = try town.begin(town.eve, in: "eve-0", "text")
@@ -175,7 +175,7 @@ import Testing
     @Test func equalMessagesAtOnceHaveOneLocalID() throws {
         let directory = try ScratchDirectory()
         let lab = try GenericLab(policy: "hosted", mapping: GenericAtOnceTests.mapping(in: directory))
-        try lab.alice.say("warm", in: GenericLab.conversation)
+        try lab.alice.post("warm", in: GenericLab.conversation)
         try lab.wait(for: 0)
         try lab.backend.set(.trouble("hang", in: [GenericLab.conversation]))
         let messages = "/conversations/\(GenericLab.conversation)/messages"

@@ -160,14 +160,14 @@ import Testing
         try carol.join()
         carol.send("OPER oper operpassword")
         try carol.expect("381")
-        func says(_ text: String, _ reader: IRCClient) throws {
+        func sendAndExpect(_ text: String, _ reader: IRCClient) throws {
             alice.send("PRIVMSG #room :nobody-else \(text)")
             try reader.expectMessage("nobody-else \(text)")
         }
         carol.send("SAJOIN bob #room")
         try bob.expect("366")
         try alice.expect("JOIN", of: "bob")
-        try says("for who was made to join", bob)
+        try sendAndExpect("for who was made to join", bob)
         #expect(try network.outsiders() == ["carol"])
 
         carol.send("SANICK bob robert")
@@ -179,7 +179,7 @@ import Testing
         try bob.expectMessage("nobody-else to robert")
         alice.send("PRIVMSG bob :nobody-else to another bob")
         try alice.expect("531")
-        try says("for robert", bob)
+        try sendAndExpect("for robert", bob)
         #expect(try network.outsiders() == ["bob"])
 
         alice.send("MODE #room +b robert!*@*")
@@ -194,7 +194,7 @@ import Testing
         // The operator's word is above the ban.
         carol.send("SAJOIN robert #room")
         try bob.expect("366")
-        try says("in spite of the ban", bob)
+        try sendAndExpect("in spite of the ban", bob)
         carol.send("SAPART robert #room")
         try bob.expect("PART", of: "robert")
         try alice.expect("PART", of: "robert")
@@ -203,7 +203,7 @@ import Testing
         _ = try alice.synchronize()
         try bob.join()
         try alice.expect("JOIN", of: "robert")
-        try says("at last", bob)
+        try sendAndExpect("at last", bob)
         try readsNothingElse(bob)
         #expect(!lab.tap.shows("nobody-else"))
         #expect(carol.transcript.allSatisfy { !$0.text.contains("nobody-else") })
@@ -277,37 +277,37 @@ import Testing
         let dora = try near.client(near.sidecar(), "dora")
         let bob = try far.client(far.sidecar(), "bob")
         try servers.waitForLink(alice)
-        for (one, other) in [(alice, dora), (alice, bob), (dora, bob)] { try SidecarTests.meet(one, other) }
+        for (one, other) in [(alice, dora), (alice, bob), (dora, bob)] { try SidecarTests.exchangeKeys(one, other) }
         for person in [alice, dora, bob] { try person.join() }
         for person in [alice, dora] { try person.expect("JOIN", of: "bob") }
-        func says(_ who: IRCClient, _ text: String, to readers: [IRCClient]) throws {
+        func sendAndExpect(_ who: IRCClient, _ text: String, to readers: [IRCClient]) throws {
             who.send("PRIVMSG #room :\(text)")
             for reader in readers { try reader.expectMessage("[e2e] \(text)") }
         }
-        try says(alice, "canary 1", to: [dora, bob])
-        try says(bob, "canary 2", to: [alice, dora])
+        try sendAndExpect(alice, "canary 1", to: [dora, bob])
+        try sendAndExpect(bob, "canary 2", to: [alice, dora])
         alice.send("PRIVMSG bob :canary 3")
         try bob.expectMessage("[e2e] canary 3")
         // It is with the first server, which has told everybody there, and on its way to the second one.
         servers.link.stall(.fromServer)
-        try says(alice, "canary on the link 1", to: [dora])
-        try says(alice, "canary on the link 2", to: [dora])
+        try sendAndExpect(alice, "canary on the link 1", to: [dora])
+        try sendAndExpect(alice, "canary on the link 2", to: [dora])
         alice.send("PRIVMSG bob :canary on the link 3")
         _ = try alice.synchronize()
         servers.split()
         for person in [alice, dora] { try person.expect("QUIT", of: "bob") }
         for nick in ["alice", "dora"] { try bob.expect("QUIT", of: nick) }
-        try says(alice, "canary without bob", to: [dora])
+        try sendAndExpect(alice, "canary without bob", to: [dora])
         bob.send("PRIVMSG #room :canary alone")
         servers.link.stall(.fromServer, false)
         servers.heal()
         for person in [alice, dora] { try person.expect("JOIN", of: "bob") }
         for nick in ["alice", "dora"] { try bob.expect("JOIN", of: nick) }
-        try says(alice, "canary 4", to: [dora, bob])
+        try sendAndExpect(alice, "canary 4", to: [dora, bob])
         // The letter with the room's next key tells both: what was lost in the room, and what was lost for bob alone.
         try bob.expect("a gap") { $0.body.contains("3 messages from alice") && $0.body.contains("lost") }
-        try says(bob, "canary 5", to: [alice, dora])
-        try says(dora, "canary 6", to: [alice, bob])
+        try sendAndExpect(bob, "canary 5", to: [alice, dora])
+        try sendAndExpect(dora, "canary 6", to: [alice, bob])
         alice.send("PRIVMSG bob :canary 7")
         try bob.expectMessage("[e2e] canary 7")
         for person in [alice, dora, bob] {

@@ -33,10 +33,10 @@ import Testing
         return (values?[.size] as? Int) ?? 0
     }
 
-    @Test func aFullDiskIsToldOnceAndEverywhere() throws {
+    @Test func aFullDiskIsReportedOnceAndEverywhere() throws {
         let metrics = try FreePort()
         let lab = try GenericLab(policy: "hosted", metrics: "127.0.0.1:\(metrics.number)")
-        for number in 0..<20 { try lab.alice.say("warm \(number)", in: Self.c) }
+        for number in 0..<20 { try lab.alice.post("warm \(number)", in: Self.c) }
         let gateway = lab.gateway
         for log in ["pawl.sqlite-wal", "queue.sqlite-wal"] {
             try #require(size(log, of: gateway) > Self.bound, "\(log)")
@@ -48,7 +48,7 @@ import Testing
 
         try limitFiles(of: gateway, "\(Self.bound)")
         for number in 0..<5 {
-            let refused = try lab.alice.trySaying("lost \(number)", in: Self.c)
+            let refused = try lab.alice.tryPosting("lost \(number)", in: Self.c)
             #expect(refused.status == 503, "\(refused.text)")
         }
         let (status, text) = try ready(metrics)
@@ -67,7 +67,7 @@ import Testing
         try eventually("it is ready again") { try ready(metrics).status == 200 }
         #expect(try gateway.admin(["queue", "release", "--account", "alice"]).succeeded)
         #expect(try waiting.answer(to: "POST").status == 201)
-        try lab.alice.say("after", in: Self.c)
+        try lab.alice.post("after", in: Self.c)
         #expect(try !gateway.admin(["status"]).stdout.contains("have to be stored"))
         #expect(times("the store works again", in: gateway) == times(Self.failing, in: gateway))
         // Once for each store and outage, however many were refused.
@@ -75,7 +75,7 @@ import Testing
     }
 
     /// The same in front of IRC: nobody's message is lost without a word, and what is wrong is told in every place.
-    @Test func inIRCAFullDiskIsToldOnceAndEverywhere() throws {
+    @Test func inIRCAFullDiskIsReportedOnceAndEverywhere() throws {
         let metrics = try FreePort()
         let lab = try Lab(try NgIRCd(), policy: "hosted", arguments: ["--metrics", "127.0.0.1:\(metrics.number)"])
         defer { lab.stop() }
@@ -115,17 +115,17 @@ import Testing
     @Test func aDeletedDataDirectoryAcceptsNothing() throws {
         let metrics = try FreePort()
         let lab = try GenericLab(policy: "hosted", metrics: "127.0.0.1:\(metrics.number)")
-        try lab.alice.say("before", in: Self.c)
+        try lab.alice.post("before", in: Self.c)
         try FileManager.default.removeItem(atPath: lab.gateway.dataDirectory)
         let (status, text) = try ready(metrics)
         #expect(status == 503 && text.contains("is not there any more"), "\(status) \(text)")
-        #expect(try lab.alice.trySaying("nowhere", in: Self.c).status == 503)
+        #expect(try lab.alice.tryPosting("nowhere", in: Self.c).status == 503)
         #expect(try lab.backend.messages().count == 1)
         #expect((1...2).contains(times(Self.failing, in: lab.gateway)), "\(lab.gateway.output)")
     }
 
     /// Without a message and without a question it is told as well.
-    @Test func inIRCADeletedDataDirectoryIsToldByItself() throws {
+    @Test func inIRCADeletedDataDirectoryIsReported() throws {
         let lab = try Lab(try NgIRCd(), policy: "hosted")
         defer { lab.stop() }
         let alice = try lab.person("alice")

@@ -384,8 +384,8 @@ import Testing
             lab.tap.lines(.fromClient).contains { $0.text == "NICK stranger" }
         }
         // The first line is the gateway's own, and names the connection's address.
-        let told = try #require(lab.tap.lines(.fromClient).first)
-        #expect(told.text.hasPrefix("PROXY TCP4 127.0.0.1 127.0.0.1 "))
+        let header = try #require(lab.tap.lines(.fromClient).first)
+        #expect(header.text.hasPrefix("PROXY TCP4 127.0.0.1 127.0.0.1 "))
     }
 
     @Test func webIRCToInspIRCd() throws {

@@ -15,7 +15,7 @@ import Testing
     ) throws -> GenericLab {
         let environment = environment.merging(["PAWL_QUEUE_CREDENTIALS": credentials]) { $1 }
         let lab = try GenericLab(policy: "hosted", environment: environment, metrics: metrics)
-        try lab.alice.say("warm", in: Self.c, id: "warm")
+        try lab.alice.post("warm", in: Self.c, id: "warm")
         #expect(try lab.bob.texts(Self.c) == ["warm"])
         return lab
     }
@@ -30,7 +30,7 @@ import Testing
         try json(lab, ["queue", "list", "--state", state]).array.compactMap { $0["id"].string }
     }
 
-    private func said(_ number: Int) -> JSONValue {
+    private func message(_ number: Int) -> JSONValue {
         ["id": .string("own-\(number)"), "text": .string("text \(number)")]
     }
 
@@ -38,7 +38,7 @@ import Testing
     private func begin(_ lab: GenericLab, _ numbers: ClosedRange<Int>) throws -> [PendingRequest] {
         var clients: [PendingRequest] = []
         for number in numbers {
-            clients.append(try lab.begin("POST", Self.messages, said(number)))
+            clients.append(try lab.begin("POST", Self.messages, message(number)))
             try eventually("\(clients.count) wait") { try JSONLab.waiting(lab.gateway) == clients.count }
         }
         return clients
@@ -98,7 +98,7 @@ import Testing
 
         // Given up by the backend, and sent again.
         try lab.backend.set(.refuses(1, status: 400))
-        #expect(try lab.alice.trySaying("again", in: Self.c).status == 400)
+        #expect(try lab.alice.tryPosting("again", in: Self.c).status == 400)
         let dead = try #require(try ids(lab, "dead").last)
         #expect(try gateway.admin(["queue", "retry", dead]).succeeded)
         try eventually("it is done") { try ids(lab, "done").contains(dead) }
@@ -129,7 +129,7 @@ import Testing
     @Test func aTraceHasAllTimesInOrder() throws {
         let lab = try warm()
         try lab.backend.set(.refuses(1, status: 503, retryAfter: 1))
-        try lab.alice.say("traced", in: Self.c)
+        try lab.alice.post("traced", in: Self.c)
         let id = try #require(try ids(lab, "done").last)
         func life() throws -> [(event: String, at: String)] {
             try json(lab, ["trace", id])["events"].array.map { ($0["event"].string ?? "", $0["at"].string ?? "") }
@@ -155,16 +155,16 @@ import Testing
         #expect(after.stdout.contains("accepted") && !after.stdout.contains("sent"))
     }
 
-    @Test func aCredentialThatHasEndedIsHeardOfAtOnce() throws {
+    @Test func anExpiredCredentialIsReportedAtOnce() throws {
         let lab = try warm()
         try ChatPerson(lab.alice, port: lab.backend.port).ask("POST", "/logout")
-        let refused = try lab.alice.trySaying("later", in: Self.c, id: "own-1")
+        let refused = try lab.alice.tryPosting("later", in: Self.c, id: "own-1")
         #expect(refused.status == 401 && refused.text.contains("unauthorized"), "\(refused.text)")
         // The backend has refused it as it would have without a gateway: nothing waits that another login could send.
         #expect(try JSONLab.waiting(lab.gateway) == 0)
         // Said again under the same name after a login, it is one message.
         let again = try ChatPerson("alice", port: lab.gateway.port)
-        #expect(try again.trySaying("later", in: Self.c, id: "own-1").status == 201)
+        #expect(try again.tryPosting("later", in: Self.c, id: "own-1").status == 201)
         #expect(try JSONLab.waiting(lab.gateway) == 0)
         #expect(try lab.bob.texts(Self.c) == ["warm", "later"])
         #expect(try lab.backend.messages().count == 2)
@@ -197,14 +197,14 @@ import Testing
     @Test(arguments: [403, 404, 407, 502]) func aProxysPageKillsNothing(_ status: Int) throws {
         let lab = try warm()
         try lab.backend.set(.page(2, status: status))
-        try lab.alice.say("patient", in: Self.c)
+        try lab.alice.post("patient", in: Self.c)
         #expect(try lab.backend.faultsToCome().refuses == 0)
         #expect(try lab.bob.texts(Self.c) == ["warm", "patient"])
         let text = try lab.gateway.admin(["status"]).stdout
         #expect(text.contains("2 unexpected answers since the start"), "\(text)")
         guard status < 500 else { return }
         try lab.backend.set(.refuses(1, status: status))
-        #expect(try lab.alice.trySaying("refused", in: Self.c).status == status)
+        #expect(try lab.alice.tryPosting("refused", in: Self.c).status == status)
         #expect(try ids(lab, "dead").count == 1)
     }
 
@@ -216,7 +216,7 @@ import Testing
         try lab.backend.set(.trouble("hang", in: conversations))
         var clients: [PendingRequest] = []
         for (number, conversation) in conversations.enumerated() {
-            clients.append(try lab.begin("POST", "/conversations/\(conversation)/messages", said(number)))
+            clients.append(try lab.begin("POST", "/conversations/\(conversation)/messages", message(number)))
             try lab.wait(for: number + 1)
         }
         for _ in 0..<2 {
@@ -238,7 +238,7 @@ import Testing
     @Test func deadWritesAreSentAgainOrRemovedTogether() throws {
         let lab = try warm()
         try lab.backend.set(.refuses(4, status: 400))
-        for number in 1...4 { #expect(try lab.alice.trySaying("text \(number)", in: Self.c).status == 400) }
+        for number in 1...4 { #expect(try lab.alice.tryPosting("text \(number)", in: Self.c).status == 400) }
         let dead = try ids(lab, "dead")
         #expect(dead.count == 4)
         let status = try lab.gateway.admin(["status"]).stdout
@@ -257,7 +257,7 @@ import Testing
         try eventually("they are sent") { try lab.backend.messages().count == 4 }
         #expect(try lab.bob.texts(Self.c) == ["warm", "text 2", "text 3", "text 4"])
         try lab.backend.set(.refuses(1, status: 400))
-        _ = try lab.alice.trySaying("never", in: Self.c)
+        _ = try lab.alice.tryPosting("never", in: Self.c)
         #expect(try json(lab, ["queue", "purge", "--yes"]).array.first?["text"] == "1 dead request removed.")
         #expect(try ids(lab, "dead").isEmpty)
         #expect(try !lab.gateway.admin(["status"]).stdout.contains("given up"))
@@ -288,10 +288,10 @@ import Testing
         #expect(running.status == .exited(1) && running.stderr.contains("in use"), "\(running)")
     }
 
-    @Test func doubtsAreTold() throws {
+    @Test func doubtsAreReported() throws {
         let lab = try warm()
         try lab.backend.set(.loses(1))
-        try lab.alice.say("once", in: Self.c)
+        try lab.alice.post("once", in: Self.c)
         let status = try lab.gateway.admin(["status"]).stdout
         #expect(status.contains("1 message may be stored twice"), "\(status)")
         let id = try #require(try ids(lab, "done").last)
@@ -305,12 +305,12 @@ import Testing
         // Carol is past the gateway.
         _ = try ChatPerson("carol", port: lab.backend.port)
         try lab.alice.open("c2", with: ["carol"])
-        #expect(try !(200..<300).contains(lab.alice.trySaying("refused", in: "c2").status))
+        #expect(try !(200..<300).contains(lab.alice.tryPosting("refused", in: "c2").status))
         try lab.alice.open("c3", with: ["bob", "carol"])
         // Outsiders are remembered for half a minute.
         try eventually("both are named") {
-            _ = try lab.alice.trySaying("refused", in: "c2")
-            try lab.alice.say("weak", in: "c3")
+            _ = try lab.alice.tryPosting("refused", in: "c2")
+            try lab.alice.post("weak", in: "c3")
             let status = try lab.gateway.admin(["status"]).stdout
             return status.contains("carol in c3") && status.contains("carol in c2")
         }

@@ -42,7 +42,7 @@ import Testing
         #expect(powers.last == 1)
     }
 
-    @Test func codewordsAreFilledAndCutAsTheStandardSays() {
+    @Test func codewordsAreFilledAndCutAsInTheStandard() {
         let short = Codewords([0xAB], Version.all[0])
         #expect(short.data.starts(with: [0x40, 0x1A, 0xB0, 0xEC, 0x11, 0xEC]))
         #expect(short.data.count == 16)

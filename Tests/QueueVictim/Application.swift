@@ -16,7 +16,7 @@ private let most = 100
 
 /// Appends numbered requests in three lanes, says which are accepted, and goes on sending until the process ends. The numbers go on
 /// where those of the process before ended.
-func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async throws {
+func appendForEver(to url: String, path: String, _ report: (UInt64) -> Void) async throws {
     let store = try SQLiteQueueStore(path: path)
     var number = try store.load().highest
     let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: HTTPNetworkClient.configuration)
@@ -32,7 +32,7 @@ func appendForEver(to url: String, path: String, _ say: (UInt64) -> Void) async 
                 APIRequestConfig(
                     method: .post, path: "/\(lane)", body: .rawData(Array("\(number)".utf8)), includeSessionKey: false),
                 lane: lane))
-        say(number)
+        report(number)
     }
     while true { try await Task.sleep(for: .seconds(60)) }
 }

@@ -28,19 +28,19 @@ func batch(_ number: UInt64) -> [QueueChange] {
     return changes
 }
 
-func say(_ number: UInt64) {
+func report(_ number: UInt64) {
     let line = Array("\(number)\n".utf8)
     guard write(1, line, line.count) == line.count else { exit(1) }
 }
 
 if CommandLine.arguments.count > 2 {
-    try await appendForEver(to: CommandLine.arguments[2], path: CommandLine.arguments[1], say)
+    try await appendForEver(to: CommandLine.arguments[2], path: CommandLine.arguments[1], report)
 }
 
 let store = try SQLiteQueueStore(path: CommandLine.arguments[1])
 var number = try store.load().highest / 8
 while true {
     try store.commit(batch(number))
-    say(number)
+    report(number)
     number += 1
 }

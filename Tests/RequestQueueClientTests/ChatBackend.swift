@@ -167,16 +167,16 @@ struct ChatClient: APIClient {
 
 /// Takes note of every outcome.
 final class Listener: APIClientQueueResponseHandler {
-    struct Heard: Sendable {
+    struct DeliveredOutcome: Sendable {
         var token: RequestToken
         var result: String
     }
-    private let heard = Mutex<[Heard]>([])
+    private let received = Mutex<[DeliveredOutcome]>([])
     private let before: @Sendable () async -> Void
 
     init(before: @escaping @Sendable () async -> Void = {}) { self.before = before }
 
-    var all: [Heard] { heard.withLock { $0 } }
+    var all: [DeliveredOutcome] { received.withLock { $0 } }
 
     func clientQueue(
         _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
@@ -189,6 +189,6 @@ final class Listener: APIClientQueueResponseHandler {
             case .aborted: "aborted"
             case .failure(let error): "\(error)"
             }
-        heard.withLock { $0.append(Heard(token: request.token, result: text)) }
+        received.withLock { $0.append(DeliveredOutcome(token: request.token, result: text)) }
     }
 }

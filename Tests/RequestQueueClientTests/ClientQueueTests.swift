@@ -86,7 +86,7 @@ import Testing
         try await stage.stop()
     }
 
-    @Test func appendingReturnsWhileTheBackendSaysNothing() async throws {
+    @Test func appendingReturnsWhileTheBackendIsSilent() async throws {
         let stage = try await Stage { _ in .silence }
         let queue = try stage.queue()
         for number in 0..<100 { try await queue.append(post("/\(number)")) }
@@ -161,7 +161,7 @@ import Testing
         try await stage.stop()
     }
 
-    @Test func aRefusedSessionKeyIsToldWithAllThatWaitForIt() async throws {
+    @Test func aRefusedSessionKeyIsReportedToAllThatWaitForIt() async throws {
         let stage = try await Stage { $0.header("Authorization") == "Bearer new" ? .status(200) : .status(401) }
         let events = Mutex<[QueueEvent]>([])
         let queue = try APIClientQueue(
@@ -199,7 +199,7 @@ import Testing
     }
 
     /// Who has named a request before it is offered hears under that name how it ended, when the store has it.
-    @Test func anEndIsToldUnderTheNameThatWasMadeBefore() async throws {
+    @Test func anEndIsReportedUnderTheNameMadeBefore() async throws {
         let stage = try await Stage { _ in .status(201, body: "done") }
         let ends = Mutex<[(token: RequestToken, outcome: RequestOutcome, isStored: Bool)]>([])
         var settings = QueueMachine.Settings()
@@ -217,9 +217,11 @@ import Testing
         #expect(try await queue.offer(request, token: token) == .accepted(token))
         #expect(try await queue.offer(request, token: queue.makeToken()) == .existing(token))
         try await eventuallyAsync("it is told") { ends.withLock { !$0.isEmpty } }
-        let told = ends.withLock { $0 }
-        #expect(told.map(\.token) == [token] && told.map(\.isStored) == [true])
-        #expect(told.first?.outcome.result == .success(status: 201) && told.first?.outcome.body == Array("done".utf8))
+        let reported = ends.withLock { $0 }
+        #expect(reported.map(\.token) == [token] && reported.map(\.isStored) == [true])
+        #expect(
+            reported.first?.outcome.result == .success(status: 201)
+                && reported.first?.outcome.body == Array("done".utf8))
         await queue.close()
         try await stage.stop()
     }
@@ -349,7 +351,7 @@ import Testing
     }
 
     /// The document's pattern: the queue is made first, and what handles its outcomes comes later, perhaps in another process.
-    @Test func aHandlerThatComesLaterHearsAll() async throws {
+    @Test func aHandlerAddedLaterReceivesAll() async throws {
         let stage = try await Stage { _ in .status(200) }
         let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
         func open() throws -> APIClientQueue {
@@ -391,7 +393,7 @@ import Testing
     }
 
     /// A handler that hangs holds up no end, and its outcome is the next process's.
-    @Test func closingWaitsNoLongerThanItSays() async throws {
+    @Test func closingWaitsAtMostItsTimeout() async throws {
         let stage = try await Stage { _ in .status(200) }
         let (gate, opener) = AsyncStream<Void>.makeStream()
         let stuck = Stuck(gate)
@@ -413,10 +415,10 @@ import Testing
     @Test func aFailingStoreHidesNothing() async throws {
         let stage = try await Stage { _ in .silence }
         let client = ChatClient(networkClient: HTTPNetworkClient(stage.http), host: stage.backend.url)
-        let told = Mutex<[String]>([])
+        let reported = Mutex<[String]>([])
         let queue = try APIClientQueue(client: client, store: stage.store) { event in
             guard case .store(let error) = event else { return }
-            told.withLock { $0.append(error?.message ?? "works") }
+            reported.withLock { $0.append(error?.message ?? "works") }
         }
         queue.setSession(SessionKey(bearer: "k"))
         for number in 0..<3 { try await queue.append(post("/\(number)")) }
@@ -427,10 +429,10 @@ import Testing
         let tokens = try queue.requests().map(\.token)
         let last = try #require(tokens.last)
         #expect(await queue.obstacles(last).isEmpty)
-        #expect(told.withLock { $0 } == ["The disk is full (pretended)."])
+        #expect(reported.withLock { $0 } == ["The disk is full (pretended)."])
         stage.store.failCommits(0)
         try await queue.append(post("/kept"))
-        #expect(told.withLock { $0 } == ["The disk is full (pretended).", "works"])
+        #expect(reported.withLock { $0 } == ["The disk is full (pretended).", "works"])
         await queue.close(deadline: .zero)
         #expect(await queue.report().depth > 0)
         try await stage.stop()
@@ -469,7 +471,7 @@ import Testing
         try await stage.stop()
     }
 
-    @Test func aStoreThatFailsIsSaidAndGotOver() async throws {
+    @Test func aFailingStoreIsReportedAndSurvived() async throws {
         let stage = try await Stage { _ in .status(200) }
         let listener = Listener()
         let queue = try stage.queue(listener)

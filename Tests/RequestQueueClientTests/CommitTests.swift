@@ -61,7 +61,7 @@ import Testing
     }
 
     /// Each commit is answered as it ended; what was refused is nowhere, and what was accepted is stored.
-    @Test func aFailureIsToldToAllWhomItConcerns() async throws {
+    @Test func aFailureIsReportedToAllWaiters() async throws {
         for _ in 0..<5 {
             let before = try store.load().requests.count
             let (first, later) = try await twoBatches()

@@ -89,7 +89,7 @@ import Testing
     }
 
     /// Every line of the document's blocks stands here, in its order.
-    @Test func theDocumentSaysWhatRuns() throws {
+    @Test func theDocumentMatchesTheCode() throws {
         let here = URL(fileURLWithPath: #filePath)
         let root = here.deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
         let document = try String(contentsOf: root.appending(path: "Sources/RequestQueue/QUEUE.md"), encoding: .utf8)

@@ -212,7 +212,7 @@ import Testing
     }
 
     /// The commit that would store the outcome fails: nobody is told what is not stored, and all are told when it is.
-    @Test func nothingIsToldThatIsNotStored() async throws {
+    @Test func nothingIsReportedThatIsNotStored() async throws {
         let store = InMemoryQueueStore()
         let host = Host(Self.answer)
         let queue = try queue(host, store)

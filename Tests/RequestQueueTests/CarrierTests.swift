@@ -115,7 +115,7 @@ import Testing
     }
 
     /// Told of one that waits, of one that is under way, and of one that was accepted a moment ago.
-    @Test func endsAreToldFromElsewhere() throws {
+    @Test func endsAreReportedFromElsewhere() throws {
         let world = world()
         let waiting = try waiting(world)
         let underWay = try append(world, tenant: "b")

@@ -87,7 +87,7 @@ import Testing
         #expect(try world.state(held) == .dead)
     }
 
-    @Test func theCensusTellsDoubtsAndLogins() throws {
+    @Test func theCensusReportsDoubtsAndLogins() throws {
         let world = QueueWorld(session: nil)
         world.machine.setSession("a", present: true)
         world.backend = { $0.request.attempts == 1 ? .network(.networkConnectionLost) : .status(200) }

@@ -74,7 +74,7 @@ import Testing
             world.machine.responseBytes == 100 && world.machine.finished.count + world.machine.deadLetters.count == 1)
     }
 
-    @Test func oneThatIsTooLargeIsCutAndSaysSo() throws {
+    @Test func anOutcomeThatIsTooLargeIsCutAndMarked() throws {
         let world = world()
         world.backend = { _ in
             .init(reply: .success(status: 200, headers: [], body: Array(repeating: 7, count: 201), identifiers: []))

@@ -86,7 +86,7 @@ private final class Trial {
         .room(0),
         .room(5000), .room(20_000),
     ])
-    func aFailingDiskIsSaidAndChangesNothing(_ fault: FaultyDisk.Fault) throws {
+    func aFailingDiskIsReportedAndChangesNothing(_ fault: FaultyDisk.Fault) throws {
         let trial = try Trial()
         for _ in 0..<3 { #expect(try trial.commit() == nil) }
         trial.disk.fail(fault)

@@ -28,8 +28,8 @@ import Vault
         let scratch = Scratch()
         let world = try HistoryWorld(retention: 60_000) { try scratch.open() }
         let jobs = (0..<1000).map { world.job([UInt8($0 & 0xFF)], by: AccountID(text: "a"), in: .room("r")) }
-        let said = try world.write(jobs).map { try $0.get() }
-        let sealed = Set(try world.store.contentKeys(of: said.map(\.id)).map { words($0.sealedKey)[0] })
+        let written = try world.write(jobs).map { try $0.get() }
+        let sealed = Set(try world.store.contentKeys(of: written.map(\.id)).map { words($0.sealedKey)[0] })
         #expect(sealed.count == 1000)
         func found() throws -> Int {
             // The log moves into the file when the store is closed.
@@ -53,7 +53,7 @@ import Vault
     }
 
     /// A backup reads what was said until it was made. What was said since is known to have been, and no more.
-    @Test func aBackupReadsWhatWasSaidBefore() throws {
+    @Test func aBackupReadsEarlierMessages() throws {
         let scratch = Scratch()
         let restored = Scratch()
         var store: SQLiteStore?
@@ -80,9 +80,9 @@ import Vault
     @Test func whatWasCommittedIsReadAfterAKill() throws {
         let (scratch, copy) = (Scratch(), Scratch())
         let world = try HistoryWorld { try scratch.open() }
-        var said = [try world.write("one")]
-        let job = world.job(Array("two".utf8), by: said[0].sender, in: said[0].conversation)
-        let batch = world.perform([.write(job)])
+        var written = [try world.write("one")]
+        let job = world.job(Array("two".utf8), by: written[0].sender, in: written[0].conversation)
+        let batch = world.perform([.seal(job)])
         run("cp", "-a", scratch.data, copy.data)
         let before = Scratch()
         run("cp", "-a", scratch.data, before.data)
@@ -91,14 +91,14 @@ import Vault
         run("cp", "-a", scratch.data, copy.data)
         // The answer that nobody has had any more.
         let replies = world.settle(batch, batch.allCommitted)
-        said.append(try #require(WrittenMessage(job, replies.first)))
+        written.append(try #require(WrittenMessage(job, replies.first)))
         let after = try HistoryWorld { try copy.open() }
-        #expect(try after.read(said) == said.map(\.outcome))
+        #expect(try after.read(written) == written.map(\.outcome))
         let next = try after.write("three")
-        #expect(try after.read(said + [next]) == said.map(\.outcome) + [next.outcome])
+        #expect(try after.read(written + [next]) == written.map(\.outcome) + [next.outcome])
         // Killed before the commit, nothing of it was said.
         let without = try HistoryWorld { try before.open() }
-        #expect(try without.read(said)[0] == said[0].outcome)
-        #expect(try without.read([said[1]]) != [said[1].outcome])
+        #expect(try without.read(written)[0] == written[0].outcome)
+        #expect(try without.read([written[1]]) != [written[1].outcome])
     }
 }

@@ -44,42 +44,43 @@ package enum HistoryConformance {
 
     @Sendable static func again(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = [
+        let written = [
             try world.write("one"), try world.write("two", by: "bob"), try world.write("three"),
             try world.write("elsewhere", in: "!other"),
         ]
-        #expect(said.map(\.isFirst) == [true, false, false, true])
+        #expect(written.map(\.isFirst) == [true, false, false, true])
         for _ in 1...2 {
             for reader in ["bob", "carol", "dave"] {
-                #expect(try world.read(said, by: reader) == said.map(\.outcome))
-                #expect(try world.read(said.reversed(), by: reader) == said.reversed().map(\.outcome))
-                #expect(try world.read([said[1], said[1]], by: reader) == [said[1].outcome, said[1].outcome])
+                #expect(try world.read(written, by: reader) == written.map(\.outcome))
+                #expect(try world.read(written.reversed(), by: reader) == written.reversed().map(\.outcome))
+                #expect(
+                    try world.read([written[1], written[1]], by: reader) == [written[1].outcome, written[1].outcome])
             }
             try world.restart()
         }
         // The ratchets go on where they were.
         let next = try world.write("four")
         #expect(!next.isFirst)
-        #expect(next.id > said[3].id)
-        #expect(try world.read([next, said[0]]) == [next.outcome, said[0].outcome])
-        var nameless = said[1].item
+        #expect(next.id > written[3].id)
+        #expect(try world.read([next, written[0]]) == [next.outcome, written[0].outcome])
+        var nameless = written[1].item
         nameless.sender = nil
-        #expect(try world.read([nameless]) == [said[1].outcome])
+        #expect(try world.read([nameless]) == [written[1].outcome])
     }
 
     @Sendable static func backwards(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        var said: [WrittenMessage] = []
+        var written: [WrittenMessage] = []
         for batch in 0..<10 {
             let jobs = (0..<500).map { number in
                 world.job(
                     Array("message \(batch) \(number)".utf8), by: AccountID(text: number % 3 == 0 ? "bob" : "alice"),
                     in: .room("!room"))
             }
-            said += try world.write(jobs).map { try $0.get() }
+            written += try world.write(jobs).map { try $0.get() }
         }
         try world.restart()
-        let backwards = Array(said.reversed())
+        let backwards = Array(written.reversed())
         for page in stride(from: 0, to: backwards.count, by: 100) {
             let messages = Array(backwards[page..<page + 100])
             #expect(try world.read(messages) == messages.map(\.outcome))
@@ -94,27 +95,29 @@ package enum HistoryConformance {
         let jobs = (0..<2048).map {
             world.job(Array("\($0)".utf8), by: AccountID(text: "p\($0 % 7)"), in: .room("!r\($0 % 5)"))
         }
-        let said = try world.write(jobs).map { try $0.get() }
-        #expect(Set(said.map(\.id)).count == 2048)
-        #expect(said.count(where: \.isFirst) == 5)
+        let written = try world.write(jobs).map { try $0.get() }
+        #expect(Set(written.map(\.id)).count == 2048)
+        #expect(written.count(where: \.isFirst) == 5)
         try world.restart()
-        for run in ReadJob.runs(said.reversed().map(\.item)) {
+        for run in OpenMessagesJob.runs(written.reversed().map(\.item)) {
             #expect(try world.read(run).allSatisfy { if case .text = $0 { true } else { false } })
         }
-        #expect(ReadJob.runs(said.map(\.item)).map(\.count) == [1024, 1024])
-        let tooMany = try world.read(said.map(\.item))
-        #expect(tooMany.count == 2048 && tooMany[1023] == said[1023].outcome)
+        #expect(OpenMessagesJob.runs(written.map(\.item)).map(\.count) == [1024, 1024])
+        let tooMany = try world.read(written.map(\.item))
+        #expect(tooMany.count == 2048 && tooMany[1023] == written[1023].outcome)
         #expect(tooMany[1024...].allSatisfy { $0 == .failed(.store) })
     }
 
     @Sendable static func lengths(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
         let texts = [0, 1, 250, 251, 252, 4096, 65_535, 65_536].map { [UInt8](repeating: 0x61, count: $0) }
-        let said = try texts.map { try world.write([world.job($0, by: AccountID(text: "a"), in: .room("r"))])[0].get() }
-        #expect(said[0].envelope.count == said[2].envelope.count)
-        #expect(said[2].envelope.count < said[4].envelope.count)
+        let written = try texts.map {
+            try world.write([world.job($0, by: AccountID(text: "a"), in: .room("r"))])[0].get()
+        }
+        #expect(written[0].envelope.count == written[2].envelope.count)
+        #expect(written[2].envelope.count < written[4].envelope.count)
         try world.restart()
-        #expect(try world.read(said) == said.map(\.outcome))
+        #expect(try world.read(written) == written.map(\.outcome))
         let long = world.job([UInt8](repeating: 1, count: 65_537), by: AccountID(text: "a"), in: .room("r"))
         #expect(try world.write([long]) == [.failure(.tooLong)])
     }

@@ -8,16 +8,16 @@ import Testing
 import Vault
 
 extension HistoryConformance {
-    private static func isText(_ outcome: ReadOutcome) -> Bool { if case .text = outcome { true } else { false } }
+    private static func isText(_ outcome: OpenOutcome) -> Bool { if case .text = outcome { true } else { false } }
 
     @Sendable static func flippedBits(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = try world.write("pay Bob 10")
+        let written = try world.write("pay Bob 10")
         _ = try world.write("the next one")
         for isWarm in [true, false] {
-            if isWarm { #expect(try world.read([said]) == [said.outcome]) } else { try world.restart() }
-            let altered = said.envelope.indices.map { index in
-                var item = said.item
+            if isWarm { #expect(try world.read([written]) == [written.outcome]) } else { try world.restart() }
+            let altered = written.envelope.indices.map { index in
+                var item = written.item
                 item.envelope[index] ^= 1 << UInt8(index % 8)
                 return item
             }
@@ -26,20 +26,20 @@ extension HistoryConformance {
             // Behind the header all of it is known to be another.
             #expect(outcomes.dropFirst(Envelope.headerLength).allSatisfy { $0 == .failed(.notAuthentic) })
             #expect(outcomes[0] != .failed(.forgotten))
-            for length in [0, 1, 16, 17, 18, 40, said.envelope.count - 1] {
-                var cut = said.item
+            for length in [0, 1, 16, 17, 18, 40, written.envelope.count - 1] {
+                var cut = written.item
                 cut.envelope.removeLast(cut.envelope.count - length)
                 #expect(try !isText(world.read([cut])[0]))
             }
-            var longer = said.item
+            var longer = written.item
             longer.envelope.append(0)
             #expect(try world.read([longer]) == [.failed(.notAuthentic)])
             // A message of tomorrow.
-            var future = said.item
+            var future = written.item
             future.envelope[9] = 0x7F
             #expect(try world.read([future]) == [.failed(.notAuthentic)])
         }
-        #expect(try world.read([said]) == [said.outcome])
+        #expect(try world.read([written]) == [written.outcome])
     }
 
     @Sendable static func places(_ open: @escaping Open) throws {
@@ -55,7 +55,7 @@ extension HistoryConformance {
                 return item
             }
             #expect(try world.read(moved) == [.failed(.notAuthentic), .failed(.notAuthentic)])
-            let part = ReadJob.Item(
+            let part = OpenMessagesJob.Item(
                 envelope: first.envelope, sender: first.sender, conversation: .room("!one", status: "@"))
             #expect(try world.read([part]) == [.failed(.notAuthentic)])
             let renamed = both.map { message in
@@ -78,17 +78,17 @@ extension HistoryConformance {
 
     @Sendable static func protocols(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = try world.write("one")
+        let written = try world.write("one")
         try world.restart(carrier: .irc)
-        #expect(try world.read([said]) == [.failed(.notAuthentic)])
+        #expect(try world.read([written]) == [.failed(.notAuthentic)])
         try world.restart()
-        #expect(try world.read([said]) == [said.outcome])
+        #expect(try world.read([written]) == [written.outcome])
     }
 
     @Sendable static func movedRows(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = [try world.write("one"), try world.write("two")]
-        let rows = try world.store.contentKeys(of: said.map(\.id)).sorted { $0.message < $1.message }
+        let written = [try world.write("one"), try world.write("two")]
+        let rows = try world.store.contentKeys(of: written.map(\.id)).sorted { $0.message < $1.message }
         try #require(rows.count == 2)
         // The key of the one in the place of the other, and one that is to be kept for longer.
         var swapped = rows[0]
@@ -97,8 +97,8 @@ extension HistoryConformance {
         longer.expiresAt += 1
         try StoreConformance.commit(world.store, [.putContentKey(swapped), .putContentKey(longer)])
         try world.restart()
-        #expect(try world.read(said) == [.failed(.notAuthentic), .failed(.notAuthentic)])
+        #expect(try world.read(written) == [.failed(.notAuthentic), .failed(.notAuthentic)])
         try StoreConformance.commit(world.store, rows.map { .putContentKey($0) })
-        #expect(try world.read(said) == said.map(\.outcome))
+        #expect(try world.read(written) == written.map(\.outcome))
     }
 }

@@ -81,13 +81,13 @@ extension HistoryConformance {
 
     @Sendable static func noRetention(_ open: @escaping Open) throws {
         let world = try HistoryWorld(retention: 0, open)
-        let said = [try world.write("one"), try world.write("two")]
-        #expect(try world.store.contentKeys(of: said.map(\.id)).isEmpty)
+        let written = [try world.write("one"), try world.write("two")]
+        #expect(try world.store.contentKeys(of: written.map(\.id)).isEmpty)
         world.pass(400 * HistoryWorld.day)
-        #expect(try world.read(said) == said.map(\.outcome))
+        #expect(try world.read(written) == written.map(\.outcome))
         let last = try world.write("last")
         try world.restart()
-        #expect(try world.read(said + [last]) == said.map { _ in .failed(.forgotten) } + [.failed(.forgotten)])
+        #expect(try world.read(written + [last]) == written.map { _ in .failed(.forgotten) } + [.failed(.forgotten)])
         // No id is used again, although no row holds one and the clock has gone back.
         world.pass(-HistoryWorld.day)
         try world.restart()
@@ -119,10 +119,10 @@ extension HistoryConformance {
 
         // With a session that goes on: nothing of it counts either, and the ratchets are where they were.
         let second = world.job(Array("lost".utf8), by: alice, in: .room("r"))
-        let batch = world.perform([.write(second)])
+        let batch = world.perform([.seal(second)])
         let states = try sessions(world)
         let replies = world.settle(batch, nil)
-        guard case .writeFailed(second.ticket, .store)? = replies.first else {
+        guard case .sealFailed(second.ticket, .store)? = replies.first else {
             Issue.record("\(replies)")
             return
         }
@@ -146,8 +146,8 @@ extension HistoryConformance {
     @Sendable static func failedJob(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
         let alice = AccountID(text: "alice")
-        let nobody = WriteJob.Reader(account: AccountID(text: "bob"), device: DeviceID(99))
-        func jobs(_ room: String) -> [WriteJob] {
+        let nobody = SealMessageJob.Reader(account: AccountID(text: "bob"), device: DeviceID(99))
+        func jobs(_ room: String) -> [SealMessageJob] {
             [
                 world.job([1], by: alice, in: .room(room)),
                 world.job([2], by: alice, in: .room(room), readers: [nobody]),
@@ -158,12 +158,12 @@ extension HistoryConformance {
         for _ in 1...2 {
             let results = try world.write(jobs("r"))
             #expect(results[1] == .failure(.keysMissing) && results[3] == .failure(.keysMissing))
-            let said = [try results[0].get(), try results[2].get()]
-            #expect(try world.read(said) == said.map(\.outcome))
+            let written = [try results[0].get(), try results[2].get()]
+            #expect(try world.read(written) == written.map(\.outcome))
             let next = try world.write("next", in: "r")
             #expect(try world.read([next]) == [next.outcome])
             // Each was sealed under a key of its own, in order: none was taken back and used twice.
-            #expect(Set((said + [next]).map(\.envelope)).count == 3)
+            #expect(Set((written + [next]).map(\.envelope)).count == 3)
             #expect(try world.store.load().devices.map(\.account.text).sorted() == ["alice", "room r"])
             try world.restart()
         }
@@ -171,40 +171,40 @@ extension HistoryConformance {
 
     @Sendable static func readingWritesNothing(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = try world.write("one")
+        let written = try world.write("one")
         try world.restart()
-        let job = ReadJob(
-            connection: world.connection, ticket: 1, reader: AccountID(text: "bob"), items: [said.item])
+        let job = OpenMessagesJob(
+            connection: world.connection, ticket: 1, reader: AccountID(text: "bob"), items: [written.item])
         world.store.failsReads = true
-        #expect(try world.read([said]) == [.failed(.store)])
+        #expect(try world.read([written]) == [.failed(.store)])
         world.store.failsReads = false
-        let batch = world.perform([.read(job)])
+        let batch = world.perform([.open(job)])
         #expect(batch.isEmpty)
         // Nor does it hang on the transaction of others.
         let replies = world.settle(batch, nil)
-        guard case .read(1, [said.outcome])? = replies.first else {
+        guard case .opened(1, [written.outcome])? = replies.first else {
             Issue.record("\(replies)")
             return
         }
         world.store.failsReads = true
-        #expect(try world.read([said]) == [said.outcome])
+        #expect(try world.read([written]) == [written.outcome])
     }
 
     @Sendable static func acts(_ open: @escaping Open) throws {
         let world = try HistoryWorld(open)
-        let said = [try world.write("one"), try world.write("two", by: "bob")]
+        let written = [try world.write("one"), try world.write("two", by: "bob")]
         let conversation = ConversationID(.room("!room"), .room("!room"))
         try world.run([.reset(conversation)])
         #expect(try world.store.conversations(limit: 9).isEmpty)
-        #expect(try world.read(said) == said.map(\.outcome))
+        #expect(try world.read(written) == written.map(\.outcome))
         let next = try world.write("three")
         #expect(next.isFirst)
-        #expect(try world.read(said + [next]) == said.map(\.outcome) + [next.outcome])
+        #expect(try world.read(written + [next]) == written.map(\.outcome) + [next.outcome])
         try world.forget(AccountID(text: "bob"))
-        #expect(try world.read(said) == [said[0].outcome, .failed(.unknownSender)])
+        #expect(try world.read(written) == [written[0].outcome, .failed(.unknownSender)])
         // Whoever takes the name is another device: what the first one said is not theirs.
         let other = try world.write("four", by: "bob")
-        #expect(try world.read([said[1], other]) == [.failed(.unknownSender), other.outcome])
+        #expect(try world.read([written[1], other]) == [.failed(.unknownSender), other.outcome])
     }
 
     // MARK: Devices elsewhere
@@ -215,14 +215,14 @@ extension HistoryConformance {
         _ = try world.write("begin", in: "!pair")
         let device = try #require(
             try world.store.load().devices.first { $0.account == .room("!pair") }?.id)
-        let reader = WriteJob.Reader(account: AccountID(text: "bob"), device: device)
-        let said = try world.write("for both", readers: [reader])
-        let parsed = try Envelope(said.envelope, in: .json)
+        let reader = SealMessageJob.Reader(account: AccountID(text: "bob"), device: device)
+        let written = try world.write("for both", readers: [reader])
+        let parsed = try Envelope(written.envelope, in: .json)
         let several = try MultiRecipientMessage(serialized: parsed.ratchetMessage.span)
         #expect(several.keys.count == 2 && several.keys[1].recipient == device.value)
-        #expect(try world.read([said]) == [said.outcome])
-        let many = (0..<255).map { WriteJob.Reader(account: AccountID(text: "x"), device: DeviceID($0)) }
-        let job = world.job([1], by: said.sender, in: said.conversation, readers: many)
+        #expect(try world.read([written]) == [written.outcome])
+        let many = (0..<255).map { SealMessageJob.Reader(account: AccountID(text: "x"), device: DeviceID($0)) }
+        let job = world.job([1], by: written.sender, in: written.conversation, readers: many)
         #expect(try world.write([job]) == [.failure(.tooLong)])
     }
 }

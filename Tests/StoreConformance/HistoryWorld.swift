@@ -20,18 +20,18 @@ package struct WrittenMessage: Sendable, Equatable {
     package var isFirst: Bool
 
     /// Nothing where the reply says that it was not written.
-    package init?(_ job: WriteJob, _ reply: JSONReply?) {
-        guard case .wrote(job.ticket, let written)? = reply else { return nil }
+    package init?(_ job: SealMessageJob, _ reply: JSONReply?) {
+        guard case .sealed(job.ticket, let written)? = reply else { return nil }
         (text, envelope) = (job.plaintext, written.bytes)
         (id, isFirst) = (written.message, written.isFirstOfConversation)
         (sender, conversation) = (job.sender, job.conversation)
     }
 
-    package var item: ReadJob.Item {
-        ReadJob.Item(envelope: envelope, sender: sender, conversation: conversation)
+    package var item: OpenMessagesJob.Item {
+        OpenMessagesJob.Item(envelope: envelope, sender: sender, conversation: conversation)
     }
 
-    package var outcome: ReadOutcome { .text(text, sender: sender, protection: .gateway, message: id) }
+    package var outcome: OpenOutcome { .text(text, sender: sender, protection: .gateway, message: id) }
 }
 
 /// The vault, and the steps that a test makes it do.
@@ -42,7 +42,7 @@ package final class HistoryWorld {
     private let carrier: Carrier
     package private(set) var store: WatchedStore
     private var participants: JSONParticipants<SystemRandomSource>!
-    package private(set) var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    package private(set) var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     package var retention: Int64 { didSet { participants.vault.historyRetention = retention } }
     private var ticket: UInt64 = 0
     package let connection = ConnectionID(7)
@@ -73,14 +73,14 @@ package final class HistoryWorld {
     }
 
     package func pass(_ milliseconds: Int64) {
-        now = Moment(monotonic: now.monotonic + milliseconds * 1_000_000, wall: now.wall + milliseconds)
+        now = Timestamp(monotonic: now.monotonic + milliseconds * 1_000_000, wall: now.wall + milliseconds)
     }
 
     // MARK: Jobs
 
     /// Ends an account without a login, as a gateway does when its connection has ended.
     package func forget(_ account: AccountID) throws {
-        participants.vault.keeper.forget(account)
+        participants.vault.sessionCache.forget(account)
         _ = try store.commit([[.forgetAccount(account)]])
     }
 
@@ -104,10 +104,10 @@ package final class HistoryWorld {
     }
 
     package func job(
-        _ text: [UInt8], by sender: AccountID, in conversation: AccountID, readers: [WriteJob.Reader] = []
-    ) -> WriteJob {
+        _ text: [UInt8], by sender: AccountID, in conversation: AccountID, readers: [SealMessageJob.Reader] = []
+    ) -> SealMessageJob {
         ticket += 1
-        return WriteJob(
+        return SealMessageJob(
             connection: connection, ticket: ticket, sender: sender, conversation: conversation, plaintext: text,
             readers: readers)
     }
@@ -115,12 +115,12 @@ package final class HistoryWorld {
     /// Writes messages as one batch.
     ///
     /// - Returns: what became of each, in order.
-    package func write(_ jobs: [WriteJob]) throws -> [Result<WrittenMessage, WriteFailure>] {
-        let replies = try run(jobs.map { .write($0) })
+    package func write(_ jobs: [SealMessageJob]) throws -> [Result<WrittenMessage, SealFailure>] {
+        let replies = try run(jobs.map { .seal($0) })
         try #require(replies.count == jobs.count)
         return try zip(jobs, replies).map { job, reply in
             if let message = WrittenMessage(job, reply) { return .success(message) }
-            guard case .writeFailed(job.ticket, let reason) = reply else {
+            guard case .sealFailed(job.ticket, let reason) = reply else {
                 throw StoreError.corrupt("Another answer: \(reply)")
             }
             return .failure(reason)
@@ -128,23 +128,23 @@ package final class HistoryWorld {
     }
 
     package func write(
-        _ text: String, by sender: String = "alice", in room: String = "!room", readers: [WriteJob.Reader] = []
+        _ text: String, by sender: String = "alice", in room: String = "!room", readers: [SealMessageJob.Reader] = []
     ) throws -> WrittenMessage {
         let job = job(Array(text.utf8), by: AccountID(text: sender), in: .room(room), readers: readers)
         return try write([job])[0].get()
     }
 
-    package func read(_ items: [ReadJob.Item], by reader: String = "bob") throws -> [ReadOutcome] {
+    package func read(_ items: [OpenMessagesJob.Item], by reader: String = "bob") throws -> [OpenOutcome] {
         ticket += 1
-        let job = ReadJob(
+        let job = OpenMessagesJob(
             connection: connection, ticket: ticket, reader: AccountID(text: reader), items: items)
-        guard case .read(ticket, let outcomes)? = try run([.read(job)]).first else {
+        guard case .opened(ticket, let outcomes)? = try run([.open(job)]).first else {
             throw StoreError.corrupt("No answer.")
         }
         return outcomes
     }
 
-    package func read(_ messages: [WrittenMessage], by reader: String = "bob") throws -> [ReadOutcome] {
+    package func read(_ messages: [WrittenMessage], by reader: String = "bob") throws -> [OpenOutcome] {
         try read(messages.map(\.item), by: reader)
     }
 }

@@ -18,8 +18,8 @@ extension StoreChange {
     }
 
     /// One that waits has ended.
-    package static func done(_ id: UInt64, remark: String? = nil, at: Int64) -> StoreChange {
-        finish(id, RequestOutcome(.success(status: 0), cause: remark), at: at)
+    package static func done(_ id: UInt64, cause: String? = nil, at: Int64) -> StoreChange {
+        finish(id, RequestOutcome(.success(status: 0), cause: cause), at: at)
     }
 
     /// One that waits is given up.

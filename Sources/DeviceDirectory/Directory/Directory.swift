@@ -1,5 +1,5 @@
 // The directory of a front gateway: the public keys of people's own devices. It belongs to the commit thread; what
-// connections see of it is ``DirectoryTable``.
+// connections see of it is ``DirectoryCache``.
 
 package import Devices
 package import DoubleRatchet
@@ -10,11 +10,11 @@ import Synchronization
 
 /// The published devices of one account.
 package struct DirectoryAccount {
-    package var chain: DeviceChain
+    package var deviceList: DeviceList
     package var devices: [DeviceID: PublishedDevice] = [:]
-    /// An operator has taken the account's devices out of use.
+    /// Whether an operator has blocked the account's devices.
     package var isBlocked = false
-    /// When somebody last proved a device, in milliseconds since 1970.
+    /// When a client last proved a device, in milliseconds since 1970.
     package var provenAt: Int64
 }
 
@@ -24,7 +24,7 @@ extension DirectoryAccount {
         var cursor = ByteCursor(row)
         isBlocked = try cursor.byte() == 1
         provenAt = Int64(bitPattern: try cursor.uint64())
-        chain = try DeviceChain(cursor.rest())
+        deviceList = try DeviceList(cursor.rest())
     }
 }
 
@@ -34,7 +34,7 @@ package struct Directory {
     static let accountLimit = 50_000
 
     package private(set) var accounts: [AccountID: DirectoryAccount] = [:]
-    /// The account of each published device, of blocked accounts as well.
+    /// The account of each published device, blocked accounts included.
     private var owners: [DeviceID: AccountID] = [:]
 
     /// - Throws: ``StoreError/corrupt(_:)``.
@@ -58,9 +58,9 @@ package struct Directory {
         }
     }
 
-    /// Makes an account agree with the store after a change of it was not committed. Reads the rows of this account only.
+    /// Reloads an account after a change of it was not committed. Reads the rows of this account only.
     ///
-    /// - Parameter kind: of the record that was to be changed: an account or a device.
+    /// - Parameter kind: the kind of the record that was to be changed: an account or a device.
     package mutating func restore(_ kind: RecordKind, name: String, from store: any Store) {
         let account: AccountID
         if kind == .directoryAccount {
@@ -72,8 +72,8 @@ package struct Directory {
         let row: RecordRow?
         do { row = try store.record(.directoryAccount, name: account.text) } catch { return }
         guard let row, var entry = try? DirectoryAccount(row: row.value) else { return replace(account, by: nil) }
-        // Every published device stands in the list of its account.
-        for listed in entry.chain.current {
+        // Every published device is in the device list of its account.
+        for listed in entry.deviceList.current {
             guard let stored = try? store.record(.directoryDevice, name: Self.name(listed.id)) else { continue }
             var cursor = ByteCursor(stored.value)
             guard let owner = try? cursor.field(), owner == Array(account.text.utf8),
@@ -84,27 +84,27 @@ package struct Directory {
         replace(account, by: entry)
     }
 
-    /// Why something is not taken, in words for the person.
+    /// Why the directory refuses a request, as a text for the person.
     package struct Refusal: Error {
         package var reason: String
         package init(_ reason: String) { self.reason = reason }
     }
 
-    /// Takes what a connection has proven. The caller has checked that the id is not the one of a hosted device.
+    /// Publishes a proven device. The caller has checked that the id is not that of a hosted device.
     ///
-    /// - Returns: whether the account's devices are not those of before: the person has started again.
+    /// - Returns: whether the list replaces an unrelated one: the person has started again.
     package mutating func publish(
-        _ chain: DeviceChain, _ device: PublishedDevice, of account: AccountID, now: Moment,
+        _ deviceList: DeviceList, _ device: PublishedDevice, of account: AccountID, now: Timestamp,
         _ changes: inout [StoreChange]
     ) throws(Refusal) -> Bool {
         var startsAgain = false
         var entry = accounts[account]
         if let known = entry {
             guard !known.isBlocked else { throw Refusal("an operator has blocked the devices of this account") }
-            if chain.continues(known.chain) {
-                entry?.chain = chain
-            } else if !known.chain.continues(chain) {
-                // Nobody but the account's login stands behind this; its peers see that the keys have changed.
+            if deviceList.continues(known.deviceList) {
+                entry?.deviceList = deviceList
+            } else if !known.deviceList.continues(deviceList) {
+                // Only the account's login authorises this; its peers see that the keys have changed.
                 entry = nil
                 startsAgain = true
                 for id in known.devices.keys { changes.append(.removeRecord(.directoryDevice, name: Self.name(id))) }
@@ -112,18 +112,18 @@ package struct Directory {
         } else if accounts.count >= Self.accountLimit {
             throw Refusal("the directory of this gateway is full")
         }
-        var new = entry ?? DirectoryAccount(chain: chain, provenAt: now.wall)
-        guard new.chain.identity(of: device.id) != nil else {
+        var new = entry ?? DirectoryAccount(deviceList: deviceList, provenAt: now.wall)
+        guard new.deviceList.identity(of: device.id) != nil else {
             throw Refusal("this device has been removed from the list of its account")
         }
         if let owner = owner(of: device.id), owner != account {
             guard !owner.isVerified || accounts[owner]?.isBlocked == true else {
                 throw Refusal("this device belongs to another account")
             }
-            // A connection without a login is the same one, before it logged in. A blocked account keeps no id from others.
+            // An owner without a login is the same connection before it logged in. A blocked account loses the id.
             remove(owner.isVerified ? device.id : nil, of: owner, &changes)
         }
-        for id in new.devices.keys where new.chain.identity(of: id) == nil {
+        for id in new.devices.keys where new.deviceList.identity(of: id) == nil {
             new.devices[id] = nil
             changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
         }
@@ -155,15 +155,15 @@ package struct Directory {
         return device.oneTime.count
     }
 
-    /// Takes a later version of an account's list.
+    /// Stores a later version of an account's list.
     package mutating func update(
-        _ chain: DeviceChain, of account: AccountID, _ changes: inout [StoreChange]
+        _ deviceList: DeviceList, of account: AccountID, _ changes: inout [StoreChange]
     ) throws(Refusal) {
-        guard var entry = accounts[account], chain.continues(entry.chain) else {
+        guard var entry = accounts[account], deviceList.continues(entry.deviceList) else {
             throw Refusal("this is not a later version of the account's list")
         }
-        entry.chain = chain
-        for id in entry.devices.keys where chain.identity(of: id) == nil {
+        entry.deviceList = deviceList
+        for id in entry.devices.keys where deviceList.identity(of: id) == nil {
             entry.devices[id] = nil
             changes.append(.removeRecord(.directoryDevice, name: Self.name(id)))
         }
@@ -172,14 +172,14 @@ package struct Directory {
 
     /// The keys to begin sessions with; one one-time prekey of each device is used up.
     ///
-    /// - Returns: nothing where there are none; and the devices that need more.
+    /// - Returns: nil if the account has no usable devices; else its entry, and the devices that need more prekeys.
     package mutating func bundles(
         of account: AccountID, _ changes: inout [StoreChange]
     ) -> (entry: DirectoryEntry, low: [DeviceID])? {
         guard let entry = accounts[account], !entry.isBlocked, !entry.devices.isEmpty else { return nil }
         var handedOut: [PublishedDevice] = []
         var low: [DeviceID] = []
-        for listed in entry.chain.current {
+        for listed in entry.deviceList.current {
             guard var device = entry.devices[listed.id] else { continue }
             let one = device.oneTime.isEmpty ? [] : [device.oneTime.removeFirst()]
             accounts[account]?.devices[listed.id] = device
@@ -187,10 +187,10 @@ package struct Directory {
             if device.oneTime.count < PublishedDevice.lowWatermark { low.append(listed.id) }
             handedOut.append(PublishedDevice(id: listed.id, bundle: device.bundle, oneTime: one))
         }
-        return (.capable(account: account.name, entry.chain, handedOut), low)
+        return (.capable(account: account.name, entry.deviceList, handedOut), low)
     }
 
-    // MARK: What an operator does
+    // MARK: Operator's acts
 
     package mutating func setBlocked(_ isBlocked: Bool, _ account: AccountID, _ changes: inout [StoreChange]) {
         guard var entry = accounts[account] else { return }
@@ -198,7 +198,7 @@ package struct Directory {
         put(entry, account, &changes)
     }
 
-    /// Takes a device, or all of an account, out of the directory. The account's own list still names it.
+    /// Removes a device, or all of an account, from the directory. The account's own list still has it.
     package mutating func remove(_ id: DeviceID?, of account: AccountID, _ changes: inout [StoreChange]) {
         guard var entry = accounts[account] else { return }
         for device in entry.devices.keys where id == nil || id == device {
@@ -222,7 +222,7 @@ package struct Directory {
         replace(account, by: entry)
         var value: [UInt8] = [entry.isBlocked ? 1 : 0]
         value.append(bigEndian: UInt64(bitPattern: entry.provenAt))
-        value += entry.chain.bytes
+        value += entry.deviceList.bytes
         changes.append(.putRecord(RecordRow(kind: .directoryAccount, name: account.text, value: value)))
     }
 
@@ -237,8 +237,9 @@ package struct Directory {
 }
 
 extension RecordRow {
-    /// The row of a published device without its one-time prekeys, for a store whose older state has come back: some of them
-    /// have been handed out and used since.
+    /// The row of a published device without its one-time prekeys, for a store that was restored to an older state:
+    /// some of
+    /// the prekeys have been used since.
     ///
     /// - Returns: nil if this is no readable row of a published device.
     package var withoutOneTimeKeys: RecordRow? {
@@ -252,8 +253,8 @@ extension RecordRow {
     }
 }
 
-/// What connections see of the directory.
-package final class DirectoryTable: Sendable {
+/// The view of the directory for connections. Safe from any thread.
+package final class DirectoryCache: Sendable {
     /// The devices of one account.
     package struct Entry: Sendable, Equatable {
         package var devices: [ListedDevice]
@@ -273,13 +274,14 @@ package final class DirectoryTable: Sendable {
 
     package init() {}
 
-    /// Whether nobody has published a device; costs one load.
+    /// Whether no account is in the directory; costs one atomic load.
     package var isEmpty: Bool { counter.load(ordering: .relaxed) == 0 }
 
-    /// Whether an account has published a device, also if it was blocked since: its history stays readable.
+    /// Whether an account has published a device. True for a blocked account too: its history stays readable.
     ///
-    /// An envelope names its device in the clear, and anybody can copy that id. So the question is never who owns a device,
-    /// but whether the account does under whose name the envelope came. All other envelopes are for the vault.
+    /// The device id in an envelope is public and can be copied. So callers do not look up the owner of a device, but
+    /// check
+    /// whether the account that the backend names as sender has published it. All other envelopes are for the vault.
     ///
     /// - Parameter account: nil if the backend does not name the sender; then any account counts.
     package func publishes(_ device: DeviceID, by account: AccountID?) -> Bool {
@@ -306,7 +308,7 @@ package final class DirectoryTable: Sendable {
                 return counter.store(state.accounts.count, ordering: .relaxed)
             }
             state.accounts[account] = Entry(
-                devices: known.chain.current, published: Set(known.devices.keys), isBlocked: known.isBlocked,
+                devices: known.deviceList.current, published: Set(known.devices.keys), isBlocked: known.isBlocked,
                 provenAt: known.provenAt, oneTime: known.devices.mapValues(\.oneTime.count))
             for id in known.devices.keys { state.owners[id] = account }
             counter.store(state.accounts.count, ordering: .relaxed)

@@ -1,7 +1,7 @@
-// The directory's jobs: what capable clients publish and ask, and what operators do to it.
+// The directory's jobs: requests of capable clients, and operators' acts.
 //
-// The directory runs on the commit thread: what a device publishes is a row of the store like others, and is
-// acknowledged only after the commit.
+// The directory runs on the commit thread: published devices are rows of the store, and a request is acknowledged only
+// after the commit.
 
 package import CommitLoop
 package import Devices
@@ -13,12 +13,12 @@ package import StorePort
 /// A request to the directory.
 package struct DirectoryJob: Sendable {
     package enum Request: Sendable {
-        case publish(DeviceChain, PublishedDevice, signature: [UInt8], nonce: [UInt8])
+        case publish(DeviceList, PublishedDevice, signature: [UInt8], nonce: [UInt8])
         case find(AccountID, connections: [ConnectionID])
         /// The list of an account alone; no prekey is used up.
         case show(AccountID)
         case replenish([OneTimePreKey.Public], DeviceID)
-        case list(DeviceChain)
+        case list(DeviceList)
         /// An operator's acts.
         case block(AccountID, Bool)
         case remove(AccountID, DeviceID?)
@@ -27,7 +27,7 @@ package struct DirectoryJob: Sendable {
     package var connection: ConnectionID
     /// The client's number for its request.
     package var id: UInt32
-    /// The account that the backend has let the connection in as.
+    /// The account that the connection has logged in to at the backend.
     package var account: AccountID
     package var request: Request
 
@@ -36,7 +36,7 @@ package struct DirectoryJob: Sendable {
     }
 }
 
-/// What the directory answers, always after the commit.
+/// An answer of the directory, always after the commit.
 package enum DirectoryAnswer: Sendable {
     case message(DirectoryMessage)
     /// The device that the connection has proven.
@@ -47,21 +47,22 @@ package enum DirectoryAnswer: Sendable {
 package protocol DirectoryHolding: Participants {
     /// Nil in a sidecar, which uses the directory of the gateway in front.
     var directory: Directory? { get set }
-    /// What connections see of ``directory``.
-    var directoryTable: DirectoryTable { get }
-    /// Whether an id belongs to a device hosted here; nobody may publish it.
+    /// The view of ``directory`` for connections.
+    var directoryCache: DirectoryCache { get }
+    /// Whether an id belongs to a device hosted here; such an id cannot be published.
     func isHosted(_ device: DeviceID) -> Bool
-    /// The reply with the client's number of its request; 0 if the gateway sends it unasked.
+    /// The reply to the client's request of this number; 0 if the gateway sends it unasked.
     static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> Reply
 }
 
 extension DirectoryHolding {
-    /// Opens the directory. The hosted devices are known by then: a published device with the id of one of them is removed,
-    /// and the hosted one stays with its sessions.
+    /// Opens the directory, after the hosted devices were loaded.
+    ///
+    /// A published device with the id of a hosted one is removed; the hosted one stays with its sessions.
     ///
     /// - Returns: warnings for the operator.
     package mutating func openDirectory(
-        _ store: any Store, _ now: Moment, _ changes: inout [StoreChange]
+        _ store: any Store, _ now: Timestamp, _ changes: inout [StoreChange]
     ) throws(StoreError) -> [String] {
         var warnings: [String] = []
         var opened = try Directory(store: store)
@@ -74,10 +75,10 @@ extension DirectoryHolding {
                 warnings.append("Directory: \(detail). Its owner has to publish under a new id.")
             }
         }
-        // Connections without a login have ended with the process before.
+        // Connections without a login ended with the earlier process.
         for account in opened.accounts.keys where !account.isVerified { opened.remove(nil, of: account, &changes) }
         directory = opened
-        for (account, entry) in opened.accounts { directoryTable.put(account, entry) }
+        for (account, entry) in opened.accounts { directoryCache.put(account, entry) }
         return warnings
     }
 
@@ -87,20 +88,20 @@ extension DirectoryHolding {
         return { published?.owner(of: $0) != nil }
     }
 
-    /// Shows connections, after the commit, the published devices of an account.
+    /// Publishes the devices of an account to connections after the commit.
     package func show(published account: AccountID, _ unit: inout Unit) {
-        unit.onCommit { state, _, _ in state.directoryTable.put(account, state.directory?.accounts[account]) }
+        unit.onCommit { state, _, _ in state.directoryCache.put(account, state.directory?.accounts[account]) }
     }
 
-    /// Whether a device is published by an account whose devices are in use, and so is none of this vault's.
+    /// Whether a device is published by an account that is not blocked, and so is not hosted in this vault.
     package func isElsewhere(_ device: DeviceID) -> Bool { directory?.isInUse(device) ?? false }
 
-    /// Sends a connection a nonce to sign; nobody can have signed it before.
+    /// Sends a connection a fresh nonce to sign.
     package func challenge(_ connection: ConnectionID, nonce: [UInt8], _ unit: inout Unit) {
         unit.reply = (connection, Self.reply(0, .message(.challenge(nonce: nonce, account: ""))))
     }
 
-    package mutating func directory(_ job: DirectoryJob, _ now: Moment, _ unit: inout Unit) {
+    package mutating func directory(_ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit) {
         func reply(_ answer: DirectoryAnswer) -> (ConnectionID, Reply) { (job.connection, Self.reply(job.id, answer)) }
         unit.failure = reply(.message(.refused("the gateway could not store it; try again later")))
         do throws(Directory.Refusal) {
@@ -112,21 +113,21 @@ extension DirectoryHolding {
     }
 
     private mutating func answer(
-        _ job: DirectoryJob, _ now: Moment, _ unit: inout Unit
+        _ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit
     ) throws(Directory.Refusal) -> DirectoryAnswer {
         switch job.request {
-        case .publish(let chain, let device, let signature, let nonce):
+        case .publish(let deviceList, let device, let signature, let nonce):
             guard
-                DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.name, chain, device)
+                DirectoryMessage.isProof(signature, nonce: nonce, account: job.account.name, deviceList, device)
             else { throw .init("the proof does not hold for \(job.account.name)") }
-            // The id of a hosted device stands in the clear in each of its envelopes.
+            // The id of a hosted device is in the clear in each of its envelopes.
             guard !isHosted(device.id) else {
                 throw .init("a device of this gateway has this id already; make a device with a new id")
             }
             show(published: job.account, &unit)
             if let owner = directory?.owner(of: device.id) { show(published: owner, &unit) }
             let startsAgain =
-                try directory?.publish(chain, device, of: job.account, now: now, &unit.changes) ?? false
+                try directory?.publish(deviceList, device, of: job.account, now: now, &unit.changes) ?? false
             if startsAgain {
                 unit.changes.append(
                     .audit(
@@ -150,14 +151,14 @@ extension DirectoryHolding {
             guard let entry = directory?.accounts[account], !entry.isBlocked else {
                 return .message(.found(.legacy))
             }
-            return .message(.found(.capable(account: account.name, entry.chain, [])))
+            return .message(.found(.capable(account: account.name, entry.deviceList, [])))
         case .replenish(let keys, let device):
             show(published: job.account, &unit)
             let count = try directory?.replenish(keys, of: device, job.account, &unit.changes) ?? 0
             return .message(.done(oneTime: count))
-        case .list(let chain):
+        case .list(let deviceList):
             show(published: job.account, &unit)
-            try directory?.update(chain, of: job.account, &unit.changes)
+            try directory?.update(deviceList, of: job.account, &unit.changes)
             return .message(.done(oneTime: 0))
         case .block(let account, let isBlocked):
             show(published: account, &unit)

@@ -1,14 +1,14 @@
-// What capable clients ask of the directory, and what it answers. Binary, in frames of ``ControlFrames``.
+// Requests of capable clients to the directory, and its answers. Binary, in frames of ``ControlFrames``.
 
 package import Devices
 package import DoubleRatchet
 package import Envelope
 
-/// The public keys of one device, as they stand in the directory.
+/// The public keys of one device in the directory.
 package struct PublishedDevice: Equatable, Sendable {
-    /// Ours: one-time prekeys of one device; a device that is away for long has used up fewer.
+    /// Ours: one-time prekeys of one device. After these are used up, sessions begin with the last-resort prekey.
     package static let oneTimeLimit = 100
-    /// Ours: below this a device is asked for more.
+    /// Ours: a device with fewer one-time prekeys is asked for more.
     package static let lowWatermark = 20
 
     package var id: DeviceID
@@ -39,15 +39,14 @@ package struct PublishedDevice: Equatable, Sendable {
     }
 }
 
-/// Who somebody is, as the gateway tells a capable client.
+/// What the directory has for a nick or an account.
 package enum DirectoryEntry: Equatable, Sendable {
-    /// Nobody behind this gateway.
+    /// Not behind this gateway.
     case outsider
-    /// Behind it, with clients that cannot encrypt: what is written to them is protected by the gateway, where the
-    /// policy says so.
+    /// Behind it, without own devices: the gateway protects messages to the account if the policy says so.
     case legacy
-    /// With devices of their own, each with one one-time prekey at most.
-    case capable(account: String, DeviceChain, [PublishedDevice])
+    /// With own devices, each with at most one one-time prekey.
+    case capable(account: String, DeviceList, [PublishedDevice])
 }
 
 /// A message of the control plane.
@@ -61,13 +60,13 @@ package enum DirectoryMessage: Equatable, Sendable {
     case low
     // From the client.
     /// 16: the list of the account's devices and the keys of this one, signed by it over the challenge.
-    case publish(DeviceChain, PublishedDevice, signature: [UInt8])
-    /// 17: who has this nick, and which keys?
+    case publish(DeviceList, PublishedDevice, signature: [UInt8])
+    /// 17: look up the account and the keys of a nick.
     case find(nick: String)
     /// 18: more one-time prekeys of the device that this connection has proven.
     case replenish([OneTimePreKey.Public])
     /// 19: a later version of the list of the account's devices.
-    case list(DeviceChain)
+    case list(DeviceList)
     // Answers.
     /// 32: done; how many one-time prekeys of the device there are.
     case done(oneTime: Int)
@@ -76,32 +75,32 @@ package enum DirectoryMessage: Equatable, Sendable {
     /// 34: the answer to ``find``.
     case found(DirectoryEntry)
 
-    /// What a device signs to prove itself.
+    /// The message by which a device proves itself, signed over nonce, account, list and keys.
     package static func proof(
-        nonce: [UInt8], account: String, _ chain: DeviceChain, _ device: PublishedDevice,
+        nonce: [UInt8], account: String, _ deviceList: DeviceList, _ device: PublishedDevice,
         signedBy identity: borrowing IdentityKeyPair
     ) -> DirectoryMessage {
-        let message = signed(nonce, account, chain, device)
-        return .publish(chain, device, signature: identity.sign(message.span, context: context))
+        let message = signed(nonce, account, deviceList, device)
+        return .publish(deviceList, device, signature: identity.sign(message.span, context: context))
     }
 
     /// Whether a ``publish`` proves the device that it names, in its list, for an account.
     package static func isProof(
-        _ signature: [UInt8], nonce: [UInt8], account: String, _ chain: DeviceChain, _ device: PublishedDevice
+        _ signature: [UInt8], nonce: [UInt8], account: String, _ deviceList: DeviceList, _ device: PublishedDevice
     ) -> Bool {
-        guard let identity = chain.identity(of: device.id), device.bundle.identity == identity,
+        guard let identity = deviceList.identity(of: device.id), device.bundle.identity == identity,
             device.bundle.oneTimePreKey == nil, (try? device.bundle.verify()) != nil
         else { return false }
-        let message = signed(nonce, account, chain, device)
+        let message = signed(nonce, account, deviceList, device)
         return identity.isValidSignature(signature.span, of: message.span, context: context)
     }
 
     private static func signed(
-        _ nonce: [UInt8], _ account: String, _ chain: DeviceChain, _ device: PublishedDevice
+        _ nonce: [UInt8], _ account: String, _ deviceList: DeviceList, _ device: PublishedDevice
     ) -> [UInt8] {
         var output = nonce
         output.append(field: Array(account.utf8))
-        output.append(field: chain.bytes)
+        output.append(field: deviceList.bytes)
         return output + device.bytes
     }
 
@@ -129,22 +128,22 @@ package enum DirectoryMessage: Equatable, Sendable {
         switch self {
         case .challenge(let nonce, let account): return [1] + nonce + Array(account.utf8)
         case .low: return [2]
-        case .publish(let chain, let device, let signature):
+        case .publish(let deviceList, let device, let signature):
             var output: [UInt8] = [16]
-            output.append(field: chain.bytes)
+            output.append(field: deviceList.bytes)
             output.append(field: device.bytes)
             return output + signature
         case .find(let nick): return [17] + Array(nick.utf8)
         case .replenish(let keys): return [18] + Self.bytes(keys)
-        case .list(let chain): return [19] + chain.bytes
+        case .list(let deviceList): return [19] + deviceList.bytes
         case .done(let count): return [32, UInt8(clamping: count)]
         case .refused(let reason): return [33] + Array(reason.utf8)
         case .found(.outsider): return [34, 0]
         case .found(.legacy): return [34, 1]
-        case .found(.capable(let account, let chain, let devices)):
+        case .found(.capable(let account, let deviceList, let devices)):
             var output: [UInt8] = [34, 2]
             output.append(field: Array(account.utf8))
-            output.append(field: chain.bytes)
+            output.append(field: deviceList.bytes)
             for device in devices { output.append(field: device.bytes) }
             return output
         }
@@ -159,12 +158,12 @@ package enum DirectoryMessage: Equatable, Sendable {
             self = .challenge(nonce: nonce, account: String(decoding: cursor.rest(), as: UTF8.self))
         case 2: self = .low
         case 16:
-            let chain = try DeviceChain(try cursor.field())
+            let deviceList = try DeviceList(try cursor.field())
             let device = try Self.device(try cursor.field())
-            self = .publish(chain, device, signature: try cursor.take(64))
+            self = .publish(deviceList, device, signature: try cursor.take(64))
         case 17: self = .find(nick: String(decoding: cursor.rest(), as: UTF8.self))
         case 18: self = .replenish(try Self.oneTime(cursor.rest()))
-        case 19: self = .list(try DeviceChain(cursor.rest()))
+        case 19: self = .list(try DeviceList(cursor.rest()))
         case 32: self = .done(oneTime: Int(try cursor.byte()))
         case 33: self = .refused(String(decoding: cursor.rest(), as: UTF8.self))
         case 34: self = .found(try Self.entry(&cursor))
@@ -186,10 +185,10 @@ package enum DirectoryMessage: Equatable, Sendable {
         case 1: return .legacy
         case 2:
             let account = String(decoding: try cursor.field(), as: UTF8.self)
-            let chain = try DeviceChain(try cursor.field())
+            let deviceList = try DeviceList(try cursor.field())
             var devices: [PublishedDevice] = []
             while !cursor.isAtEnd { devices.append(try device(try cursor.field())) }
-            return .capable(account: account, chain, devices)
+            return .capable(account: account, deviceList, devices)
         case let other: throw .unsupportedKind(other)
         }
     }

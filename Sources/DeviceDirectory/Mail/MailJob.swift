@@ -1,21 +1,21 @@
-// What waits at the gateway for people's own devices, and the calls about it. Contents are opaque: the
-// devices have sealed them.
+// Mailbox entries for people's own devices, and the calls about mailboxes and blobs. Contents are opaque: the devices
+// have sealed them.
 
 package import Envelope
 package import Protection
 import StorePort
 
-/// One thing for one device.
-package struct Letter: Equatable, Sendable {
+/// A mailbox entry for one device.
+package struct MailboxEntry: Equatable, Sendable {
     package enum Kind: UInt8, Sendable, CaseIterable {
         case message = 1
-        /// Receipts name a message by the backend's id.
+        /// A receipt; it names a message by the backend's id.
         case read = 2
         case received = 3
-        /// A device that the account's others have not taken into their list asks for it.
+        /// A new device asks the account's other devices to add it to their list.
         case registration = 4
 
-        /// The word for it in calls.
+        /// Its name in calls.
         package var name: String {
             switch self {
             case .message: "message"
@@ -30,48 +30,49 @@ package struct Letter: Equatable, Sendable {
     /// In milliseconds since 1970.
     package var at: Int64
     package var from: AccountID
-    /// Zero where it comes from a device that nobody has published.
+    /// The sending device; zero if it is not published.
     package var device: DeviceID
-    /// The sender's name for it, or what a receipt is about. At most ``Mailroom/idLimit`` bytes.
+    /// The sender's id for it, or the id of the message of a receipt. At most ``Mailboxes/idLimit`` bytes.
     package var id: String
-    /// A part that several devices get alike: see ``Mailroom``.
-    package var parcel: UInt64 = 0
+    /// The number of the shared ciphertext that several entries refer to; 0 for none. See ``Mailboxes``.
+    package var sharedCiphertext: UInt64 = 0
     package var content: [UInt8]
 
     package var bytes: [UInt8] {
         var output: [UInt8] = [kind.rawValue]
         output.append(bigEndian: UInt64(bitPattern: at))
         output.append(bigEndian: device.value)
-        output.append(bigEndian: parcel)
+        output.append(bigEndian: sharedCiphertext)
         output.append(field: Array(from.text.utf8))
         output.append(field: Array(id.utf8))
         return output + content
     }
 
     package init(
-        kind: Kind, at: Int64, from: AccountID, device: DeviceID, id: String, parcel: UInt64 = 0, content: [UInt8] = []
+        kind: Kind, at: Int64, from: AccountID, device: DeviceID, id: String, sharedCiphertext: UInt64 = 0,
+        content: [UInt8] = []
     ) {
         (self.kind, self.at, self.from, self.device, self.id) = (kind, at, from, device, id)
-        (self.parcel, self.content) = (parcel, content)
+        (self.sharedCiphertext, self.content) = (sharedCiphertext, content)
     }
 
-    /// - Throws: ``EnvelopeError/malformed`` where the row is damaged.
+    /// - Throws: ``EnvelopeError/malformed`` if the row is damaged.
     package init(_ bytes: [UInt8]) throws(EnvelopeError) {
         var cursor = ByteCursor(bytes)
         guard let kind = Kind(rawValue: try cursor.byte()) else { throw .malformed }
         self.kind = kind
         at = Int64(bitPattern: try cursor.uint64())
         device = DeviceID(try cursor.uint64())
-        parcel = try cursor.uint64()
+        sharedCiphertext = try cursor.uint64()
         from = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
         id = String(decoding: try cursor.field(), as: UTF8.self)
         content = cursor.rest()
     }
 }
 
-/// One call about letters and blobs.
+/// One call about mailboxes or blobs.
 package struct MailJob: Sendable {
-    /// One device that something is for.
+    /// A recipient device and its own part of a message.
     package struct Recipient: Sendable, Equatable {
         package var account: AccountID
         package var device: DeviceID
@@ -85,13 +86,13 @@ package struct MailJob: Sendable {
     }
 
     package enum Request: Sendable {
-        /// For all of them or for none; the body is the same for all.
+        /// Stored for all recipients or for none; all share the body.
         case post(id: String, [Recipient], body: [UInt8])
-        case receipt(Letter.Kind, id: String, AccountID)
+        case receipt(MailboxEntry.Kind, id: String, AccountID)
         /// For the account's own published devices.
         case register([UInt8])
         case fetch(after: UInt64)
-        /// Everything up to this one has arrived.
+        /// Acknowledges all entries up to this number.
         case acknowledge(UInt64)
         case publish([UInt8])
         case read(String)
@@ -101,7 +102,7 @@ package struct MailJob: Sendable {
     package var connection: ConnectionID
     package var id: UInt32
     package var account: AccountID
-    /// The device that the caller has proven; nothing in a registration.
+    /// The device that the caller has proven; nil in a registration.
     package var device: DeviceID?
     package var request: Request
 
@@ -114,11 +115,11 @@ package struct MailJob: Sendable {
     }
 }
 
-/// What comes of it.
+/// The result of a call.
 package enum MailAnswer: Sendable, Equatable {
     case accepted(Int)
-    /// Letters with their numbers and the common part, in order; and whether there are more.
-    case letters([(sequence: UInt64, letter: Letter, body: [UInt8])], more: Bool)
+    /// Mailbox entries with their numbers and shared bodies, in order; and whether there are more.
+    case entries([(sequence: UInt64, mailboxEntry: MailboxEntry, body: [UInt8])], more: Bool)
     case done
     case published(String)
     case blob([UInt8])
@@ -127,7 +128,7 @@ package enum MailAnswer: Sendable, Equatable {
     package static func == (left: Self, right: Self) -> Bool {
         switch (left, right) {
         case (.accepted(let one), .accepted(let other)): one == other
-        case (.letters(let one, let isMore), .letters(let other, let isOtherMore)):
+        case (.entries(let one, let isMore), .entries(let other, let isOtherMore)):
             isMore == isOtherMore && one.elementsEqual(other) { $0 == $1 }
         case (.done, .done): true
         case (.published(let one), .published(let other)): one == other
@@ -138,13 +139,13 @@ package enum MailAnswer: Sendable, Equatable {
     }
 }
 
-/// Why it is not done.
+/// Why a call is refused.
 package enum MailRefusal: Error, Sendable, Equatable {
-    /// These are no published devices of those accounts: ask for their bundles again.
+    /// These devices are not published by the given accounts: ask for their bundles again.
     case unknownDevices([DeviceID])
-    /// Too much waits for one of them already, or too much of the sender's.
+    /// A limit is reached: of a mailbox, of the sender, or of all mailboxes or blobs.
     case full
     case notFound
-    /// The store did not take it.
+    /// The store could not be read or written.
     case store
 }

@@ -8,8 +8,8 @@ package import StorePort
 
 /// Participants that contain mailboxes.
 package protocol MailHolding: DirectoryHolding {
-    var mailroom: Mailroom { get set }
-    /// When mailboxes are to be checked next for expired entries, in monotonic nanoseconds.
+    var mailboxes: Mailboxes { get set }
+    /// When mailboxes are next checked for expired entries, in monotonic nanoseconds.
     var prunesMailAt: Int64 { get set }
     var store: any Store { get }
     /// Fresh random bytes, for the names of blobs.
@@ -20,7 +20,7 @@ extension MailHolding {
     /// Carries out a call about mailboxes or blobs.
     ///
     /// - Returns: the answer, to be sent after the commit.
-    package mutating func mail(_ job: MailJob, _ now: Moment, _ unit: inout Unit) -> MailAnswer {
+    package mutating func mail(_ job: MailJob, _ now: Timestamp, _ unit: inout Unit) -> MailAnswer {
         do {
             return try answer(job, now, &unit.changes)
         } catch {
@@ -31,65 +31,65 @@ extension MailHolding {
 
     /// - Throws: ``MailRefusal``, or what the store throws.
     private mutating func answer(
-        _ job: MailJob, _ now: Moment, _ changes: inout [StoreChange]
+        _ job: MailJob, _ now: Timestamp, _ changes: inout [StoreChange]
     ) throws -> MailAnswer {
         let own = job.device ?? DeviceID(0)
-        func letter(_ kind: Letter.Kind, _ id: String, _ content: [UInt8] = []) -> Letter {
-            Letter(kind: kind, at: now.wall, from: job.account, device: own, id: id, content: content)
+        func mailboxEntry(_ kind: MailboxEntry.Kind, _ id: String, _ content: [UInt8] = []) -> MailboxEntry {
+            MailboxEntry(kind: kind, at: now.wall, from: job.account, device: own, id: id, content: content)
         }
         switch job.request {
         case .post(let id, let recipients, let body):
             let unknown = recipients.filter { !isPublished($0.device, of: $0.account) }.map(\.device)
             guard unknown.isEmpty else { throw MailRefusal.unknownDevices(unknown) }
-            let letters = recipients.map { (device: $0.device, letter: letter(.message, id, $0.content)) }
-            try post(letters, body: body, id: "message \(id)", by: own, &changes)
+            let entries = recipients.map { (device: $0.device, mailboxEntry: mailboxEntry(.message, id, $0.content)) }
+            try post(entries, body: body, id: "message \(id)", by: own, &changes)
             return .accepted(recipients.count)
         case .receipt(let kind, let id, let account):
             let devices = published(of: account)
             guard !devices.isEmpty else { throw MailRefusal.notFound }
             let name = "\(kind.name) \(account.text) \(id)"
-            try post(devices.map { ($0, letter(kind, id)) }, id: name, by: own, &changes)
+            try post(devices.map { ($0, mailboxEntry(kind, id)) }, id: name, by: own, &changes)
             return .accepted(devices.count)
         case .register(let content):
             let devices = published(of: job.account)
             guard !devices.isEmpty else { throw MailRefusal.notFound }
-            try mailroom.post(devices.map { ($0, letter(.registration, "", content)) }, body: [], &changes)
+            try mailboxes.post(devices.map { ($0, mailboxEntry(.registration, "", content)) }, body: [], &changes)
             return .accepted(devices.count)
         case .fetch(let after):
-            let page = try mailroom.letters(for: own, after: after, store)
-            return .letters(page.letters, more: page.more)
+            let page = try mailboxes.entries(for: own, after: after, store)
+            return .entries(page.entries, more: page.more)
         case .acknowledge(let through):
-            mailroom.acknowledge(through, by: own, &changes)
+            mailboxes.acknowledge(through, by: own, &changes)
             return .done
         case .publish(let blob):
             let name = randomBytes(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-            try mailroom.withBlobs { shelf throws(MailRefusal) in
-                try shelf.publish(blob, as: name, by: job.account, &changes)
+            try mailboxes.withBlobs { blobs throws(MailRefusal) in
+                try blobs.publish(blob, as: name, by: job.account, &changes)
             }
             return .published(name)
         case .read(let id):
-            guard let blob = try mailroom.blobs.read(id, store) else { throw MailRefusal.notFound }
+            guard let blob = try mailboxes.blobs.read(id, store) else { throw MailRefusal.notFound }
             return .blob(blob)
         case .remove(let id):
-            try mailroom.withBlobs { shelf throws(MailRefusal) in try shelf.remove(id, by: job.account, &changes) }
+            try mailboxes.withBlobs { blobs throws(MailRefusal) in try blobs.remove(id, by: job.account, &changes) }
             return .done
         }
     }
 
     private mutating func post(
-        _ letters: [(device: DeviceID, letter: Letter)], body: [UInt8] = [], id: String, by own: DeviceID,
+        _ entries: [(device: DeviceID, mailboxEntry: MailboxEntry)], body: [UInt8] = [], id: String, by own: DeviceID,
         _ changes: inout [StoreChange]
     ) throws(MailRefusal) {
-        guard !mailroom.isRepeated(id, by: own) else { return }
-        try mailroom.post(letters, body: body, &changes)
-        mailroom.note(id, by: own, &changes)
+        guard !mailboxes.isRepeated(id, by: own) else { return }
+        try mailboxes.post(entries, body: body, &changes)
+        mailboxes.note(id, by: own, &changes)
     }
 
-    package mutating func pruneMail(_ now: Moment, _ unit: inout Unit) {
+    package mutating func pruneMail(_ now: Timestamp, _ unit: inout Unit) {
         guard now.monotonic >= prunesMailAt else { return }
-        prunesMailAt = now.monotonic + Mailroom.pruneInterval
+        prunesMailAt = now.monotonic + Mailboxes.pruneInterval
         let directory = directory
-        mailroom.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
+        mailboxes.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {

@@ -81,7 +81,9 @@ public struct PreKeyStore: Sendable {
 
     /// Makes one record agree with stored state after a change of it could not be stored. Ids are not reused.
     ///
-    /// - Parameter record: the stored record; nil if nothing is stored under this name.
+    /// - Parameters:
+    ///   - name: the name of the record.
+    ///   - record: the stored record; nil if nothing is stored under this name.
     public mutating func restore(_ name: PreKeyRecord.Name, to record: PreKeyRecord?) {
         switch name.kind {
         case .signed: signed[name.id] = nil

@@ -21,17 +21,17 @@ public struct SessionRecord: ~Copyable, Sendable {
     private(set) var current: Session
     private(set) var earlier = SessionList(capacity: SessionRecord.earlierLimit)
     /// Messages that the current session has opened since there are earlier sessions.
-    private(set) var heard: UInt16 = 0
+    private(set) var receivedCount: UInt16 = 0
 
     /// Makes a record with one session.
     public init(_ session: consuming Session) {
         current = session
     }
 
-    init(_ session: consuming Session, earlier: consuming SessionList, heard: UInt16) {
+    init(_ session: consuming Session, earlier: consuming SessionList, receivedCount: UInt16) {
         current = session
         self.earlier = earlier
-        self.heard = heard
+        self.receivedCount = receivedCount
     }
 
     /// The device at the other end.
@@ -87,7 +87,7 @@ public struct SessionRecord: ~Copyable, Sendable {
     public mutating func abandon() -> Bool {
         guard earlier.count > 0 else { return false }
         current = earlier.remove(at: 0)
-        heard = 0
+        receivedCount = 0
         return true
     }
 
@@ -100,14 +100,14 @@ public struct SessionRecord: ~Copyable, Sendable {
         } else {
             earlier.removeAll()
         }
-        heard = 0
+        receivedCount = 0
     }
 
     private mutating func promote(_ index: Int) {
         var session = earlier.remove(at: index)
         swap(&current, &session)
         earlier.insert(session)
-        heard = 0
+        receivedCount = 0
     }
 
     // MARK: Messages
@@ -154,7 +154,7 @@ public struct SessionRecord: ~Copyable, Sendable {
         var failure: RatchetError
         do throws(RatchetError) {
             let received = try current.decrypt(message, associatedData: associatedData, into: &output)
-            hear()
+            countReceived()
             return received
         } catch {
             failure = error
@@ -182,12 +182,12 @@ public struct SessionRecord: ~Copyable, Sendable {
         failure == .differentSession || failure == .authenticationFailed
     }
 
-    private mutating func hear() {
+    private mutating func countReceived() {
         guard earlier.count > 0 else { return }
-        heard += 1
-        if heard >= Self.earlierLife {
+        receivedCount += 1
+        if receivedCount >= Self.earlierLife {
             earlier.removeAll()
-            heard = 0
+            receivedCount = 0
         }
     }
 }

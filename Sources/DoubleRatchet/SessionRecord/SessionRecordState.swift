@@ -16,7 +16,7 @@ extension SessionRecord {
     public borrowing func serialize(into output: inout [UInt8]) {
         guard earlier.count > 0 else { return current.serialize(into: &output) }
         output.append(Self.stateVersion)
-        output.append(networkOrder: heard)
+        output.append(networkOrder: receivedCount)
         output.append(UInt8(earlier.count))
         Self.append(current, to: &output)
         for index in 0..<earlier.count { Self.append(earlier[index], to: &output) }
@@ -42,9 +42,9 @@ extension SessionRecord {
         self = try bytes.withUnsafeBytes { (bytes) throws(RatchetError) in
             var reader = ByteReader(bytes)
             _ = try reader.byte()
-            let heard = try reader.uint16()
+            let receivedCount = try reader.uint16()
             let count = Int(try reader.byte())
-            guard count > 0, count <= Self.earlierLimit, heard < Self.earlierLife else { throw .malformed }
+            guard count > 0, count <= Self.earlierLimit, receivedCount < Self.earlierLife else { throw .malformed }
             let current = try Self.session(from: &reader)
             // Inserted oldest first, so that the newest is at the front.
             var states: [UnsafeRawBufferPointer] = []
@@ -58,7 +58,7 @@ extension SessionRecord {
                 }
                 earlier.insert(session)
             }
-            return SessionRecord(current, earlier: earlier, heard: heard)
+            return SessionRecord(current, earlier: earlier, receivedCount: receivedCount)
         }
     }
 

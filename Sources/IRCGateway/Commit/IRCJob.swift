@@ -82,7 +82,7 @@ package struct OpenJob: Sendable {
     /// The mark for a text that was opened end to end; nil for none.
     package var mark: ProtectionMark?
     /// Since when the connection is in the line's room.
-    package var standing: RoomStanding?
+    package var presence: RoomPresence?
     /// Whether the backend marks the line as older than the connection's arrival.
     package var isReplay = false
     /// Whether a message in a room whose members hold their own keys raises the room's latch.
@@ -132,18 +132,18 @@ package struct FoundJob: Sendable {
     package var names: [AccountID]
     /// The folded nick that was looked up.
     package var nick: String
-    package var chain: DeviceChain
+    package var deviceList: DeviceList
     package var devices: [PublishedDevice]
 
     package init(
-        connection: ConnectionID, ticket: UInt64, names: [AccountID], nick: String, chain: DeviceChain,
+        connection: ConnectionID, ticket: UInt64, names: [AccountID], nick: String, deviceList: DeviceList,
         devices: [PublishedDevice]
     ) {
         self.connection = connection
         self.ticket = ticket
         self.names = names
         self.nick = nick
-        self.chain = chain
+        self.deviceList = deviceList
         self.devices = devices
     }
 }
@@ -168,7 +168,7 @@ package enum IRCJob: Sendable {
     case lost(ConnectionID)
     /// A connection without a login has ended.
     case forget(AccountID, reason: String)
-    /// An operator has lowered the latch of a conversation; the next protected message begins it anew.
+    /// An operator has lowered the latch of a conversation; the next protected message raises it again.
     case reset(ConversationID)
     /// Makes an introduction: the own device's keys, for a peer that has shown that it can use them.
     case introduce(connection: ConnectionID, ticket: UInt64, capacity: Int)
@@ -228,7 +228,7 @@ package struct Opened: Sendable, Equatable {
 /// A change in what is known about the devices of a peer.
 package enum PeerEvent: Sendable, Equatable {
     /// Keys were exchanged with a peer for the first time.
-    case met(AccountID)
+    case keysExchanged(AccountID)
     /// Keys were exchanged again, or for one more device.
     case renewed(AccountID)
     /// A device shows other keys than those pinned for this name.
@@ -275,14 +275,14 @@ package enum IRCReply: Sendable {
     /// Requests to send again, and opened lines that may not have been shown; often none.
     case recovered(ticket: UInt64, requests: [Request], lines: [RecoveredLine])
     /// The backend has acknowledged a message, and the recipient's device has not opened it in time.
-    case notSeen(requestID: UInt64, target: String)
+    case unopened(requestID: UInt64, target: String)
     /// `count` messages of this connection's account to a name have expired unsent.
-    case lapsed(target: String, count: Int)
+    case expired(target: String, count: Int)
     /// An operator has dropped a request of this connection.
     case dropped(id: UInt64, target: String)
     /// Requests or lines wait for this connection's account: the connection submits
     /// ``IRCJob/recover(connection:ticket:account:)``.
-    case recall
+    case requestsWaiting
     /// The lines of an introduction; empty if it could not be made.
     case introduction(ticket: UInt64, bodies: [[UInt8]])
     /// A message could not be sealed because there is no session with any device of the recipient.
@@ -295,11 +295,11 @@ package enum IRCReply: Sendable {
     case ask(DirectoryMessage)
     /// Sessions have been begun with devices from a directory; each device gets a control message. The event is nil if
     /// none could be begun.
-    case met(ticket: UInt64, PeerEvent?, [Opened.Answer])
+    case sessionsStarted(ticket: UInt64, PeerEvent?, [Opened.Answer])
     /// A control message to send to a peer, by the name under which the peer is known.
-    case letter(AccountID, Body)
+    case controlMessage(AccountID, Body)
     /// A notice for the person behind the connection.
-    case remark(String)
+    case notice(String)
     /// A request for how the rooms of the connection are protected.
     case rooms(@Sendable ([RoomReport]) -> Void)
     /// The person has decided about a room of the connection.

@@ -14,7 +14,7 @@ package import Vault
 
 /// The state behind the store of an IRC gateway. One thread at a time uses it.
 package struct IRCParticipants<Random: RandomSource> {
-    /// Ours: how long a message that the backend has may remain unopened before its sender is notified. In milliseconds.
+    /// Ours: how long a message may remain unopened before its sender is notified. In milliseconds.
     package static var unopenedAge: Int64 { 20_000 }
     /// Ours: opened envelopes kept, so that other connections of the account get a copy.
     static var copyLimit: Int { 2048 }
@@ -31,7 +31,7 @@ package struct IRCParticipants<Random: RandomSource> {
         /// the
         /// latest.
         package var sealedAt: UInt64 = 0
-        var saidAt: UInt64?
+        var relayedAt: UInt64?
     }
 
     package struct CopyKey: Hashable {
@@ -43,7 +43,7 @@ package struct IRCParticipants<Random: RandomSource> {
     package var vault: Vault<Random>
     let rooms: RoomTable
     let openedMessages: OpenedMessages
-    let desk: RequestDesk
+    let outbox: OutboxTables
     /// How long a request may wait for its sender or its recipient, in milliseconds.
     let requestAge: Int64
     /// How many requests of one account may wait at a time; more are rejected.
@@ -52,7 +52,7 @@ package struct IRCParticipants<Random: RandomSource> {
     /// Accounts whose waiting requests could not be returned, with the connection that asked for them.
     var unrecovered: [AccountID: ConnectionID] = [:]
     /// How many messages expired while their sender was away, by sender and by name of the recipient.
-    var lapsed: [AccountID: [ExactText: Int]] = [:]
+    var expired: [AccountID: [ExactText: Int]] = [:]
     /// How many lines a sealed message may take; a longer one is rejected.
     package var messageLines = Armour.maximumFragments
     /// Whether a delivery from before this start is known to have been written to a client's socket.
@@ -64,9 +64,9 @@ package struct IRCParticipants<Random: RandomSource> {
     var copies: [CopyKey: OpenedMessage] = [:]
     var copyOrder: [CopyKey] = []
     /// The person's own device; nil in a gateway in front.
-    package internal(set) var devices: DeviceKeeper?
+    package internal(set) var devices: OwnDeviceState?
     package var directory: Directory?
-    package let directoryTable: DirectoryTable
+    package let directoryCache: DirectoryCache
     /// Requests that the queue dispatched in the batch whose outcome is being handled, by account.
     var dispatched: [AccountID: [QueueBatch.Dispatch]] = [:]
     /// The message that the current job has opened, for connections that wait for the same line.
@@ -74,10 +74,10 @@ package struct IRCParticipants<Random: RandomSource> {
     /// The room whose ratchet chain the current job has advanced; needed if the job fails.
     var openedRoomKey: String?
     /// What connections see of ``devices``.
-    let peerTable: PeerTable
+    let peerCache: PeerCache
     var roomDeliveries = RoomDeliveries()
-    var unheard = UnheardCounts()
-    var said = SaidTimes()
+    var unreadCounts = UnreadCounts()
+    var relayTimes = RelayTimes()
     /// Sessions with remote devices whose record cannot be read.
     package internal(set) var unreadable: Set<SessionID> = []
     /// Called once in the life of a process for each session whose record cannot be read.
@@ -97,8 +97,9 @@ package struct IRCParticipants<Random: RandomSource> {
     /// - Throws: ``StoreError`` if a device cannot be unsealed.
     package init(
         network: String, carrier: Carrier, sealer: StorageSealer, store: any Store, latches: LatchTable,
-        rooms: RoomTable, openedMessages: OpenedMessages, desk: RequestDesk = RequestDesk(), requestAge: Int64,
-        pendingLimit: Int = 256, now: Moment, random: Random, peers: PeerTable? = nil, directory: DirectoryTable? = nil,
+        rooms: RoomTable, openedMessages: OpenedMessages, outbox: OutboxTables = OutboxTables(), requestAge: Int64,
+        pendingLimit: Int = 256, now: Timestamp, random: Random, peers: PeerCache? = nil,
+        directory: DirectoryCache? = nil,
         wasDelivered: @escaping @Sendable (UInt64) -> Bool, changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -106,12 +107,12 @@ package struct IRCParticipants<Random: RandomSource> {
         vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
-        peerTable = peers ?? PeerTable()
-        directoryTable = directory ?? DirectoryTable()
-        (self.rooms, self.openedMessages, self.desk) = (rooms, openedMessages, desk)
+        peerCache = peers ?? PeerCache()
+        directoryCache = directory ?? DirectoryCache()
+        (self.rooms, self.openedMessages, self.outbox) = (rooms, openedMessages, outbox)
         (self.requestAge, self.pendingLimit) = (requestAge, pendingLimit)
         self.wasDelivered = wasDelivered
-        queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.keeper.randomNumber())
+        queue = QueueMachine(Self.queueSettings(requestAge: requestAge), lease: vault.sessionCache.randomNumber())
         (lastDelivery, lastOldDelivery) = (contents.highestDelivery, contents.highestDelivery)
         if directory != nil { warnings = try openDirectory(store, now, &changes) }
         if peers != nil { try holdOwnDevice(sealer, now, &changes) }
@@ -134,9 +135,9 @@ package struct IRCParticipants<Random: RandomSource> {
     }
 
     mutating func untrack(_ id: UInt64) {
-        desk.gate.end(id)
+        outbox.gate.end(id)
         guard let entry = inFlight.removeValue(forKey: id) else { return }
-        if entry.request.isForRoom { said.note(id, entry.saidAt ?? rooms.time) }
+        if entry.request.isForRoom { relayTimes.note(id, entry.relayedAt ?? rooms.time) }
     }
 }
 
@@ -145,13 +146,13 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
     package typealias Reply = IRCReply
     package typealias Closing = QueueBatch
 
-    package mutating func prepare(_ job: IRCJob, _ unit: inout Unit, now: Moment) {
+    package mutating func prepare(_ job: IRCJob, _ unit: inout Unit, now: Timestamp) {
         switch job {
         case .seal(let job): seal(job, now, &unit)
         case .open(let job): open(job, now, &unit)
         case .acknowledged(let id, let remoteID): acknowledged(id, remoteID, now)
         case .failed(let id, let reason):
-            if let entry = inFlight[id] { unheard.note(entry.request) }
+            if let entry = inFlight[id] { unreadCounts.note(entry.request) }
             untrack(id)
             giveUp(id, reason, now)
         case .delivered(let sequences): for sequence in sequences { delivered(sequence, &unit.changes) }
@@ -180,12 +181,12 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         }
     }
 
-    package mutating func close(now: Moment) -> (closing: QueueBatch, changes: [StoreChange]) {
+    package mutating func close(now: Timestamp) -> (closing: QueueBatch, changes: [StoreChange]) {
         let batch = turnQueue(now)
         return (batch, batch.changes.map(StoreChange.queue))
     }
 
-    package mutating func closed(_ batch: QueueBatch, isCommitted: Bool, now: Moment) {
+    package mutating func closed(_ batch: QueueBatch, isCommitted: Bool, now: Timestamp) {
         guard isCommitted else {
             _ = queue.failed(batch)
             return
@@ -194,7 +195,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         dispatched = waiting(batch.dispatches)
     }
 
-    package func isHosted(_ device: DeviceID) -> Bool { vault.keeper.holds(device) }
+    package func isHosted(_ device: DeviceID) -> Bool { vault.sessionCache.holds(device) }
 
     package static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> IRCReply {
         switch answer {
@@ -208,7 +209,7 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         switch kind {
         case .directoryAccount, .directoryDevice: directory?.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey: devices?.restore(kind, name: name, from: store)
-        case .mailbox, .letter, .parcel, .sent, .blob, .hold, .network, .policyWithRooms: break
+        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob, .hold, .network, .policyWithRooms: break
         }
     }
 }

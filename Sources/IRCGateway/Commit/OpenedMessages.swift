@@ -11,7 +11,7 @@ package final class OpenedMessage: Sendable {
     /// The readers of a message to a room, besides the accounts whose line is stored.
     package struct Audience: Sendable {
         /// When it was sent at the latest, in the count of ``RoomTable``.
-        var saidAt: UInt64
+        var relayedAt: UInt64
         /// Accounts that were in the room.
         package var readers: Set<AccountID>
         /// The nick in the line's source.
@@ -37,7 +37,7 @@ package final class OpenedMessage: Sendable {
     /// A copy has the same bytes; other bytes are handled as another message.
     package let ratchetMessage: [UInt8]
     /// The source and the room of the line, on a person's own device; else empty.
-    package let place: [UInt8]
+    package let origin: [UInt8]
     /// Nil if the message is not for a room.
     package let audience: Audience?
     private let opened: Opened
@@ -46,12 +46,12 @@ package final class OpenedMessage: Sendable {
     private let state: Mutex<State>
 
     package init(
-        ratchetMessage: [UInt8], place: [UInt8], opened: Opened, sequences: [AccountID: UInt64],
+        ratchetMessage: [UInt8], origin: [UInt8], opened: Opened, sequences: [AccountID: UInt64],
         shownTo: Set<ConnectionID>,
         audience: Audience?
     ) {
         self.ratchetMessage = ratchetMessage
-        self.place = place
+        self.origin = origin
         self.opened = opened
         self.sequences = sequences
         self.audience = audience
@@ -66,10 +66,10 @@ package final class OpenedMessage: Sendable {
     /// The copy for a connection that was not the first to receive the line.
     ///
     /// - Parameter standing: since when the connection was in the room when it received the line.
-    package func copy(for connection: ConnectionID, of account: AccountID, _ standing: RoomStanding?) -> Copy {
+    package func copy(for connection: ConnectionID, of account: AccountID, _ presence: RoomPresence?) -> Copy {
         let sequence = sequences.isEmpty ? nil : sequences[account]
         let refusal: Copy? = state.withLock { state in
-            guard sequence != nil || mayRead(account, standing, &state.readers) else {
+            guard sequence != nil || mayRead(account, presence, &state.readers) else {
                 return state.shownTo.contains(connection) ? .shown : .notReader
             }
             return state.shownTo.insert(connection).inserted ? nil : .shown
@@ -82,9 +82,9 @@ package final class OpenedMessage: Sendable {
     }
 
     /// Whether an account may read the message. An account with a login that once may read it always may.
-    private func mayRead(_ account: AccountID, _ standing: RoomStanding?, _ found: inout Set<AccountID>) -> Bool {
+    private func mayRead(_ account: AccountID, _ presence: RoomPresence?, _ found: inout Set<AccountID>) -> Bool {
         guard let audience else { return true }
-        if let standing, standing.since <= audience.saidAt {
+        if let presence, presence.since <= audience.relayedAt {
             // An account without a login ends with its connection, which receives the message now.
             if account.isVerified { found.insert(account) }
             return true

@@ -11,7 +11,7 @@ import Vault
 extension IRCParticipants {
     /// Opens an envelope for the own device.
     mutating func openOnDevice(
-        _ job: OpenJob, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         guard let own = devices?.device.id else { return .failure(.init(reason: .malformed)) }
         let envelope: Envelope
@@ -36,7 +36,9 @@ extension IRCParticipants {
             if let room = openedRoomKey {
                 // The chain in memory has advanced, so its row is written too. Else a copy would open again after a
                 // crash.
-                if let row = try? devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.keeper.random) {
+                if let row = try? devices?.roomKeys.row(
+                    from: envelope.sender, in: room, random: &vault.sessionCache.random)
+                {
                     unit.changes.append(row)
                 }
             }
@@ -45,7 +47,7 @@ extension IRCParticipants {
     }
 
     private mutating func failed(
-        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
+        _ error: any Error, _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         switch error {
         case let crossing as Crossing:
@@ -57,7 +59,7 @@ extension IRCParticipants {
             // A copy has the same bytes, source and room. Its seal is not checked again, so these must match.
             let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: .own)
             guard let copy = copies[key], copy.ratchetMessage == envelope.ratchetMessage,
-                copy.place == Self.place(of: job)
+                copy.origin == Self.origin(of: job)
             else { return .failure(.init(reason: .forgotten)) }
             return self.copy(job, envelope, .own, .own, now, &unit)
         case let error as EnvelopeError: return .failure(.init(reason: OpenFailure(error)))
@@ -72,11 +74,13 @@ extension IRCParticipants {
     // MARK: Meeting
 
     private mutating func introduced(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Opened {
         let introduction = try Introduction(envelope.ratchetMessage, from: envelope.sender)
-        guard let own = devices?.device, let chain = devices?.chain else { throw OpenError(reason: .malformed) }
-        var (peer, event) = try meet(introduction.chain, envelope.sender, job, now)
+        guard let own = devices?.device, let deviceList = devices?.deviceList else {
+            throw OpenError(reason: .malformed)
+        }
+        var (peer, event) = try assessList(introduction.deviceList, envelope.sender, job, now)
         // One of the person's own devices is known under a name as well.
         let isOwn = peer == nil
         if isOwn { peer = devices?.owner(of: envelope.sender).flatMap { devices?.peers[$0] } }
@@ -94,32 +98,32 @@ extension IRCParticipants {
         guard let id = session(with: envelope.sender) else { throw OpenError(reason: .malformed) }
         let session = try Session.initiate(
             identity: own.identity, with: introduction.bundle,
-            expecting: introduction.chain.identity(of: envelope.sender), random: &vault.keeper.random)
+            expecting: introduction.deviceList.identity(of: envelope.sender), random: &vault.sessionCache.random)
         unit.shared.append(id)
-        try vault.keeper.adopt(session, as: id)
-        opened.answer = .init(body: ControlMessage.ready(chain).body, device: envelope.sender)
+        try vault.sessionCache.adopt(session, as: id)
+        opened.answer = .init(body: ControlMessage.ready(deviceList).body, device: envelope.sender)
         return opened
     }
 
     /// Checks a device list that a device shows.
     ///
     /// - Returns: the peer to store, nil if the device is the person's own; and the event, nil if nothing has changed.
-    private func meet(
-        _ shown: DeviceChain, _ device: DeviceID, _ job: OpenJob, _ now: Moment
+    private func assessList(
+        _ shown: DeviceList, _ device: DeviceID, _ job: OpenJob, _ now: Timestamp
     ) throws(OpenError) -> (Peer?, PeerEvent?) {
         guard let devices else { throw OpenError(reason: .malformed) }
-        switch devices.meeting(shown, with: device, as: job.senders, now: now) {
-        case .new(let peer): return (peer, .met(peer.name))
+        switch devices.assess(shown, with: device, as: job.senders, now: now) {
+        case .new(let peer): return (peer, .keysExchanged(peer.name))
         case .known(let peer, let isRenewed): return (peer, isRenewed ? .renewed(peer.name) : nil)
         case .changed(let peer): return (peer, .changed(peer.name))
-        case .own(let chain): return try meetOwn(chain)
+        case .own(let deviceList): return try assessOwnList(deviceList)
         case .refused(let reason): throw OpenError(reason: reason)
         }
     }
 
     /// Checks the list of another of the person's own devices, which may be a later version.
-    private func meetOwn(_ shown: DeviceChain) throws(OpenError) -> (Peer?, PeerEvent?) {
-        guard let devices, shown.continues(devices.chain), shown != devices.chain else { return (nil, nil) }
+    private func assessOwnList(_ shown: DeviceList) throws(OpenError) -> (Peer?, PeerEvent?) {
+        guard let devices, shown.continues(devices.deviceList), shown != devices.deviceList else { return (nil, nil) }
         return (nil, shown.identity(of: devices.device.id) == nil ? .revoked : .adopted(.own))
     }
 
@@ -131,7 +135,7 @@ extension IRCParticipants {
     // MARK: Opening
 
     private mutating func opened(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Opened {
         guard let own = devices?.device.id, let id = session(with: envelope.sender) else {
             throw OpenError(reason: .malformed)
@@ -156,7 +160,7 @@ extension IRCParticipants {
         var body = try Body(plaintext)
         var opened: Opened
         if body.kind == .control {
-            opened = try heard(try ControlMessage(body.text), envelope, job, now, &unit)
+            opened = try receiveControl(try ControlMessage(body.text), envelope, job, now, &unit)
             // A skipped message may have been a text.
             opened.gap += skipped
         } else {
@@ -193,7 +197,7 @@ extension IRCParticipants {
 
     /// Accepts a text, marks it, and notes the name of its sender.
     mutating func shown(
-        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Moment,
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ body: inout Body, _ skipped: Int, _ now: Timestamp,
         _ unit: inout Unit
     ) throws -> Opened {
         let isVerified = devices?.peers[sender]?.isVerified ?? false
@@ -208,7 +212,7 @@ extension IRCParticipants {
     }
 
     /// The source and the room of a line.
-    static func place(of job: OpenJob) -> [UInt8] {
+    static func origin(of job: OpenJob) -> [UInt8] {
         Array("\(job.sourceName) \(job.recipients.first?.roomName ?? "")".utf8)
     }
 
@@ -221,13 +225,13 @@ extension IRCParticipants {
     func checkSource(_ job: OpenJob, _ device: DeviceID) throws(OpenError) {
         guard let devices, devices.identity(of: device) != nil else { return }
         // Only the person's own devices write under the person's own nick.
-        guard job.senders != [.own] || devices.chain.identity(of: device) != nil else {
+        guard job.senders != [.own] || devices.deviceList.identity(of: device) != nil else {
             throw OpenError(reason: .wrongSource)
         }
         let named = job.senders.compactMap { devices.peers[$0] }
         let known = named.isEmpty ? [alias(job)].compactMap { $0 } : named
         // The name belongs to a peer whose list does not have the device, so the message has no owner.
-        guard known.isEmpty || known.contains(where: { $0.chain.identity(of: device) != nil }) else {
+        guard known.isEmpty || known.contains(where: { $0.deviceList.identity(of: device) != nil }) else {
             throw OpenError(reason: .wrongSource)
         }
     }
@@ -235,7 +239,7 @@ extension IRCParticipants {
     /// The peer whose device has sealed an envelope. If several peers list the device, the one with the line's name.
     func owner(_ envelope: Envelope, _ job: OpenJob) throws(OpenError) -> AccountID {
         let named = job.senders.compactMap { devices?.peers[$0] } + [alias(job)].compactMap { $0 }
-        if let peer = named.first(where: { $0.speaks(envelope.sender) }) { return peer.name }
+        if let peer = named.first(where: { $0.hasConfirmed(envelope.sender) }) { return peer.name }
         guard let owner = devices?.owner(of: envelope.sender) else { throw OpenError(reason: .unknownSender) }
         // The line has the name of a peer that only lists the device.
         guard named.isEmpty else { throw OpenError(reason: .wrongSource) }
@@ -250,7 +254,7 @@ extension IRCParticipants {
     }
 
     private mutating func decrypt(
-        _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID, _ now: Moment,
+        _ message: [UInt8], _ associated: [UInt8], _ sender: DeviceID, _ id: SessionID, _ now: Timestamp,
         _ unit: inout Unit
     ) throws -> ([UInt8], Int) {
         var plaintext: [UInt8] = []
@@ -260,7 +264,7 @@ extension IRCParticipants {
                 let received = try box.sessions.decrypt(
                     message.span, associatedData: associated.span, into: &plaintext)
                 unit.shared.append(id)
-                vault.keeper.markDirty(id)
+                vault.sessionCache.markDirty(id)
                 return (plaintext, received.skipped)
             } catch {
                 switch error {
@@ -274,45 +278,48 @@ extension IRCParticipants {
         guard PreKeyMessage.isPreKeyMessage(message.span), let own = devices else {
             throw OpenError(reason: OpenFailure(versionOf: message) ?? .unknownSender)
         }
-        let beginning = try own.shelf.store.begin(
+        let beginning = try own.preKeys.store.begin(
             identity: own.device.identity, message: message.span, associatedData: associated.span,
             expecting: own.identity(of: sender), plaintext: &plaintext)
         // Both ends began a session at the same time. Both keep the session of the end with the lower key.
         if box?.sessions.keepsCurrent(against: beginning.peerIdentity) == true {
             throw Crossing(isText: (try? Body(plaintext))?.kind != .control)
         }
-        guard let session = try devices?.shelf.commit(beginning, now: now, random: &vault.keeper.random, &unit.changes)
+        guard
+            let session = try devices?.preKeys.commit(
+                beginning, now: now, random: &vault.sessionCache.random, &unit.changes)
         else {
             throw OpenError(reason: .unknownSender)
         }
         unit.shared.append(id)
-        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.keeper.restore(box, as: id) } }
-        try vault.keeper.adopt(session, as: id)
+        unit.onRollback { state, cause, _, _ in if cause == .cancelled { state.vault.sessionCache.restore(box, as: id) }
+        }
+        try vault.sessionCache.adopt(session, as: id)
         return (plaintext, 0)
     }
 
-    private mutating func heard(
-        _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ now: Moment,
+    private mutating func receiveControl(
+        _ message: ControlMessage, _ envelope: Envelope, _ job: OpenJob, _ now: Timestamp,
         _ unit: inout Unit
     ) throws -> Opened {
         var opened = Opened(body: .noText, sender: .own, gap: 0)
         switch message {
-        case .ready(let chain), .acknowledge(let chain):
+        case .ready(let deviceList), .acknowledge(let deviceList):
             // A list proves nothing about a session whose key it does not hold.
             guard let id = session(with: envelope.sender), let box = try peerSession(id),
-                chain.identity(of: envelope.sender) == box.sessions.peerIdentity
+                deviceList.identity(of: envelope.sender) == box.sessions.peerIdentity
             else { throw OpenError(reason: .notAuthentic) }
-            var (peer, event) = try meet(chain, envelope.sender, job, now)
-            if peer?.chain.continues(chain) == true { peer?.note(envelope.sender) }
+            var (peer, event) = try assessList(deviceList, envelope.sender, job, now)
+            if peer?.deviceList.continues(deviceList) == true { peer?.note(envelope.sender) }
             opened.event = event
             if case .ready = message, event == nil { opened.event = peer.map { .renewed($0.name) } }
             if let peer {
                 put(peer, &unit)
                 opened.sender = peer.name
             } else if event != nil {
-                take(chain, &unit)
+                take(deviceList, &unit)
             }
-            if case .ready = message, let own = devices?.chain, event != peer.map({ .changed($0.name) }) {
+            if case .ready = message, let own = devices?.deviceList, event != peer.map({ .changed($0.name) }) {
                 opened.answer = .init(body: ControlMessage.acknowledge(own).body, device: envelope.sender)
             }
         case .senderKey(let room, let distribution, let ended):
@@ -332,15 +339,15 @@ extension IRCParticipants {
                 put(peer, &unit)
             }
             opened.event = .asked(request)
-        case .adopted(let chain):
+        case .adopted(let deviceList):
             opened.sender = try owner(envelope, job)
             guard let own = devices?.device, opened.sender == devices?.joining,
                 var peer = devices?.peers[opened.sender],
-                chain.continues(peer.chain), chain.identity(of: own.id) == own.identity.publicKey
+                deviceList.continues(peer.deviceList), deviceList.identity(of: own.id) == own.identity.publicKey
             else { throw OpenError(reason: .unknownSender) }
             devices?.joining = nil
-            put(ownList: chain, &unit)
-            peer.chain = chain
+            put(ownList: deviceList, &unit)
+            peer.deviceList = deviceList
             peer.isVerified = true
             put(peer, &unit)
             opened.event = .adopted(peer.name)
@@ -350,7 +357,7 @@ extension IRCParticipants {
 
     /// Raises the latch of a conversation in which a message was received end to end.
     private mutating func raise(
-        _ peer: AccountID, _ job: OpenJob, _ now: Moment, _ unit: inout Unit
+        _ peer: AccountID, _ job: OpenJob, _ now: Timestamp, _ unit: inout Unit
     ) {
         guard peer != .own, var known = devices?.peers[peer], known.offered == nil else { return }
         if !known.isEstablished {

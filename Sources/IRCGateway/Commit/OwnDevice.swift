@@ -11,22 +11,22 @@ import Vault
 extension IRCParticipants {
     /// Loads the own device from the store, or makes it.
     mutating func holdOwnDevice(
-        _ sealer: StorageSealer, _ now: Moment, _ changes: inout [StoreChange]
+        _ sealer: StorageSealer, _ now: Timestamp, _ changes: inout [StoreChange]
     ) throws(StoreError) {
         do {
-            let device = try vault.keeper.device(for: .own, now: now, avoiding: { _ in false }, &changes)
-            devices = try DeviceKeeper(device: device, sealer: vault.sealer, store: vault.store, &changes)
+            let device = try vault.sessionCache.device(for: .own, now: now, avoiding: { _ in false }, &changes)
+            devices = try OwnDeviceState(device: device, sealer: vault.sealer, store: vault.store, &changes)
         } catch let error as StoreError {
             throw error
         } catch {
             throw .corrupt("The device of this sidecar could not be made: \(error).")
         }
-        peerTable.hasHadFront = try vault.store.record(.ownDevices, name: DeviceKeeper.frontRecord) != nil
-        for row in try vault.store.records(.ownDevices) where row.name.hasPrefix(DeviceKeeper.sealedRecord) {
-            _ = peerTable.setSealed(true, room: String(row.name.dropFirst(DeviceKeeper.sealedRecord.count)))
+        peerCache.hasHadFront = try vault.store.record(.ownDevices, name: OwnDeviceState.frontRecord) != nil
+        for row in try vault.store.records(.ownDevices) where row.name.hasPrefix(OwnDeviceState.sealedRecord) {
+            _ = peerCache.setSealed(true, room: String(row.name.dropFirst(OwnDeviceState.sealedRecord.count)))
         }
-        peerTable.replace(devices?.peers ?? [:])
-        peerTable.own = devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+        peerCache.replace(devices?.peers ?? [:])
+        peerCache.own = devices.map { OwnDevices(deviceList: $0.deviceList, device: $0.device.id) }
     }
 
     func session(with peer: DeviceID) -> SessionID? {
@@ -53,7 +53,7 @@ extension IRCParticipants {
     /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.
     mutating func peerSession(_ id: SessionID) throws -> SessionBox? {
         do {
-            return try vault.keeper.session(id)
+            return try vault.sessionCache.session(id)
         } catch {
             guard case .corrupt = error else { throw error }
             if unreadable.insert(id).inserted { onUnreadable(id) }
@@ -74,7 +74,7 @@ extension IRCParticipants {
         guard let first = boxes.first else { throw SealRefusal.keysMissing }
         let sessions = boxes.compactMap { session(with: $0.device) }
         unit.shared += sessions
-        for id in sessions { vault.keeper.markDirty(id) }
+        for id in sessions { vault.sessionCache.markDirty(id) }
         let own = devices.device.id
         if boxes.count == 1 {
             let body = try padded(job.body, besides: vault.overhead(first.box), capacity: job.capacity)
@@ -87,12 +87,12 @@ extension IRCParticipants {
         let body = try padded(job.body, besides: fixed, capacity: job.capacity)
         var sealer = MultiRecipientSealer(
             body.span, associatedData: associatedData(from: own, to: DeviceID(0), room: nil, id),
-            random: &vault.keeper.random)
+            random: &vault.sessionCache.random)
         for recipient in boxes {
             try sealer.add(
                 recipient.device.value, &recipient.box.sessions,
                 associatedData: associatedData(from: own, to: recipient.device, room: nil, id),
-                random: &vault.keeper.random)
+                random: &vault.sessionCache.random)
         }
         var bytes: [UInt8] = []
         sealer.finish().serialize(into: &bytes)
@@ -101,15 +101,15 @@ extension IRCParticipants {
 
     private typealias Recipient = (device: DeviceID, box: SessionBox)
 
-    private mutating func recipients(_ job: SealJob, _ devices: DeviceKeeper) throws -> [Recipient] {
+    private mutating func recipients(_ job: SealJob, _ devices: OwnDeviceState) throws -> [Recipient] {
         var ids: [DeviceID] = []
         if let device = job.device {
             ids = [device]
         } else {
             guard let peer = devices.peers[job.recipient], peer.offered == nil else { return [] }
-            ids = peer.chain.current.map(\.id).filter { $0 != devices.device.id }
+            ids = peer.deviceList.current.map(\.id).filter { $0 != devices.device.id }
         }
-        let pinned = job.device == nil ? devices.peers[job.recipient]?.chain : nil
+        let pinned = job.device == nil ? devices.peers[job.recipient]?.deviceList : nil
         var found: [Recipient] = []
         for id in ids {
             guard let session = session(with: id), let box = try peerSession(session) else { continue }
@@ -121,7 +121,7 @@ extension IRCParticipants {
         }
         // The person's other devices get a copy; they are no recipients if there is no other.
         guard job.device == nil, !found.isEmpty else { return found }
-        for listed in devices.chain.current where listed.id != devices.device.id && !ids.contains(listed.id) {
+        for listed in devices.deviceList.current where listed.id != devices.device.id && !ids.contains(listed.id) {
             if let session = session(with: listed.id), let box = try peerSession(session),
                 box.sessions.peerIdentity == listed.identity
             {
@@ -137,7 +137,7 @@ extension IRCParticipants {
         let associated = associatedData(from: own, to: recipient.device, room: nil, id)
         var message: [UInt8] = []
         try recipient.box.sessions.encrypt(
-            plaintext.span, associatedData: associated.span, random: &vault.keeper.random, into: &message)
+            plaintext.span, associatedData: associated.span, random: &vault.sessionCache.random, into: &message)
         return message
     }
 
@@ -145,17 +145,17 @@ extension IRCParticipants {
 
     /// Makes the lines of an introduction, which send our keys to a peer.
     mutating func introduce(
-        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Moment, _ unit: inout Unit
+        _ connection: ConnectionID, _ ticket: UInt64, _ capacity: Int, _ now: Timestamp, _ unit: inout Unit
     ) {
         unit.failure = (connection, .introduction(ticket: ticket, bodies: []))
         unit.reply = unit.failure
-        guard let own = devices?.device, let chain = devices?.chain else { return }
+        guard let own = devices?.device, let deviceList = devices?.deviceList else { return }
         guard
-            let bundle = try? devices?.shelf.bundle(
-                forOne: true, identity: own.identity, now: now, random: &vault.keeper.random, &unit.changes)
+            let bundle = try? devices?.preKeys.bundle(
+                forOne: true, identity: own.identity, now: now, random: &vault.sessionCache.random, &unit.changes)
         else { return }
         let id = MessageID(nextRequest(now))
-        let introduction = Introduction(time: now.wall, chain: chain, bundle: bundle, device: own.id)
+        let introduction = Introduction(time: now.wall, deviceList: deviceList, bundle: bundle, device: own.id)
         let envelope = Envelope(
             kind: .introduction, sender: own.id, messageID: id,
             ratchetMessage: introduction.bytes(signedBy: own.identity))
@@ -176,14 +176,14 @@ extension IRCParticipants {
             devices?.put(peer, &unit.changes)
         case .accept:
             guard let offered = peer.offered, devices?.contradicts(offered) == false else { return }
-            endSessions(peer.chain, &unit.changes)
-            peer.chain = offered
+            endSessions(peer.deviceList, &unit.changes)
+            peer.deviceList = offered
             peer.offered = nil
             peer.isVerified = false
             peer.introduced = [:]
             devices?.put(peer, &unit.changes)
         case .forget:
-            endSessions(peer.chain, &unit.changes)
+            endSessions(peer.deviceList, &unit.changes)
             devices?.forget(name, &unit.changes)
         case .adopt: adopt(&peer, &unit)
         case .join: devices?.joining = name
@@ -192,14 +192,14 @@ extension IRCParticipants {
 
     /// Publishes the state of a peer to connections after the commit.
     func showPeer(_ name: AccountID, _ unit: inout Unit) {
-        unit.onCommit { state, _, _ in state.peerTable[name] = state.devices?.peers[name] }
+        unit.onCommit { state, _, _ in state.peerCache[name] = state.devices?.peers[name] }
     }
 
     /// Stores the device list of the person's own account and publishes it to connections after the commit.
-    mutating func put(ownList chain: DeviceChain, _ unit: inout Unit) {
-        devices?.put(chain: chain, &unit.changes)
+    mutating func put(ownList deviceList: DeviceList, _ unit: inout Unit) {
+        devices?.put(deviceList: deviceList, &unit.changes)
         unit.onCommit { state, _, _ in
-            state.peerTable.own = state.devices.map { OwnDevices(chain: $0.chain, device: $0.device.id) }
+            state.peerCache.own = state.devices.map { OwnDevices(deviceList: $0.deviceList, device: $0.device.id) }
         }
     }
 
@@ -211,38 +211,40 @@ extension IRCParticipants {
     // MARK: Several devices of one person
 
     private mutating func adopt(_ peer: inout Peer, _ unit: inout Unit) {
-        guard let own = devices?.device, let chain = devices?.chain, let theirs = peer.chain.current.first,
+        guard let own = devices?.device, let deviceList = devices?.deviceList,
+            let theirs = peer.deviceList.current.first,
             peer.offered == nil
         else { return }
         // The list has the device already if this repeats a decision whose control message was lost.
-        if chain.identity(of: theirs.id) == nil {
-            guard peer.chain.current.count == 1, let longer = chain.adding(theirs, by: own.id, own.identity) else {
+        if deviceList.identity(of: theirs.id) == nil {
+            guard peer.deviceList.current.count == 1, let longer = deviceList.adding(theirs, by: own.id, own.identity)
+            else {
                 return
             }
             put(ownList: longer, &unit)
         }
-        peer.chain = devices?.chain ?? chain
+        peer.deviceList = devices?.deviceList ?? deviceList
         peer.note(theirs.id)
         peer.isVerified = true
         devices?.put(peer, &unit.changes)
     }
 
     mutating func revoke(_ device: DeviceID, _ unit: inout Unit) {
-        guard let own = devices?.device, let chain = devices?.chain,
-            let shorter = chain.removing(device, by: own.id, own.identity)
+        guard let own = devices?.device, let deviceList = devices?.deviceList,
+            let shorter = deviceList.removing(device, by: own.id, own.identity)
         else { return }
         take(shorter, &unit)
-        vault.keeper.drop([session(with: device)].compactMap { $0 })
+        vault.sessionCache.drop([session(with: device)].compactMap { $0 })
         unit.changes.append(.removeSessions(device: device))
     }
 
     /// Stores another version of the own list, also for the peers that are the person's other devices.
-    mutating func take(_ chain: DeviceChain, _ unit: inout Unit) {
-        let names = (devices?.peers ?? [:]).values.filter { chain.continues($0.chain) }.map(\.name)
-        put(ownList: chain, &unit)
+    mutating func take(_ deviceList: DeviceList, _ unit: inout Unit) {
+        let names = (devices?.peers ?? [:]).values.filter { deviceList.continues($0.deviceList) }.map(\.name)
+        put(ownList: deviceList, &unit)
         for name in names {
             guard var peer = devices?.peers[name] else { continue }
-            peer.chain = chain
+            peer.deviceList = deviceList
             devices?.put(peer, &unit.changes)
             showPeer(name, &unit)
         }
@@ -250,25 +252,25 @@ extension IRCParticipants {
 
     /// The requests that send our list to a peer with an older version of it; to be sent before the next message.
     mutating func news(
-        _ job: SealJob, _ now: Moment, _ unit: inout Unit
+        _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) throws -> [Request] {
-        guard job.body.kind != .control, let chain = devices?.chain, var peer = devices?.peers[job.recipient],
-            peer.told != chain.lists.count, !peer.chain.continues(chain)
+        guard job.body.kind != .control, let deviceList = devices?.deviceList, var peer = devices?.peers[job.recipient],
+            peer.sentVersions != deviceList.versions.count, !peer.deviceList.continues(deviceList)
         else { return [] }
-        let isFirst = peer.told == 0 && chain.lists.count == 1
-        peer.told = chain.lists.count
+        let isFirst = peer.sentVersions == 0 && deviceList.versions.count == 1
+        peer.sentVersions = deviceList.versions.count
         devices?.put(peer, &unit.changes)
         guard !isFirst else { return [] }
-        var letter = job
-        letter.verb = "NOTICE"
-        letter.body = ControlMessage.acknowledge(chain).body
-        let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &unit)
-        return [try insert(envelope, letter, now, &unit)]
+        var controlJob = job
+        controlJob.verb = "NOTICE"
+        controlJob.body = ControlMessage.acknowledge(deviceList).body
+        let envelope = try deviceEnvelope(controlJob, MessageID(nextRequest(now)), &unit)
+        return [try insert(envelope, controlJob, now, &unit)]
     }
 
-    private mutating func endSessions(_ chain: DeviceChain, _ changes: inout [StoreChange]) {
-        for listed in chain.current {
-            vault.keeper.drop([session(with: listed.id)].compactMap { $0 })
+    private mutating func endSessions(_ deviceList: DeviceList, _ changes: inout [StoreChange]) {
+        for listed in deviceList.current {
+            vault.sessionCache.drop([session(with: listed.id)].compactMap { $0 })
             changes.append(.removeSessions(device: listed.id))
         }
     }

@@ -12,7 +12,7 @@ import StorePort
 import Vault
 
 /// When messages to rooms that are no longer in flight were sent at the latest, by id.
-package struct SaidTimes: Sendable {
+package struct RelayTimes: Sendable {
     /// Ours: messages remembered. An older one is not shown to a connection that receives it for the first time.
     package static let limit = 4096
 
@@ -39,7 +39,7 @@ extension IRCParticipants {
     ///
     /// The session is not used. Nil if the envelope has to be opened.
     mutating func known(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError>? {
         guard let room = job.recipients.first, room.roomName != nil else { return nil }
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: room)
@@ -50,12 +50,12 @@ extension IRCParticipants {
             guard isSame || job.senders.contains(sender) else { return nil }
             return self.copy(job, envelope, sender, room, now, &unit)
         }
-        guard let said = bound(on: envelope, by: job) else { return nil }
-        switch said {
+        guard let relayBound = bound(on: envelope, by: job) else { return nil }
+        switch relayBound {
         case .unknown: return .failure(.init(reason: .forgotten))
         case .by(let time):
-            let cameLater = (job.standing?.since ?? .max) > time
-            return cameLater ? .failure(.init(reason: .notRecipient)) : nil
+            let joinedLater = (job.presence?.since ?? .max) > time
+            return joinedLater ? .failure(.init(reason: .notRecipient)) : nil
         }
     }
 
@@ -66,32 +66,33 @@ extension IRCParticipants {
         let id = envelope.messageID.value
         if let entry = inFlight[id] {
             // A message that the backend marks as older than the reader's arrival was sealed before it.
-            return (entry.saidAt ?? (job.isReplay ? entry.sealedAt : nil)).map { .by($0) }
+            return (entry.relayedAt ?? (job.isReplay ? entry.sealedAt : nil)).map { .by($0) }
         }
-        if let time = said[id] { return .by(time) }
+        if let time = relayTimes[id] { return .by(time) }
         return job.isReplay ? .unknown : nil
     }
 
     /// When a message that has just been opened was sent at the latest; nil if it is no longer known.
-    func saidAt(of message: MessageID, from sender: AccountID, by job: OpenJob, for recipient: AccountID) -> UInt64? {
+    func relayedAt(of message: MessageID, from sender: AccountID, by job: OpenJob, for recipient: AccountID) -> UInt64?
+    {
         guard recipient.roomName != nil else { return 0 }
-        let now = job.standing?.now ?? rooms.time
-        if let entry = inFlight[message.value] { return min(entry.saidAt ?? now, now) }
-        if let time = said[message.value] { return min(time, now) }
+        let now = job.presence?.now ?? rooms.time
+        if let entry = inFlight[message.value] { return min(entry.relayedAt ?? now, now) }
+        if let time = relayTimes[message.value] { return min(time, now) }
         return queue.request(Request.token(message.value)).map { AccountID(text: $0.tenant) } == sender ? now : nil
     }
 
     /// The readers of a message to a room, besides the accounts whose line is stored.
     func audience(
         _ job: OpenJob, of recipient: AccountID, _ room: String, _ sender: AccountID,
-        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64
     ) -> OpenedMessage.Audience {
         var readers: Set = [job.account, sender]
         if !recipient.isPartOfRoom {
-            readers.formUnion(rooms.awaitedAccounts(in: room, by: saidAt))
-            if sequences.isEmpty { readers.formUnion(rooms.verifiedAccounts(in: room, by: saidAt)) }
+            readers.formUnion(rooms.awaitedAccounts(in: room, by: relayedAt))
+            if sequences.isEmpty { readers.formUnion(rooms.verifiedAccounts(in: room, by: relayedAt)) }
         }
-        return OpenedMessage.Audience(saidAt: saidAt, readers: readers, source: Self.source(of: job))
+        return OpenedMessage.Audience(relayedAt: relayedAt, readers: readers, source: Self.source(of: job))
     }
 
     /// The nick in the source of a line.

@@ -11,26 +11,29 @@ import Vault
 
 extension IRCParticipants {
     mutating func publish(
-        _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Moment,
+        _ connection: ConnectionID, _ nonce: [UInt8], _ account: String, _ now: Timestamp,
         _ unit: inout Unit
     ) {
-        guard let own = devices?.device, let chain = devices?.chain else { return }
+        guard let own = devices?.device, let deviceList = devices?.deviceList else { return }
         guard
-            let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &vault.keeper.random, &unit.changes),
-            let bundle = try? devices?.shelf.bundle(
-                forOne: false, identity: own.identity, now: now, random: &vault.keeper.random, &unit.changes)
+            let keys = try? devices?.preKeys.replenish(
+                left: 0, now: now, random: &vault.sessionCache.random, &unit.changes),
+            let bundle = try? devices?.preKeys.bundle(
+                forOne: false, identity: own.identity, now: now, random: &vault.sessionCache.random, &unit.changes)
         else { return unit.changes.removeAll() }
         let device = PublishedDevice(id: own.id, bundle: bundle, oneTime: keys)
         unit.reply = (
             connection,
-            .ask(.proof(nonce: nonce, account: account, chain, device, signedBy: own.identity))
+            .ask(.proof(nonce: nonce, account: account, deviceList, device, signedBy: own.identity))
         )
     }
 
     mutating func replenish(
-        _ connection: ConnectionID, _ now: Moment, _ unit: inout Unit
+        _ connection: ConnectionID, _ now: Timestamp, _ unit: inout Unit
     ) {
-        guard let keys = try? devices?.shelf.replenish(left: 0, now: now, random: &vault.keeper.random, &unit.changes)
+        guard
+            let keys = try? devices?.preKeys.replenish(
+                left: 0, now: now, random: &vault.sessionCache.random, &unit.changes)
         else {
             return
         }
@@ -41,18 +44,18 @@ extension IRCParticipants {
     /// the
     /// pinned one or a later version of it.
     mutating func found(
-        _ job: FoundJob, _ now: Moment, _ unit: inout Unit
+        _ job: FoundJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        unit.failure = (job.connection, .met(ticket: job.ticket, nil, []))
+        unit.failure = (job.connection, .sessionsStarted(ticket: job.ticket, nil, []))
         unit.reply = unit.failure
-        guard let keeping = devices, let first = job.chain.current.first else { return }
-        switch keeping.meeting(job.chain, with: first.id, as: job.names, now: now) {
-        case .new(let peer): begin(job, peer, .met(peer.name), &unit)
+        guard let ownState = devices, let first = job.deviceList.current.first else { return }
+        switch ownState.assess(job.deviceList, with: first.id, as: job.names, now: now) {
+        case .new(let peer): begin(job, peer, .keysExchanged(peer.name), &unit)
         case .known(let peer, _): begin(job, peer, .renewed(peer.name), &unit)
         case .changed(let peer):
             showPeer(peer.name, &unit)
             devices?.put(peer, &unit.changes)
-            unit.reply = (job.connection, .met(ticket: job.ticket, .changed(peer.name), []))
+            unit.reply = (job.connection, .sessionsStarted(ticket: job.ticket, .changed(peer.name), []))
         case .own, .refused: break
         }
     }
@@ -60,28 +63,28 @@ extension IRCParticipants {
     private mutating func begin(
         _ job: FoundJob, _ peer: Peer, _ event: PeerEvent, _ unit: inout Unit
     ) {
-        guard let own = devices?.device, let chain = devices?.chain else { return }
+        guard let own = devices?.device, let deviceList = devices?.deviceList else { return }
         var answers: [Opened.Answer] = []
         for device in job.devices {
-            guard let identity = peer.chain.identity(of: device.id), device.id != own.id,
+            guard let identity = peer.deviceList.identity(of: device.id), device.id != own.id,
                 let id = session(with: device.id)
             else { continue }
-            if let box = try? vault.keeper.session(id), box.sessions.isEstablished { continue }
+            if let box = try? vault.sessionCache.session(id), box.sessions.isEstablished { continue }
             // Without a one-time prekey, because all are used up, the last-resort prekey begins the session alone.
             let bundle = PreKeyBundle(
                 identity: device.bundle.identity, signedPreKey: device.bundle.signedPreKey,
                 kemPreKey: device.bundle.kemPreKey, oneTimePreKey: device.oneTime.first)
             guard
                 let session = try? Session.initiate(
-                    identity: own.identity, with: bundle, expecting: identity, random: &vault.keeper.random),
-                (try? vault.keeper.adopt(session, as: id)) != nil
+                    identity: own.identity, with: bundle, expecting: identity, random: &vault.sessionCache.random),
+                (try? vault.sessionCache.adopt(session, as: id)) != nil
             else { continue }
             unit.shared.append(id)
-            answers.append(.init(body: ControlMessage.ready(chain).body, device: device.id))
+            answers.append(.init(body: ControlMessage.ready(deviceList).body, device: device.id))
         }
         showPeer(peer.name, &unit)
         devices?.put(peer, &unit.changes)
         if !job.names.contains(peer.name) { remember(alias: job.nick, of: peer.name, &unit) }
-        unit.reply = (job.connection, .met(ticket: job.ticket, event, answers))
+        unit.reply = (job.connection, .sessionsStarted(ticket: job.ticket, event, answers))
     }
 }

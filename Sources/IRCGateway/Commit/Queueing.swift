@@ -30,13 +30,13 @@ extension IRCParticipants {
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
 
     /// Ours: for how many recipients a sender is notified of expired messages.
-    private static var lapsedNames: Int { 100 }
+    private static var expiredNames: Int { 100 }
 
     /// Settings without pauses, breaker and bounds on requests in flight, because connections have their own.
     static func queueSettings(requestAge: Int64) -> QueueMachine.Settings {
         var settings = QueueMachine.Settings()
         settings.isCarried = true
-        // ``pendingLimit`` is checked before a ratchet steps; control messages with keys are accepted with their
+        // `pendingLimit` is checked before a ratchet steps; control messages with keys are accepted with their
         // message.
         settings.limits.requestsPerTenant = .max
         (settings.limits.bytesPerTenant, settings.limits.bytes, settings.limits.requests) = (.max, .max, .max)
@@ -54,7 +54,7 @@ extension IRCParticipants {
     /// Takes over the requests of an earlier process. Requests of or to an account without a login are given up.
     ///
     /// - Returns: accounts without a login, which have ended with their connections.
-    mutating func adoptRequests(highestMessage: UInt64, _ now: Moment) throws(StoreError) -> Set<AccountID> {
+    mutating func adoptRequests(highestMessage: UInt64, _ now: Timestamp) throws(StoreError) -> Set<AccountID> {
         queue.restore(try vault.store.queueContents(), now: now.queueTime)
         if highestMessage > queue.highestID { _ = queue.reserveID(atLeast: highestMessage) }
         var ended: Set<AccountID> = []
@@ -62,39 +62,39 @@ extension IRCParticipants {
             let account = AccountID(text: request.tenant)
             if !account.isVerified { ended.insert(account) }
             guard !account.isVerified || !AccountID(text: request.lane ?? "").isVerified else { continue }
-            giveUp(request.id, Remarks.gone, now)
+            giveUp(request.id, Notices.connectionEnded, now)
         }
         return ended
     }
 
     /// Publishes the counts of the committed queue in the ledger.
-    func publishCounts() { desk.ledger.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
+    func publishCounts() { outbox.counters.publish(RequestCounts(queue.counts, waiting: queue.depth)) }
 
     /// Runs the queue's turn. The sender of an expired request is notified after the next login.
-    mutating func turnQueue(_ now: Moment) -> QueueBatch {
+    mutating func turnQueue(_ now: Timestamp) -> QueueBatch {
         let batch = queue.turn(now: now.queueTime)
         for row in batch.expired {
             let account = AccountID(text: row.tenant)
-            guard account.isVerified, let request = Request(row), !isLetter(request) else { continue }
-            unheard.note(request)
+            guard account.isVerified, let request = Request(row), !isControlMessage(request) else { continue }
+            unreadCounts.note(request)
             let target = ExactText(request.target)
-            let counts = lapsed[account] ?? [:]
-            guard counts.count < Self.lapsedNames || counts[target] != nil else { continue }
-            lapsed[account, default: [:]][target, default: 0] += 1
+            let counts = expired[account] ?? [:]
+            guard counts.count < Self.expiredNames || counts[target] != nil else { continue }
+            expired[account, default: [:]][target, default: 0] += 1
         }
         return batch
     }
 
     /// Whether a request is a sidecar's control message, such as one with the key of a room.
-    private func isLetter(_ request: Request) -> Bool {
+    private func isControlMessage(_ request: Request) -> Bool {
         devices != nil && request.verb == "NOTICE" && !request.isForRoom
     }
 
     /// Notifies a connection that has come back of the account's messages that have expired.
     mutating func notifyExpired(_ account: AccountID, _ connection: ConnectionID, _ replies: inout Replies) {
-        guard let counts = lapsed.removeValue(forKey: account) else { return }
+        guard let counts = expired.removeValue(forKey: account) else { return }
         for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
-            replies.append(AddressedReply(connection: connection, reply: .lapsed(target: target.text, count: count)))
+            replies.append(AddressedReply(connection: connection, reply: .expired(target: target.text, count: count)))
         }
     }
 
@@ -106,7 +106,7 @@ extension IRCParticipants {
     }
 
     /// The dispatched requests of an account, which the connection sends from now on.
-    mutating func takeDispatched(to connection: ConnectionID, _ account: AccountID, _ now: Moment) -> [Request] {
+    mutating func takeDispatched(to connection: ConnectionID, _ account: AccountID, _ now: Timestamp) -> [Request] {
         var requests: [Request] = []
         for dispatch in dispatched.removeValue(forKey: account) ?? [] {
             guard let request = Request(dispatch.request) else {
@@ -123,22 +123,22 @@ extension IRCParticipants {
 
     /// Ends a request as failed.
     @discardableResult
-    mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Moment) -> QueuedRequest? {
+    mutating func giveUp(_ id: UInt64, _ reason: String, _ now: Timestamp) -> QueuedRequest? {
         queue.conclude(Request.token(id), RequestOutcome(.failure(status: nil), cause: reason), now: now.queueTime)
     }
 
     /// Ends a request as done.
     ///
-    /// - Parameter remark: a text to store with the finished request.
-    mutating func complete(_ id: UInt64, remoteID: String? = nil, remark: String? = nil, _ now: Moment) {
+    /// - Parameter cause: a text to store with the finished request.
+    mutating func complete(_ id: UInt64, remoteID: String? = nil, cause: String? = nil, _ now: Timestamp) {
         let names = remoteID.map { EntityIdentifier.both(type: Request.message, local: "\(id)", remote: $0) }
         queue.conclude(
-            Request.token(id), RequestOutcome(.success(status: 0), cause: remark),
+            Request.token(id), RequestOutcome(.success(status: 0), cause: cause),
             identifiers: names.map { [$0] } ?? [], now: now.queueTime)
     }
 }
 
-extension Moment {
+extension Timestamp {
     /// The moment as the queue's time.
     var queueTime: QueueTime { QueueTime(wall: wall, uptime: monotonic / 1_000_000) }
 }

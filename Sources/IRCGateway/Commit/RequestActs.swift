@@ -19,8 +19,8 @@ import Vault
 
 extension IRCParticipants {
     /// Loads the stored holds: those of requests from the queue, those of accounts from records.
-    mutating func adoptHolds(_ now: Moment, _ changes: inout [StoreChange]) throws(StoreError) {
-        for request in queue.requests where request.isHeld { _ = desk.gate.hold(.request(request.id)) }
+    mutating func adoptHolds(_ now: Timestamp, _ changes: inout [StoreChange]) throws(StoreError) {
+        for request in queue.requests where request.isHeld { _ = outbox.gate.hold(.request(request.id)) }
         for row in try vault.store.records(.hold) {
             switch RequestScope(name: row.name) {
             case .account(let account) where account.isVerified: hold(.account(account), now)
@@ -37,13 +37,13 @@ extension IRCParticipants {
     ///
     /// - Returns: false for a request whose sending has begun; then nothing has changed.
     @discardableResult
-    private mutating func hold(_ scope: RequestScope, _ now: Moment) -> Bool {
-        guard desk.gate.hold(scope) else { return false }
+    private mutating func hold(_ scope: RequestScope, _ now: Timestamp) -> Bool {
+        guard outbox.gate.hold(scope) else { return false }
         queueHold(scope, true, now)
         return true
     }
 
-    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool, _ now: Moment) {
+    private mutating func queueHold(_ scope: RequestScope, _ isHeld: Bool, _ now: Timestamp) {
         switch scope {
         case .request(let id): try? queue.hold(Request.token(id), isHeld, now: now.queueTime)
         case .account(let account): queue.hold(tenant: account.text, isHeld, now: now.queueTime)
@@ -51,10 +51,10 @@ extension IRCParticipants {
     }
 
     mutating func act(
-        _ act: RequestAct, _ now: Moment, _ unit: inout Unit
+        _ act: RequestAct, _ now: Timestamp, _ unit: inout Unit
     ) {
         var subject: QueuedRequest?
-        let wasHeld = if case .hold(let scope) = act.kind { desk.gate.holds.contains(scope) } else { false }
+        let wasHeld = if case .hold(let scope) = act.kind { outbox.gate.holds.contains(scope) } else { false }
         if let refusal = prepare(act.kind, now, &unit, &subject) {
             unit.onCommit { _, _, _ in act.answer(.refused(refusal)) }
             return unit.onRollback { _, _, _, _ in act.answer(.refused(refusal)) }
@@ -69,56 +69,56 @@ extension IRCParticipants {
         var isNotified = false
         switch act.kind {
         case .hold, .purge: break
-        case .release(let scope): desk.gate.release(scope)
+        case .release(let scope): outbox.gate.release(scope)
         case .drop(let id):
             let entry = inFlight[id]
-            if let request = subject.flatMap({ Request($0) }) { unheard.note(request) }
+            if let request = subject.flatMap({ Request($0) }) { unreadCounts.note(request) }
             untrack(id)
-            desk.gate.release(.request(id))
+            outbox.gate.release(.request(id))
             guard let connection = entry?.connection, let target = entry?.request.target else { break }
             replies.append(AddressedReply(connection: connection, reply: .dropped(id: id, target: target)))
             isNotified = true
-        case .retry(let id): desk.gate.undrop(id)
+        case .retry(let id): outbox.gate.undrop(id)
         }
-        act.answer(.done(told: isNotified))
+        act.answer(.done(isNotified: isNotified))
     }
 
     /// Undoes an act that was not committed. The queue has applied it, and stores both the act and its reversal as soon
     /// as
     /// it can.
-    private mutating func takeBack(_ act: RequestAct, _ subject: QueuedRequest?, wasHeld: Bool, _ now: Moment) {
+    private mutating func takeBack(_ act: RequestAct, _ subject: QueuedRequest?, wasHeld: Bool, _ now: Timestamp) {
         switch act.kind {
         case .drop(let id):
-            desk.gate.undrop(id)
+            outbox.gate.undrop(id)
             guard let subject else { break }
             try? queue.revive(subject, now: now.queueTime)
             if subject.isHeld { try? queue.hold(subject.token, true, now: now.queueTime) }
         case .hold(let scope):
             guard !wasHeld else { break }
-            desk.gate.release(scope)
+            outbox.gate.release(scope)
             queueHold(scope, false, now)
         case .release(let scope): queueHold(scope, true, now)
-        case .retry(let id): giveUp(id, subject?.cause ?? Remarks.gone, now)
+        case .retry(let id): giveUp(id, subject?.cause ?? Notices.connectionEnded, now)
         case .purge:
             return act.answer(
-                .refused("The store did not take it yet. It is removed as soon as it does. Look at the disk."))
+                .refused("The store could not be written. The request is removed later. Check the disk."))
         }
-        act.answer(.refused("The store did not take it, so nothing has changed. Look at the disk."))
+        act.answer(.refused("The store could not be written, so nothing has changed. Check the disk."))
     }
 
     /// Applies an act to the gate and the queue.
     ///
     /// - Returns: why the act is refused; nil if it is not.
     private mutating func prepare(
-        _ kind: RequestAct.Kind, _ now: Moment, _ unit: inout Unit, _ subject: inout QueuedRequest?
+        _ kind: RequestAct.Kind, _ now: Timestamp, _ unit: inout Unit, _ subject: inout QueuedRequest?
     ) -> String? {
         switch kind {
         case .drop(let id):
             guard isWaiting(id) else { return notWaiting(id) }
-            guard desk.gate.drop(id) else {
-                return desk.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
+            guard outbox.gate.drop(id) else {
+                return outbox.gate.hasBegun(id) ? Self.begun(id) : "Request \(id) is being dropped already."
             }
-            subject = giveUp(id, Remarks.droppedReason, now)
+            subject = giveUp(id, Notices.droppedReason, now)
         case .hold(let scope):
             if case .request(let id) = scope, !isWaiting(id) { return notWaiting(id) }
             guard hold(scope, now) else {
@@ -130,7 +130,7 @@ extension IRCParticipants {
                     .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
             }
         case .release(let scope):
-            guard desk.gate.holds.contains(scope) else {
+            guard outbox.gate.holds.contains(scope) else {
                 switch scope {
                 case .request(let id): return isWaiting(id) ? "Request \(id) is not held by itself." : notWaiting(id)
                 case .account: return "Nothing of this account is held."
@@ -155,7 +155,7 @@ extension IRCParticipants {
     }
 
     private func notDead(_ id: UInt64) -> String {
-        guard let row = try? vault.store.request(id) else { return Remarks.noRequest(id) }
+        guard let row = try? vault.store.request(id) else { return Notices.noRequest(id) }
         return "Request \(id) is \(row.state.name): only a dead one can be removed."
     }
 
@@ -175,16 +175,16 @@ extension IRCParticipants {
         case .dead: return "Request \(id) is dead already: \(row?.reason ?? "no reason is known")."
         case .cancelled: return "Request \(id) was cancelled."
         case .pending, .inFlight: return "Request \(id) is not known to this gateway any more; restart it."
-        case nil: return Remarks.noRequest(id)
+        case nil: return Notices.noRequest(id)
         }
     }
 
     // MARK: Retry
 
-    private mutating func retry(_ id: UInt64, _ now: Moment, _ subject: inout QueuedRequest?) -> String? {
+    private mutating func retry(_ id: UInt64, _ now: Timestamp, _ subject: inout QueuedRequest?) -> String? {
         let row: QueuedRequest?
         do { row = try vault.store.queuedRequest(id) } catch { return error.message }
-        guard let row, let request = Request(row) else { return Remarks.noRequest(id) }
+        guard let row, let request = Request(row) else { return Notices.noRequest(id) }
         guard request.state == .dead, queue.request(row.token) == nil else {
             return
                 "Request \(id) is \(request.state == .done ? "done" : "still waiting"): only a dead one is sent again."
@@ -204,23 +204,23 @@ extension IRCParticipants {
     private mutating func whyNotOpened(_ request: Request) -> String? {
         guard devices == nil else {
             return
-                "the recipient's keys are not here, so nobody knows whether they would still open it. Write it again."
+                "the recipient's keys are not here, so it is unknown whether they still open it. Write it again."
         }
         guard let bytes = Armour.joined(request.bodies), let envelope = try? Envelope(bytes) else {
             return "its bytes are not those of one message."
         }
         let (sender, recipient) = (AccountID(text: request.account), AccountID(text: request.peer))
-        guard vault.keeper.owner(of: envelope.sender) == sender else {
+        guard vault.sessionCache.owner(of: envelope.sender) == sender else {
             return "its sender's keys are not those that sealed it. A connection without a login ends with its keys."
         }
-        guard let device = vault.keeper.device(of: recipient) else {
-            return "its recipient's keys are gone. A connection without a login ends with its keys."
+        guard let device = vault.sessionCache.device(of: recipient) else {
+            return "its recipient's keys were deleted. A connection without a login ends with its keys."
         }
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         let opened = "its recipient has opened it already."
         guard copies[key] == nil else { return opened }
-        let ends = SessionKeeper<Random>.ends(sender: envelope.sender, recipient: device.id)
-        guard let box = try? vault.keeper.session(ends.receiving) else {
+        let ends = SessionCache<Random>.ends(sender: envelope.sender, recipient: device.id)
+        guard let box = try? vault.sessionCache.session(ends.receiving) else {
             return "there is no session between the two any more."
         }
         var state: [UInt8] = []

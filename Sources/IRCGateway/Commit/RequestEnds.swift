@@ -22,20 +22,20 @@ import Vault
 
 extension IRCParticipants {
     mutating func forget(
-        _ account: AccountID, _ reason: String, _ now: Moment, _ unit: inout Unit
+        _ account: AccountID, _ reason: String, _ now: Timestamp, _ unit: inout Unit
     ) {
-        vault.keeper.forget(account)
-        unheard.forget(account)
+        vault.sessionCache.forget(account)
+        unreadCounts.forget(account)
         vault.latches.forget(account)
         vault.conversations = vault.conversations.filter { $0.first != account && $0.second != account }
         for request in queue.requests(of: account.text) {
             untrack(request.id)
             giveUp(request.id, reason, now)
-            desk.gate.release(.request(request.id))
+            outbox.gate.release(.request(request.id))
         }
         queue.hold(tenant: account.text, false, now: now.queueTime)
-        lapsed[account] = nil
-        desk.gate.release(.account(account))
+        expired[account] = nil
+        outbox.gate.release(.account(account))
         unit.changes.append(.forgetAccount(account))
         directory?.remove(nil, of: account, &unit.changes)
         show(published: account, &unit)
@@ -44,7 +44,7 @@ extension IRCParticipants {
     /// Returns the requests of an ended connection to the queue, unless the backend is known to have them.
     ///
     /// They are sent again with the same bytes after the account's next login; the recipient's ratchet drops copies.
-    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Moment) {
+    mutating func left(_ connection: ConnectionID, keepsAcknowledged: Bool, _ now: Timestamp) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account.isVerified }.keys.sorted()
         for id in ids {
             guard let entry = inFlight[id] else { continue }
@@ -54,7 +54,7 @@ extension IRCParticipants {
                 acknowledged(id, nil, now)
             } else {
                 queue.giveBack(
-                    Request.token(id), isBegun: desk.gate.hasBegun(id),
+                    Request.token(id), isBegun: outbox.gate.hasBegun(id),
                     cause: "Its sender's connection ended before the backend had confirmed it.", now: now.queueTime)
                 untrack(id)
             }
@@ -66,25 +66,25 @@ extension IRCParticipants {
     ///
     /// They wait for the account's next login. Requests that it has begun stay with it, because the backend may have
     /// them.
-    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Moment) {
+    mutating func loggedOut(_ connection: ConnectionID, _ account: AccountID, _ now: Timestamp) {
         let ids = inFlight.filter { $0.value.connection == connection && $0.value.account == account }.keys.sorted()
-        for id in ids where !desk.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
+        for id in ids where !outbox.gate.hasBegun(id) && inFlight[id]?.acknowledgedAt == nil {
             queue.giveBack(Request.token(id), isBegun: false, cause: "", now: now.queueTime)
             untrack(id)
         }
     }
 
-    mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Moment) {
+    mutating func acknowledged(_ id: UInt64, _ remoteID: String?, _ now: Timestamp) {
         guard var entry = inFlight[id] else { return }
         entry.acknowledgedAt = now.wall
-        desk.traces.note(.acknowledged, of: id, at: now.wall)
+        outbox.traces.note(.acknowledged, of: id, at: now.wall)
         entry.remoteID = remoteID
-        entry.saidAt = entry.saidAt ?? rooms.time
+        entry.relayedAt = entry.relayedAt ?? rooms.time
         if devices != nil {
             // Its readers do not open it in this vault.
             entry.isOpened = true
         } else if isReadByNobody(entry) {
-            if !entry.isOpened { unheard.note(entry.request) }
+            if !entry.isOpened { unreadCounts.note(entry.request) }
             entry.isOpened = true
         }
         inFlight[id] = entry
@@ -92,25 +92,27 @@ extension IRCParticipants {
     }
 
     /// Ends a request that the backend has acknowledged and the recipient's device has opened.
-    mutating func finishIfDone(_ id: UInt64, _ now: Moment) {
+    mutating func finishIfDone(_ id: UInt64, _ now: Timestamp) {
         guard let entry = inFlight[id], entry.isOpened, entry.acknowledgedAt != nil else { return }
         untrack(id)
         complete(id, remoteID: entry.remoteID, now)
     }
 
     /// Ends requests that their recipient has not opened in time. The queue expires those that wait for their sender.
-    mutating func expire(_ now: Moment, _ unit: inout Unit) {
+    mutating func expire(_ now: Timestamp, _ unit: inout Unit) {
         var new: Replies = []
         for (id, entry) in inFlight {
             guard let at = entry.acknowledgedAt, now.wall - at > Self.unopenedAge else { continue }
             untrack(id)
-            complete(id, remoteID: entry.remoteID, remark: "the recipient has not opened it", now)
+            complete(id, remoteID: entry.remoteID, cause: "the recipient has not opened it", now)
             if let connection = entry.connection {
-                let reply = IRCReply.notSeen(requestID: id, target: entry.request.target)
+                let reply = IRCReply.unopened(requestID: id, target: entry.request.target)
                 new.append(AddressedReply(connection: connection, reply: reply))
             }
         }
-        for connection in unrecovered.values { new.append(AddressedReply(connection: connection, reply: .recall)) }
+        for connection in unrecovered.values {
+            new.append(AddressedReply(connection: connection, reply: .requestsWaiting))
+        }
         unrecovered = [:]
         unit.onCommit { [new] _, replies, _ in replies += new }
         unit.changes += roomDeliveries.expire(openedBefore: now.wall - requestAge).map { .removeDelivery(sequence: $0) }
@@ -126,7 +128,7 @@ extension IRCParticipants {
             for row in (try? vault.store.deliveries(of: account)) ?? [] where row.sequence <= lastOldDelivery {
                 if wasDelivered(row.sequence) {
                     unit.changes.append(.removeDelivery(sequence: row.sequence))
-                } else if let line = vault.keeper.open(line: row.sealedLine, sequence: row.sequence) {
+                } else if let line = vault.sessionCache.open(line: row.sealedLine, sequence: row.sequence) {
                     lines.append(RecoveredLine(sequence: row.sequence, line: line))
                 }
             }

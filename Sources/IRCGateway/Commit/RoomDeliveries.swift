@@ -40,11 +40,11 @@ package struct RoomDeliveries: Sendable {
 
     mutating func begin(_ number: UInt64, _ row: Row) {
         rows[number] = row
-        numbers.insert(number, at: Self.place(of: number, in: numbers))
+        numbers.insert(number, at: Self.insertionIndex(of: number, in: numbers))
     }
 
     /// The index of the first element of an ascending list that is not below a value.
-    private static func place<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
+    private static func insertionIndex<Value: Comparable>(of value: Value, in list: [Value]) -> Int {
         if let last = list.last, last < value { return list.count }
         var (low, high) = (0, list.count)
         while low < high {
@@ -58,9 +58,9 @@ package struct RoomDeliveries: Sendable {
     ///
     /// - Returns: whether the number belongs to a row here, and the number of the row if all its members have the line.
     mutating func end(_ number: UInt64) -> (isKnown: Bool, finished: UInt64?) {
-        let place = Self.place(of: number, in: numbers)
-        guard place < numbers.count else { return (false, nil) }
-        let row = numbers[place]
+        let insertionIndex = Self.insertionIndex(of: number, in: numbers)
+        guard insertionIndex < numbers.count else { return (false, nil) }
+        let row = numbers[insertionIndex]
         guard let index = rows.index(forKey: row), case let count = rows.values[index].members.count,
             row - number < count
         else { return (false, nil) }
@@ -71,7 +71,7 @@ package struct RoomDeliveries: Sendable {
         rows.values[index].missing -= 1
         guard rows.values[index].missing == 0 else { return (true, nil) }
         rows[row] = nil
-        numbers.remove(at: place)
+        numbers.remove(at: insertionIndex)
         return (true, row)
     }
 
@@ -82,7 +82,7 @@ package struct RoomDeliveries: Sendable {
     func missing(_ account: AccountID, where isAway: (String) -> Bool) -> [RecoveredLine] {
         numbers.compactMap { number in
             guard let row = rows[number] else { return nil }
-            let member = Self.place(of: account, in: row.members)
+            let member = Self.insertionIndex(of: account, in: row.members)
             guard member < row.members.count, row.members[member] == account, row.isMissing[member], isAway(row.room)
             else { return nil }
             let sequence = number - UInt64(row.members.count - 1 - member)
@@ -103,7 +103,7 @@ package struct RoomDeliveries: Sendable {
 }
 
 /// Counts messages to rooms without a reader behind this gateway. They are no gap for members who join later.
-struct UnheardCounts: Sendable {
+struct UnreadCounts: Sendable {
     private struct Key: Hashable {
         package var sender: AccountID
         package var room: AccountID
@@ -121,8 +121,8 @@ struct UnheardCounts: Sendable {
     ///
     /// Zero for the first message since the start of the process, because the number is not known then.
     mutating func gap(_ skipped: Int, from sender: AccountID, in room: AccountID) -> Int {
-        let unheard = counts.updateValue(0, forKey: Key(sender: sender, room: room))
-        return unheard.map { max(0, skipped - $0) } ?? 0
+        let unread = counts.updateValue(0, forKey: Key(sender: sender, room: room))
+        return unread.map { max(0, skipped - $0) } ?? 0
     }
 
     mutating func forget(_ account: AccountID) { counts = counts.filter { $0.key.sender != account } }
@@ -139,7 +139,7 @@ extension IRCParticipants {
     /// - Returns: the delivery number of each member; nil if the line could not be sealed.
     mutating func deliver(
         _ line: [UInt8], from sender: AccountID, to recipient: AccountID, _ job: OpenJob, by time: UInt64,
-        _ now: Moment, _ changes: inout [StoreChange]
+        _ now: Timestamp, _ changes: inout [StoreChange]
     ) -> [AccountID: UInt64]? {
         guard let room = recipient.roomName else { return [:] }
         // Only the backend knows which members have the status; this vault is sure only of the account that received
@@ -150,7 +150,7 @@ extension IRCParticipants {
         let first = lastDelivery + 1
         lastDelivery += UInt64(members.count)
         let payload = Array(members.map(\.text).joined(separator: " ").utf8) + [0x0A] + line
-        guard let sealed = try? vault.keeper.seal(line: payload, sequence: lastDelivery) else { return nil }
+        guard let sealed = try? vault.sessionCache.seal(line: payload, sequence: lastDelivery) else { return nil }
         changes.append(
             .insertDelivery(DeliveryRow(sequence: lastDelivery, account: recipient, sealedLine: sealed)))
         roomDeliveries.begin(
@@ -162,8 +162,8 @@ extension IRCParticipants {
     }
 
     /// Takes over a row of an earlier process, for members that have not received the line.
-    mutating func adopt(_ row: DeliveryRow, _ now: Moment, _ changes: inout [StoreChange]) {
-        let payload = vault.keeper.open(line: row.sealedLine, sequence: row.sequence) ?? []
+    mutating func adopt(_ row: DeliveryRow, _ now: Timestamp, _ changes: inout [StoreChange]) {
+        let payload = vault.sessionCache.open(line: row.sealedLine, sequence: row.sequence) ?? []
         let parts = payload.split(separator: 0x0A, maxSplits: 1, omittingEmptySubsequences: false)
         let members = (parts.first ?? []).split(separator: 0x20)
             .map { AccountID(text: String(decoding: $0, as: UTF8.self)) }

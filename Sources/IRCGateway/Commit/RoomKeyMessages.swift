@@ -20,23 +20,25 @@ extension IRCParticipants {
 
     /// The requests to send before a message: for a room, its key for readers without it; else a changed device list.
     mutating func distributions(
-        _ job: SealJob, _ now: Moment, _ unit: inout Unit
+        _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) throws -> [Request] {
         guard let room = job.recipient.roomName else { return try news(job, now, &unit) }
         let readers = try readers(of: job.members)
         let all = Set(readers.flatMap(\.devices))
-        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.keeper.random) else { return [] }
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.sessionCache.random) else {
+            return []
+        }
         var requests: [Request] = []
         let before = devices?.roomKeys.readers(in: room) ?? []
         for (member, owned) in readers where !Set(owned).isSubset(of: before) {
             let message = ControlMessage.senderKey(
                 room: room, key.key.distribution, ended: devices?.roomKeys.ended(for: owned, in: room) ?? [])
-            let letter = SealJob(
+            let controlJob = SealJob(
                 connection: job.connection, ticket: job.ticket, sender: job.sender, recipient: member.account,
                 target: member.nick, senderName: job.senderName, recipientName: member.nick, verb: "NOTICE",
                 body: message.body, capacity: member.capacity)
-            let envelope = try deviceEnvelope(letter, MessageID(nextRequest(now)), &unit)
-            requests.append(try insert(envelope, letter, now, &unit))
+            let envelope = try deviceEnvelope(controlJob, MessageID(nextRequest(now)), &unit)
+            requests.append(try insert(envelope, controlJob, now, &unit))
         }
         devices?.roomKeys.give(to: all, in: room)
         return requests
@@ -50,7 +52,7 @@ extension IRCParticipants {
         for member in members {
             guard let peer = devices?.peers[member.account], peer.offered == nil else { continue }
             var found: [DeviceID] = []
-            for listed in peer.chain.current {
+            for listed in peer.deviceList.current {
                 if let id = session(with: listed.id),
                     try peerSession(id)?.sessions.peerIdentity == listed.identity
                 {
@@ -67,14 +69,14 @@ extension IRCParticipants {
     ) throws -> Envelope {
         guard let own = devices?.device.id else { throw SealRefusal.keysMissing }
         let all = Set(try readers(of: job.members).flatMap(\.devices))
-        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.keeper.random) else {
+        guard let key = devices?.roomKeys.key(for: room, readers: all, random: &vault.sessionCache.random) else {
             throw SealRefusal.keysMissing
         }
         let body = try padded(job.body, besides: SenderKeyMessage.overhead, capacity: job.capacity)
         let associated = associatedData(from: own, to: DeviceID(0), room: job.recipient, id)
         var message: [UInt8] = []
         try key.key.encrypt(body.span, associatedData: associated.span, into: &message)
-        if let row = try devices?.roomKeys.row(own: key, room: room, random: &vault.keeper.random) {
+        if let row = try devices?.roomKeys.row(own: key, room: room, random: &vault.sessionCache.random) {
             unit.changes.append(row)
         }
         return Envelope(kind: .room, sender: own, messageID: id, ratchetMessage: message)
@@ -84,7 +86,7 @@ extension IRCParticipants {
 
     /// Signs a request to the other members of a room. The person's own decision also changes the room's latch.
     mutating func ask(
-        _ job: RoomRequestJob, _ now: Moment, _ unit: inout Unit
+        _ job: RoomRequestJob, _ now: Timestamp, _ unit: inout Unit
     ) {
         unit.failure = (job.connection, .roomAsked(job, nil))
         unit.reply = unit.failure
@@ -113,13 +115,13 @@ extension IRCParticipants {
         _ unit: inout Unit
     ) {
         guard devices?.roomKeys.take(distribution, from: sender, in: room) == true else { return }
-        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &vault.keeper.random) {
+        if let row = try? devices?.roomKeys.row(from: sender, in: room, random: &vault.sessionCache.random) {
             unit.changes.append(row)
         }
     }
 
     mutating func openedInRoom(
-        _ job: OpenJob, _ envelope: Envelope, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ envelope: Envelope, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Opened {
         guard let recipient = job.recipients.first, let room = recipient.roomName else {
             throw OpenError(reason: .notAuthentic)
@@ -130,7 +132,7 @@ extension IRCParticipants {
             from: envelope.sender, to: DeviceID(0), room: recipient, envelope.messageID)
         let (plaintext, skipped) = try decrypt(envelope, associated, room)
         openedRoomKey = room
-        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.keeper.random) {
+        if let row = try devices?.roomKeys.row(from: envelope.sender, in: room, random: &vault.sessionCache.random) {
             unit.changes.append(row)
         }
         var body = try Body(plaintext)
@@ -168,7 +170,7 @@ extension IRCParticipants {
     ///
     /// - Returns: whether it was down.
     private mutating func raise(
-        room: String, _ now: Moment, _ unit: inout Unit
+        room: String, _ now: Timestamp, _ unit: inout Unit
     ) -> Bool {
         let account = AccountID.room(room)
         guard vault.conversations.insert(ConversationID(account, account)).inserted else { return false }

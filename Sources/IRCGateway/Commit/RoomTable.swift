@@ -10,7 +10,7 @@ package import RequestQueue
 import Synchronization
 
 /// Since when a connection is in a room, and the present, in the count of ``RoomTable``.
-package struct RoomStanding: Sendable, Equatable {
+package struct RoomPresence: Sendable, Equatable {
     package var since: UInt64
     package var now: UInt64
 }
@@ -170,10 +170,10 @@ package final class RoomTable: Sendable {
     package var time: UInt64 { state.withLock { $0.count } }
 
     /// Since when a connection has been in a room, and the time now; nil if it is not in the room.
-    package func standing(of connection: ConnectionID, in room: String) -> RoomStanding? {
+    package func presence(of connection: ConnectionID, in room: String) -> RoomPresence? {
         state.withLock { state in
             guard let member = state.rooms[room]?.members[connection] else { return nil }
-            return RoomStanding(since: member.since, now: state.count)
+            return RoomPresence(since: member.since, now: state.count)
         }
     }
 

@@ -19,12 +19,12 @@ extension IRCParticipants {
     // MARK: Seal
 
     mutating func seal(
-        _ job: SealJob, _ now: Moment, _ unit: inout Unit
+        _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) {
-        let failure = IRCReply.sealFailed(ticket: job.ticket, reason: Remarks.notCommitted(target: job.target))
+        let failure = IRCReply.sealFailed(ticket: job.ticket, reason: Notices.notCommitted(target: job.target))
         unit.failure = (job.connection, failure)
         guard queue.depth(of: job.sender.text) < pendingLimit else {
-            unit.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Remarks.tooManyPending))
+            unit.failure = (job.connection, .sealFailed(ticket: job.ticket, reason: Notices.tooManyPending))
             unit.reply = unit.failure
             return
         }
@@ -64,7 +64,7 @@ extension IRCParticipants {
 
     /// Queues an envelope as a request.
     mutating func insert(
-        _ envelope: Envelope, _ job: SealJob, _ now: Moment, _ unit: inout Unit
+        _ envelope: Envelope, _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) throws -> Request {
         let id = envelope.messageID.value
         guard let bodies = Armour.split(envelope.bytes, id: UInt32(truncatingIfNeeded: id), capacity: job.capacity)
@@ -73,13 +73,13 @@ extension IRCParticipants {
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
         _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
-        unit.onCommit { state, _, now in state.desk.traces.note(.committed, of: id, at: now.wall) }
+        unit.onCommit { state, _, now in state.outbox.traces.note(.committed, of: id, at: now.wall) }
         unit.onRollback { state, cause, _, now in
             state.untrack(id)
             switch cause {
             case .cancelled: state.queue.retract(Request.token(id))
             // Another gateway has taken over the sessions, and with them the requests that they sealed.
-            case .unit: state.giveUp(id, Remarks.gone, now)
+            case .unit: state.giveUp(id, Notices.connectionEnded, now)
             // The queue has rolled it back with its turn.
             case .batch: break
             }
@@ -101,7 +101,7 @@ extension IRCParticipants {
     }
 
     private mutating func latch(
-        _ job: SealJob, _ now: Moment, _ unit: inout Unit
+        _ job: SealJob, _ now: Timestamp, _ unit: inout Unit
     ) -> Bool {
         if let name = job.recipient.roomName {
             guard devices == nil || job.latchesRoom else { return false }
@@ -118,7 +118,7 @@ extension IRCParticipants {
 
     /// Reserves a local id. Ids rise with time, so that they stay in order even if rows were pruned: milliseconds times
     /// 1024.
-    mutating func nextRequest(_ now: Moment) -> UInt64 {
+    mutating func nextRequest(_ now: Timestamp) -> UInt64 {
         queue.reserveID(atLeast: UInt64(max(now.wall, 0)) << 10)
     }
 
@@ -130,7 +130,7 @@ extension IRCParticipants {
     // MARK: Open
 
     mutating func open(
-        _ job: OpenJob, _ now: Moment, _ unit: inout Unit
+        _ job: OpenJob, _ now: Timestamp, _ unit: inout Unit
     ) {
         unit.failure = (job.connection, .openFailed(ticket: job.ticket, .store))
         openedMessage = nil
@@ -150,7 +150,7 @@ extension IRCParticipants {
 
     /// Answers the connections that wait for the same line.
     private func answer(
-        _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ replies: inout Replies, _ now: Moment
+        _ line: OpenedMessages.Line, _ message: OpenedMessage?, _ replies: inout Replies, _ now: Timestamp
     ) {
         for waiter in openedMessages.finish(line, message, now: now.monotonic) {
             replies.append(
@@ -159,26 +159,26 @@ extension IRCParticipants {
     }
 
     private func noteOpened(_ id: UInt64, _ unit: inout Unit) {
-        unit.onCommit { state, _, now in state.desk.traces.note(.opened, of: id, at: now.wall) }
+        unit.onCommit { state, _, now in state.outbox.traces.note(.opened, of: id, at: now.wall) }
     }
 
     /// Notes why a message was not opened, unless the message itself is fine.
-    private func trace(_ failure: OpenFailure, _ envelope: [UInt8], _ now: Moment) {
+    private func trace(_ failure: OpenFailure, _ envelope: [UInt8], _ now: Timestamp) {
         switch failure {
         case .copy, .notRecipient, .forgotten: return
         default: break
         }
         // In a sidecar, senders choose their own ids, which may equal ours.
         guard devices == nil, let envelope = try? Envelope(envelope) else { return }
-        desk.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
+        outbox.traces.note(.notOpened(failure), of: envelope.messageID.value, at: now.wall)
     }
 
     private mutating func outcome(
-        of job: OpenJob, _ now: Moment, _ unit: inout Unit
+        of job: OpenJob, _ now: Timestamp, _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         guard let envelope = try? Envelope(job.envelope) else { return .failure(.init(reason: .malformed)) }
         if let outcome = known(job, envelope, now, &unit) { return outcome }
-        guard let sender = vault.keeper.owner(of: envelope.sender) else {
+        guard let sender = vault.sessionCache.owner(of: envelope.sender) else {
             return .failure(.init(reason: isElsewhere(envelope.sender) ? .wrongSource : .unknownSender))
         }
         guard job.senders.contains(sender) else { return .failure(.init(reason: .wrongSource)) }
@@ -208,15 +208,15 @@ extension IRCParticipants {
     /// Accepts an opened message and stores its line.
     mutating func accept(
         _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ body: Body,
-        _ skipped: Int, _ now: Moment, _ unit: inout Unit,
+        _ skipped: Int, _ now: Timestamp, _ unit: inout Unit,
         protection: Protection = .gateway, isVerified: Bool = false
     ) -> Result<Opened, OpenError> {
-        guard let saidAt = saidAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
+        guard let relayedAt = relayedAt(of: envelope.messageID, from: sender, by: job, for: recipient) else {
             return .failure(.init(reason: .forgotten))
         }
         var gap =
             skipped > 0 ? max(0, skipped - coming(from: sender, to: recipient, besides: envelope.messageID)) : 0
-        if recipient.roomName != nil { gap = unheard.gap(gap, from: sender, in: recipient) }
+        if recipient.roomName != nil { gap = unreadCounts.gap(gap, from: sender, in: recipient) }
         var opened = Opened(body: body, sequence: nil, sender: sender, gap: gap, protection: protection)
         opened.isVerified = isVerified
         opened.message = envelope.messageID.value
@@ -224,7 +224,7 @@ extension IRCParticipants {
         if body.kind == .text, recipient.roomName != nil {
             guard
                 let made = deliver(
-                    job.lineHead + body.text, from: sender, to: recipient, job, by: saidAt, now, &unit.changes)
+                    job.lineHead + body.text, from: sender, to: recipient, job, by: relayedAt, now, &unit.changes)
             else {
                 return .failure(.init(reason: .store))
             }
@@ -232,14 +232,14 @@ extension IRCParticipants {
             opened.sequence = made[job.account]
         } else if body.kind == .text, recipient.isVerified {
             let sequence = nextDelivery()
-            guard let sealed = try? vault.keeper.seal(line: job.lineHead + body.text, sequence: sequence) else {
+            guard let sealed = try? vault.sessionCache.seal(line: job.lineHead + body.text, sequence: sequence) else {
                 return .failure(.init(reason: .store))
             }
             unit.changes.append(
                 .insertDelivery(DeliveryRow(sequence: sequence, account: recipient, sealedLine: sealed)))
             opened.sequence = sequence
         }
-        openedMessage = remember(job, envelope, recipient, opened, sequences, saidAt)
+        openedMessage = remember(job, envelope, recipient, opened, sequences, relayedAt)
         markOpened(envelope.messageID, from: sender, now, &unit)
         return .success(opened)
     }
@@ -260,7 +260,7 @@ extension IRCParticipants {
     /// is
     /// only a claim: a backend could drop a message, send an older envelope with its id, and have it reported as read.
     private mutating func markOpened(
-        _ message: MessageID, from sender: AccountID, _ now: Moment, _ unit: inout Unit
+        _ message: MessageID, from sender: AccountID, _ now: Timestamp, _ unit: inout Unit
     ) {
         // Messages to remote devices are opened there, and ids of other senders may equal ours.
         guard devices == nil else { return }
@@ -282,7 +282,7 @@ extension IRCParticipants {
     /// The result for an envelope that was opened before: a copy for a connection that has not shown it, else a
     /// failure.
     mutating func copy(
-        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Moment,
+        _ job: OpenJob, _ envelope: Envelope, _ sender: AccountID, _ recipient: AccountID, _ now: Timestamp,
         _ unit: inout Unit
     ) -> Result<Opened, OpenError> {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
@@ -292,7 +292,7 @@ extension IRCParticipants {
         }
         if copies[key] != nil || isAsSealed(envelope) { markOpened(envelope.messageID, from: sender, now, &unit) }
         guard let message = copies[key] else { return .failure(.init(reason: .forgotten)) }
-        switch message.copy(for: job.connection, of: job.account, job.standing) {
+        switch message.copy(for: job.connection, of: job.account, job.presence) {
         case .shown: return .failure(.init(reason: .copy))
         case .notReader: return .failure(.init(reason: .notRecipient))
         case .message(let opened):
@@ -312,18 +312,18 @@ extension IRCParticipants {
 
     private mutating func remember(
         _ job: OpenJob, _ envelope: Envelope, _ recipient: AccountID, _ opened: Opened,
-        _ sequences: [AccountID: UInt64], _ saidAt: UInt64
+        _ sequences: [AccountID: UInt64], _ relayedAt: UInt64
     ) -> OpenedMessage {
         let key = CopyKey(sender: envelope.sender, message: envelope.messageID, recipient: recipient)
         var shownTo: Set = [job.connection]
         var audience: OpenedMessage.Audience?
         if let room = recipient.roomName {
-            audience = self.audience(job, of: recipient, room, opened.sender, sequences, saidAt)
+            audience = self.audience(job, of: recipient, room, opened.sender, sequences, relayedAt)
             // The sending connection shows its own message already.
             if let writer = inFlight[envelope.messageID.value]?.connection { shownTo.insert(writer) }
         }
         let message = OpenedMessage(
-            ratchetMessage: envelope.ratchetMessage, place: devices == nil ? [] : Self.place(of: job), opened: opened,
+            ratchetMessage: envelope.ratchetMessage, origin: devices == nil ? [] : Self.origin(of: job), opened: opened,
             sequences: sequences, shownTo: shownTo, audience: audience)
         copies[key] = message
         copyOrder.append(key)

@@ -1,4 +1,5 @@
-// What HTTP exchanges and WebSockets ask of the participants, and what they are answered. Values only: they cross threads.
+// The jobs that HTTP exchanges and WebSockets submit to the participants, and the replies. Values only: they cross
+// threads.
 
 package import DeviceDirectory
 import Devices
@@ -8,24 +9,24 @@ package import Protection
 package import StorePort
 package import Vault
 
-/// One thing for the participants to do. The order of jobs is the order of their effects.
+/// A job for the participants. Jobs take effect in their order.
 package enum JSONJob: Sendable {
     /// Seals a message for a backend that keeps history.
-    case write(WriteJob)
-    /// Opens envelopes that such a backend hands out.
-    case read(ReadJob)
-    /// The backend has refused a message: if nothing else was sealed in its conversation, its latch goes down.
+    case seal(SealMessageJob)
+    /// Opens envelopes from the history of such a backend.
+    case open(OpenMessagesJob)
+    /// The backend has rejected a message: if no other was sealed in its conversation, the latch is lowered.
     case refused(ConversationID, MessageID)
-    /// A message was sent or came end to end between two accounts: the conversation stays protected.
+    /// A message was sent or received end to end between two accounts: the conversation stays protected.
     case protect(ConversationID, names: (first: String, second: String))
     /// An operator has lowered the latch of a conversation; the next protected message raises it again.
     case reset(ConversationID)
-    /// A connection that may become a capable one is to prove its device.
+    /// Challenges a connection to prove its device.
     case challenge(ConnectionID)
     case directory(DirectoryJob)
     /// A call about mailboxes or blobs.
     case mail(MailJob)
-    /// Changes that need no answer.
+    /// Changes that need no reply.
     case record([StoreChange])
     /// Time has passed.
     case tick
@@ -34,7 +35,7 @@ package enum JSONJob: Sendable {
     package var isAnswered: Bool {
         switch self {
         case .protect, .refused, .reset, .record, .tick: false
-        case .write, .read, .challenge, .directory, .mail: true
+        case .seal, .open, .challenge, .directory, .mail: true
         }
     }
 
@@ -42,12 +43,12 @@ package enum JSONJob: Sendable {
     package var records: [StoreChange] { if case .record(let changes) = self { changes } else { [] } }
 }
 
-/// What the participants answer, always after the commit.
+/// A reply of the participants, always after the commit.
 package enum JSONReply: Sendable {
-    case wrote(ticket: UInt64, WrittenEnvelope)
-    case writeFailed(ticket: UInt64, WriteFailure)
-    /// - Parameter outcomes: in the order of ``ReadJob/items``.
-    case read(ticket: UInt64, [ReadOutcome])
+    case sealed(ticket: UInt64, SealedEnvelope)
+    case sealFailed(ticket: UInt64, SealFailure)
+    /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.
+    case opened(ticket: UInt64, [OpenOutcome])
     /// A message of the directory, as the answer to the client's request of this number.
     case directory(id: UInt32, DirectoryMessage)
     /// The device that this connection has proven.

@@ -1,5 +1,5 @@
-// The participants of a JSON gateway's transactions: the vault, the directory of people's own devices, and their mailboxes.
-// Each job goes to the part that does it.
+// The participants of a JSON gateway's transactions: the vault, the directory of people's own devices, and their
+// mailboxes. Each job is passed to the part that does it.
 
 package import CommitLoop
 package import DeviceDirectory
@@ -15,10 +15,10 @@ package import Vault
 package struct JSONParticipants<Random: RandomSource> {
     package var vault: Vault<Random>
     package var directory: Directory?
-    package let directoryTable: DirectoryTable
-    package var mailroom: Mailroom
+    package let directoryCache: DirectoryCache
+    package var mailboxes: Mailboxes
     package var prunesMailAt: Int64 = 0
-    /// The highest message id that was given; no id is used twice.
+    /// The highest message id that was assigned; no id is used twice.
     private var lastMessage: UInt64
     private let traces: RequestTraces
     /// Warnings for the operator, found when the store was opened.
@@ -32,24 +32,26 @@ package struct JSONParticipants<Random: RandomSource> {
     /// - Throws: ``StoreError`` if a device cannot be unsealed or a row is damaged.
     package init(
         network: String, carrier: Carrier = .json, sealer: StorageSealer, store: any Store, latches: LatchTable,
-        traces: RequestTraces = RequestTraces(), now: Moment, random: Random,
-        directory: DirectoryTable = DirectoryTable(), changes: inout [StoreChange]
+        traces: RequestTraces = RequestTraces(), now: Timestamp, random: Random,
+        directory: DirectoryCache = DirectoryCache(), changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
         var ended: Set<AccountID> = []
         vault = try Vault(
             network: network, carrier: carrier, sealer: sealer, store: store, latches: latches, random: random,
             contents: contents, ended: &ended)
-        directoryTable = directory
-        mailroom = try Mailroom(store: store)
+        directoryCache = directory
+        mailboxes = try Mailboxes(store: store)
         lastMessage = contents.highestMessage
         self.traces = traces
         warnings = try openDirectory(store, now, &changes)
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
     }
 
-    /// An id for a message. Ids rise with time, so that they stay in order even if rows were pruned: milliseconds times 1024.
-    private mutating func nextMessage(_ now: Moment) -> MessageID {
+    /// Assigns an id to a message. Ids rise with time, so that they stay in order even if rows were pruned:
+    /// milliseconds
+    /// times 1024.
+    private mutating func nextMessage(_ now: Timestamp) -> MessageID {
         lastMessage = max(lastMessage + 1, UInt64(max(now.wall, 0)) << 10)
         return MessageID(lastMessage)
     }
@@ -60,10 +62,10 @@ extension JSONParticipants: VaultHolding, MailHolding {
     package typealias Reply = JSONReply
     package typealias Closing = Void
 
-    package mutating func prepare(_ job: JSONJob, _ unit: inout Unit, now: Moment) {
+    package mutating func prepare(_ job: JSONJob, _ unit: inout Unit, now: Timestamp) {
         switch job {
-        case .write(let job): write(job, now, &unit)
-        case .read(let job): read(job, now, &unit)
+        case .seal(let job): seal(job, now, &unit)
+        case .open(let job): open(job, now, &unit)
         case .refused(let conversation, let message): refused(conversation, message, &unit)
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
         case .reset(let conversation): reset(conversation, &unit)
@@ -79,48 +81,48 @@ extension JSONParticipants: VaultHolding, MailHolding {
         }
     }
 
-    private mutating func write(_ job: WriteJob, _ now: Moment, _ unit: inout Unit) {
-        var failure = WriteFailure.store
+    private mutating func seal(_ job: SealMessageJob, _ now: Timestamp, _ unit: inout Unit) {
+        var failure = SealFailure.store
         do {
-            let written = try write(job, nextMessage(now), now, &unit)
-            unit.reply = (job.connection, .wrote(ticket: job.ticket, written))
+            let written = try seal(job, nextMessage(now), now, &unit)
+            unit.reply = (job.connection, .sealed(ticket: job.ticket, written))
         } catch {
             unit.cancel(in: &self, now: now)
             unit.shared = []
-            failure = error as? WriteFailure ?? .store
-            unit.reply = (job.connection, .writeFailed(ticket: job.ticket, failure))
+            failure = error as? SealFailure ?? .store
+            unit.reply = (job.connection, .sealFailed(ticket: job.ticket, failure))
         }
-        unit.failure = (job.connection, .writeFailed(ticket: job.ticket, failure))
+        unit.failure = (job.connection, .sealFailed(ticket: job.ticket, failure))
     }
 
-    private mutating func read(_ job: ReadJob, _ now: Moment, _ unit: inout Unit) {
+    private mutating func open(_ job: OpenMessagesJob, _ now: Timestamp, _ unit: inout Unit) {
         let directory = directory
-        let outcomes = vault.read(
+        let outcomes = vault.open(
             job, highest: lastMessage, isElsewhere: { directory?.isInUse($0) ?? false }, now)
         for case .text(_, let sender, _, let message) in outcomes where sender != job.reader {
             traces.note(.opened, of: message.value, at: now.wall)
         }
-        unit.reply = (job.connection, .read(ticket: job.ticket, outcomes))
-        // What is read does not depend on the rest of the batch.
+        unit.reply = (job.connection, .opened(ticket: job.ticket, outcomes))
+        // Reading does not depend on the rest of the batch.
         unit.failure = unit.reply
     }
 
-    package mutating func close(now: Moment) -> (closing: Void, changes: [StoreChange]) { ((), []) }
+    package mutating func close(now: Timestamp) -> (closing: Void, changes: [StoreChange]) { ((), []) }
 
-    package mutating func closed(_: Void, isCommitted: Bool, now: Moment) {}
+    package mutating func closed(_: Void, isCommitted: Bool, now: Timestamp) {}
 
     package mutating func restore(_ kind: RecordKind, name: String) {
         let store = store
         switch kind {
         case .directoryAccount, .directoryDevice: directory?.restore(kind, name: name, from: store)
-        case .mailbox, .letter, .parcel, .sent, .blob: mailroom.restore(kind, name: name, from: store)
+        case .mailbox, .mailboxEntry, .sharedCiphertext, .sent, .blob: mailboxes.restore(kind, name: name, from: store)
         case .preKey, .ownDevices, .peer, .senderKey, .hold, .network, .policyWithRooms: break
         }
     }
 
     package mutating func randomBytes(_ count: Int) -> [UInt8] { vault.randomBytes(count) }
 
-    package func isHosted(_ device: DeviceID) -> Bool { vault.keeper.holds(device) }
+    package func isHosted(_ device: DeviceID) -> Bool { vault.sessionCache.holds(device) }
 
     package static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> JSONReply {
         switch answer {

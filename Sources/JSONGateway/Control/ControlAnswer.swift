@@ -18,9 +18,9 @@ package struct ControlAnswer: Equatable, Sendable {
     /// The reason why a call fails.
     package enum Fault: Error, Equatable, Sendable {
         case notLoggedIn
-        case backendGone
+        case backendUnreachable
         case unknownCall
-        case takesNoPart
+        case policyIsOff
         case malformed
         case tooLong
         case tooMany
@@ -36,9 +36,9 @@ package struct ControlAnswer: Equatable, Sendable {
         package var status: Int {
             switch self {
             case .notLoggedIn: 401
-            case .backendGone: 502
+            case .backendUnreachable: 502
             case .unknownCall, .notFound: 404
-            case .takesNoPart, .notProven: 403
+            case .policyIsOff, .notProven: 403
             case .malformed: 400
             case .tooLong: 413
             case .tooMany, .full: 429
@@ -51,9 +51,9 @@ package struct ControlAnswer: Equatable, Sendable {
         package var code: String {
             switch self {
             case .notLoggedIn: "pawl_not_logged_in"
-            case .backendGone: "pawl_backend_gone"
+            case .backendUnreachable: "pawl_backend_gone"
             case .unknownCall: "pawl_unknown_call"
-            case .takesNoPart: "pawl_takes_no_part"
+            case .policyIsOff: "pawl_takes_no_part"
             case .malformed: "pawl_malformed"
             case .tooLong: "pawl_too_long"
             case .tooMany: "pawl_too_many"
@@ -71,9 +71,9 @@ package struct ControlAnswer: Equatable, Sendable {
         package var words: String {
             switch self {
             case .notLoggedIn: "The chat server rejects this login. Log in there, and send the credential it issued."
-            case .backendGone: "The chat server does not answer, so this login cannot be checked. Try again."
+            case .backendUnreachable: "The chat server does not answer, so this login cannot be checked. Try again."
             case .unknownCall: "The gateway has no such call."
-            case .takesNoPart: "The policy of your account is off: the gateway does nothing for it."
+            case .policyIsOff: "The policy of your account is off: the gateway does nothing for it."
             case .malformed: "The gateway does not understand this call."
             case .tooLong: "The call is too long."
             case .tooMany: "Too many calls in a minute. Try again later."

@@ -28,26 +28,28 @@ extension ControlCall {
         switch route {
         case .post: return try post(try ControlBody(body))
         case .fetch:
-            guard case .says(let text) = query["after"] else { return .fetch(after: 0) }
+            guard case .single(let text) = query["after"] else { return .fetch(after: 0) }
             guard let after = UInt64(text) else { throw .malformed }
             return .fetch(after: after)
         case .acknowledge: return .acknowledge(try ControlBody(body).number("through"))
         case .receipt:
             let body = try ControlBody(body)
             guard
-                let kind = [Letter.Kind.read, .received].first(where: { (try? body.text("kind", limit: 16)) == $0.name }
+                let kind = [MailboxEntry.Kind.read, .received].first(where: {
+                    (try? body.text("kind", limit: 16)) == $0.name
+                }
                 )
             else { throw .malformed }
-            return .receipt(kind, id: try body.text("id", limit: Mailroom.idLimit), try body.account("to"))
+            return .receipt(kind, id: try body.text("id", limit: Mailboxes.idLimit), try body.account("to"))
         case .publishBlob:
             let blob = try ControlBody(body).bytes("blob")
-            guard blob.count <= BlobShelf.sizeLimit else { throw .tooLong }
+            guard blob.count <= PublishedBlobs.sizeLimit else { throw .tooLong }
             return .publish(blob)
         case .blob(let id): return .read(id)
         case .removeBlob(let id): return .remove(id)
         case .register:
             let content = try ControlBody(body).bytes("registration")
-            guard content.count <= Mailroom.registrationBytes else { throw .tooLong }
+            guard content.count <= Mailboxes.registrationBytes else { throw .tooLong }
             return .register(content)
         case .challenge, .me, .publish, .devices, .bundles, .replenish, .list: throw .unknownCall
         }
@@ -55,17 +57,17 @@ extension ControlCall {
 
     private static func post(_ body: ControlBody) throws(ControlAnswer.Fault) -> MailJob.Request {
         var recipients: [MailJob.Recipient] = []
-        for entry in try body.objects("recipients", limit: Mailroom.recipientLimit) {
+        for entry in try body.objects("recipients", limit: Mailboxes.recipientLimit) {
             let content = try entry.bytes("message")
-            guard content.count <= Mailroom.contentLimit else { throw .tooLong }
+            guard content.count <= Mailboxes.contentLimit else { throw .tooLong }
             let device = try entry.device("device")
             guard !recipients.contains(where: { $0.device == device }) else { throw .malformed }
             recipients.append(
                 MailJob.Recipient(account: try entry.account("account"), device: device, content: content))
         }
         let common = try body.bytesIfAny("body")
-        guard common.count <= Mailroom.bodyLimit else { throw .tooLong }
-        return .post(id: try body.text("id", limit: Mailroom.idLimit), recipients, body: common)
+        guard common.count <= Mailboxes.bodyLimit else { throw .tooLong }
+        return .post(id: try body.text("id", limit: Mailboxes.idLimit), recipients, body: common)
     }
 }
 
@@ -76,9 +78,9 @@ extension ControlAnswer {
         case .done: self.init([])
         case .published(let id): self.init([("id", .string(id))])
         case .blob(let bytes): self.init([("blob", .bytes(bytes))])
-        case .letters(let letters, let more):
+        case .entries(let entries, let more):
             self.init([
-                ("messages", .array(letters.map { Self.letter($0.sequence, $0.letter, $0.body) })),
+                ("messages", .array(entries.map { Self.mailboxEntry($0.sequence, $0.mailboxEntry, $0.body) })),
                 ("more", .boolean(more)),
             ])
         case .refused(.unknownDevices(let devices)): self.init(.unknownDevices(devices))
@@ -88,14 +90,15 @@ extension ControlAnswer {
         }
     }
 
-    private static func letter(_ sequence: UInt64, _ letter: Letter, _ body: [UInt8]) -> JSONFragment {
+    private static func mailboxEntry(_ sequence: UInt64, _ mailboxEntry: MailboxEntry, _ body: [UInt8]) -> JSONFragment
+    {
         var members: [(name: String, value: JSONFragment)] = [
-            ("sequence", .integer(Int(clamping: sequence))), ("kind", .string(letter.kind.name)),
-            ("from", .string(letter.from.name)), ("at", .integer(Int(letter.at))),
+            ("sequence", .integer(Int(clamping: sequence))), ("kind", .string(mailboxEntry.kind.name)),
+            ("from", .string(mailboxEntry.from.name)), ("at", .integer(Int(mailboxEntry.at))),
         ]
-        if letter.device.value != 0 { members.append(("device", .string(letter.device.name))) }
-        if !letter.id.isEmpty { members.append(("id", .string(letter.id))) }
-        if !letter.content.isEmpty { members.append(("message", .bytes(letter.content))) }
+        if mailboxEntry.device.value != 0 { members.append(("device", .string(mailboxEntry.device.name))) }
+        if !mailboxEntry.id.isEmpty { members.append(("id", .string(mailboxEntry.id))) }
+        if !mailboxEntry.content.isEmpty { members.append(("message", .bytes(mailboxEntry.content))) }
         if !body.isEmpty { members.append(("body", .bytes(body))) }
         return .object(members)
     }

@@ -26,13 +26,13 @@ package struct ControlCall: Sendable {
     package let environment: JSONEnvironment
     package let connection: ConnectionID
     package let account: AccountID
-    package let credential: CredentialBook.Digest
+    package let credential: CredentialCache.Digest
     /// The id of the job; the vault's reply carries it.
     private(set) var number: UInt32 = 0
     private var route: ControlRoute?
 
     init(
-        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: CredentialBook.Digest
+        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: CredentialCache.Digest
     ) {
         (self.environment, self.connection) = (environment, connection)
         (self.account, self.credential) = (account, credential)
@@ -44,14 +44,14 @@ package struct ControlCall: Sendable {
     }
 
     /// The owner of the credential, if the backend has confirmed it recently.
-    func caller(_ now: Moment) -> CredentialBook.Owner {
+    func caller(_ now: Timestamp) -> CredentialCache.Owner {
         environment.credentials.owner(
-            of: credential, now: now.monotonic, within: CredentialBook.memoryForCalls)
+            of: credential, now: now.monotonic, within: CredentialCache.memoryForCalls)
     }
 
     // MARK: The call
 
-    package mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment) -> Step {
+    package mutating func begin(_ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Timestamp) -> Step {
         do throws(ControlAnswer.Fault) {
             return try step(method, target, body, now)
         } catch {
@@ -61,11 +61,11 @@ package struct ControlCall: Sendable {
     }
 
     private mutating func step(
-        _ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Moment
+        _ method: String, _ target: Substring, _ body: ByteBuffer, _ now: Timestamp
     ) throws(ControlAnswer.Fault) -> Step {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let (path, query) = (parts.first ?? "", RequestQuery(parts.count > 1 ? parts[1] : nil))
-        guard environment.policies.snapshot.policy(of: account).takesPart else { throw .takesNoPart }
+        guard environment.policies.snapshot.policy(of: account).takesPart else { throw .policyIsOff }
         guard environment.devices.mayCall(account, now: now.monotonic) else { throw .tooMany }
         guard body.readableBytes <= Self.bodyLimit else { throw .tooLong }
         guard let route = ControlRoute(method, path) else { throw .unknownCall }
@@ -75,11 +75,13 @@ package struct ControlCall: Sendable {
         case .challenge: return .submit(.challenge(connection))
         case .me: return .answer(me)
         case .publish:
-            guard case .publish(let chain, let device, let signature) = try Self.message(body) else { throw .malformed }
+            guard case .publish(let deviceList, let device, let signature) = try Self.message(body) else {
+                throw .malformed
+            }
             guard let nonce = environment.devices.takeChallenge(of: credential, now: now.monotonic) else {
                 throw .noChallenge
             }
-            return directory(.publish(chain, device, signature: signature, nonce: nonce))
+            return directory(.publish(deviceList, device, signature: signature, nonce: nonce))
         case .devices(let other):
             guard other == account || device != nil else { throw .notProven }
             return directory(.show(other))
@@ -93,8 +95,8 @@ package struct ControlCall: Sendable {
             return directory(.replenish(keys, device))
         case .list:
             guard device != nil else { throw .notProven }
-            guard case .list(let chain) = try Self.message(body) else { throw .malformed }
-            return directory(.list(chain))
+            guard case .list(let deviceList) = try Self.message(body) else { throw .malformed }
+            return directory(.list(deviceList))
         default: return try mail(route, query, body)
         }
     }
@@ -113,7 +115,7 @@ package struct ControlCall: Sendable {
     // MARK: The answer
 
     /// Converts a reply of the vault to the answer of this call; nil if the reply belongs to something else.
-    package func take(_ reply: JSONReply, _ now: Moment) -> ControlAnswer? {
+    package func take(_ reply: JSONReply, _ now: Timestamp) -> ControlAnswer? {
         switch (route, reply) {
         case (.challenge, .directory(id: 0, .challenge(let nonce, _))):
             environment.devices.challenge(credential, with: nonce, now: now.monotonic)

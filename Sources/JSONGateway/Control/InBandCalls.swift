@@ -72,7 +72,7 @@ package struct InBandCalls: Sendable {
         }
     }
 
-    package mutating func take(_ call: InBandCall, by machine: ControlCall?, _ now: Moment) -> [Step] {
+    package mutating func take(_ call: InBandCall, by machine: ControlCall?, _ now: Timestamp) -> [Step] {
         isInUse = true
         guard let machine else { return [.answer(call.answer(ControlAnswer(.notLoggedIn)))] }
         guard waiting.count < Self.waitingLimit else { return [.answer(call.answer(ControlAnswer(.tooMany)))] }
@@ -80,21 +80,21 @@ package struct InBandCalls: Sendable {
         return next(now)
     }
 
-    package mutating func take(_ reply: JSONReply, _ now: Moment) -> [Step] {
+    package mutating func take(_ reply: JSONReply, _ now: Timestamp) -> [Step] {
         guard let (call, machine) = current, let answer = machine.take(reply, now) else { return [] }
         current = nil
         return [.answer(call.answer(answer))] + next(now)
     }
 
     /// Continues after the backend's answer about the credential was stored in the cache.
-    mutating func identified(_ owner: CredentialBook.Owner, _ now: Moment) -> [Step] {
+    mutating func identified(_ owner: CredentialCache.Owner, _ now: Timestamp) -> [Step] {
         isAsking = false
         guard owner == .unknown else { return next(now) }
         defer { waiting.removeAll() }
-        return waiting.map { .answer($0.call.answer(ControlAnswer(.backendGone))) }
+        return waiting.map { .answer($0.call.answer(ControlAnswer(.backendUnreachable))) }
     }
 
-    private mutating func next(_ now: Moment) -> [Step] {
+    private mutating func next(_ now: Timestamp) -> [Step] {
         var steps: [Step] = []
         while current == nil, !isAsking, let entry = waiting.first {
             let call = entry.call

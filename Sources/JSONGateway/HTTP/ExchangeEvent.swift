@@ -28,10 +28,10 @@ package enum ExchangeEvent: Sendable {
     case notFound(Lookup.ID)
     /// A reply of the vault.
     case vault(JSONReply)
-    /// Whether the queue knows an earlier write with the key, after ``ExchangeAction/recall(_:_:by:)``.
-    case recalled(WriteRecall)
+    /// Whether the queue knows an earlier write with the key, after ``ExchangeAction/findWrite(_:_:by:)``.
+    case foundWrite(WriteMatch)
     /// A write is queued and committed, or was refused.
-    case enqueued(Result<RecalledWrite, WriteRefusal>)
+    case enqueued(Result<KnownWrite, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
     /// The time of the last ``ExchangeAction/wake(at:)`` is reached.
@@ -57,14 +57,14 @@ package enum ExchangeAction: Sendable {
     /// Sends this answer. The adapter sets `Content-Length`.
     case respond(ResponseHead, ByteBuffer)
     /// Answers 101 with this head, and relays a WebSocket: inspected by the session, or unread if nil.
-    case upgrade(ResponseHead, WebSocketSession?)
+    case upgrade(ResponseHead, WebSocketMachine?)
     /// Sends a lookup to the backend, with the client's credential.
     case look(Lookup)
     case submit(JSONJob)
     /// Reports that the backend accepts this credential of the account, so that waiting writes can be sent with it.
     case loggedIn(AccountID, Credential)
     /// Asks the queue for an earlier write of the account with this key.
-    case recall(AccountID, WriteKey, by: Credential)
+    case findWrite(AccountID, WriteKey, by: Credential)
     /// Queues a write.
     case enqueue(QueuedWrite)
     /// Requests ``ExchangeEvent/written(_:)`` when this write ends.
@@ -99,7 +99,7 @@ package struct WriteToken: Hashable, Sendable {
 }
 
 /// A write in the queue, of this request or of an earlier equal one.
-package struct RecalledWrite: Sendable, Equatable {
+package struct KnownWrite: Sendable, Equatable {
     package var token: WriteToken
     /// The local id that the client got; nil if it got none.
     package var localID: String?
@@ -112,8 +112,8 @@ package struct RecalledWrite: Sendable, Equatable {
 }
 
 /// The queue's answer to a recall.
-package enum WriteRecall: Sendable, Equatable {
-    case known(RecalledWrite)
+package enum WriteMatch: Sendable, Equatable {
+    case known(KnownWrite)
     /// The write is new, and has to be queued with this key.
     case new(WriteKey)
 }

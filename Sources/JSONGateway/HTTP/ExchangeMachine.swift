@@ -7,7 +7,7 @@ package protocol ExchangeMachine: Sendable {
     /// Handles an event.
     ///
     /// - Parameter actions: receives the actions, in order.
-    mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction])
+    mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction])
 }
 
 extension HTTPExchange: ExchangeMachine {}

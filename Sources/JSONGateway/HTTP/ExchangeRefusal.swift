@@ -18,7 +18,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
     /// The message in the request cannot be read.
     case unreadable(MessageFault)
     case notLoggedIn
-    case backendGone
+    case backendUnreachable
     /// The vault could not store the message.
     case notStored
     case notQueued(WriteRefusal)
@@ -31,7 +31,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
     case answerTooLong
     case answerUnreadable
 
-    init(_ failure: WriteFailure) {
+    init(_ failure: SealFailure) {
         self =
             switch failure {
             case .tooLong: .tooLong
@@ -47,7 +47,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         case .unreadable: 400
         case .otherDevice: 409
         case .notLoggedIn: 401
-        case .backendGone, .failed, .answerTooLong, .answerUnreadable: 502
+        case .backendUnreachable, .failed, .answerTooLong, .answerUnreadable: 502
         case .notStored, .notQueued(.unavailable): 503
         case .notQueued(.full): 429
         case .notQueued(.unknownReference): 404
@@ -64,7 +64,7 @@ package enum ExchangeRefusal: Sendable, Equatable {
         case .unreadable: "pawl_unreadable"
         case .otherDevice: "pawl_other_device"
         case .notLoggedIn: "pawl_not_logged_in"
-        case .backendGone: "pawl_backend_gone"
+        case .backendUnreachable: "pawl_backend_gone"
         case .notStored: "pawl_not_stored"
         case .notQueued(.full): "pawl_queue_full"
         case .notQueued(.unknownReference): "pawl_unknown_message"
@@ -78,21 +78,21 @@ package enum ExchangeRefusal: Sendable, Equatable {
     }
 
     /// The refusal in words, for people.
-    package func words(target: String, _ texts: RemarkTexts) -> String {
+    package func words(target: String, _ texts: NoticeTexts) -> String {
         switch self {
-        case .refused(let refusal): Remarks.refusal(refusal, target: target, texts: texts)
+        case .refused(let refusal): Notices.refusal(refusal, target: target, texts: texts)
         case .tooLong: "Not sent: the message is too long to be protected."
-        case .otherDevice: Remarks.notOwnDevice
+        case .otherDevice: Notices.notOwnDevice
         case .unreadable(let error): "Not sent: the gateway cannot read the message: \(error)."
         case .notLoggedIn: "Not sent: the gateway does not know who you are. Log in first."
-        case .backendGone: "The chat server does not answer. Try again in a moment."
-        case .notStored: Remarks.notCommitted(target: target)
-        case .notQueued(.full): Remarks.tooManyPending
+        case .backendUnreachable: "The chat server does not answer. Try again in a moment."
+        case .notStored: Notices.notCommitted(target: target)
+        case .notQueued(.full): Notices.tooManyPending
         case .notQueued(.unknownReference): "Not sent: the message it refers to is unknown."
-        case .notQueued(.unavailable): Remarks.notCommitted(target: target)
+        case .notQueued(.unavailable): Notices.notCommitted(target: target)
         case .stillWaiting:
             "Your message is stored and waits for the chat server. Sent again with the same id it is not duplicated."
-        case .dropped: Remarks.dropped(target: target)
+        case .dropped: Notices.dropped(target: target)
         case .failed(let reason): "Not sent: \(reason)"
         case .answerTooLong:
             "The chat server's answer is too long to be opened. Ask for less at a time, or ask your operator to allow longer "

@@ -19,8 +19,8 @@ extension HTTPExchange {
         forgetConversation()
         if isUpgrade, head.status == 101 {
             stage = .done
-            let session = readsAnswer ? account.map { webSocket(of: $0) } : nil
-            return actions.append(.upgrade(head, session))
+            let socketMachine = readsAnswer ? account.map { webSocket(of: $0) } : nil
+            return actions.append(.upgrade(head, socketMachine))
         }
         if head.status == 401, let credential { environment.credentials.forget(credential.digest) }
         switch readsAnswer ? content(of: head) : .nothing {
@@ -53,8 +53,8 @@ extension HTTPExchange {
         environment.conversations.forget(conversationOfHead)
     }
 
-    private func webSocket(of account: AccountID) -> WebSocketSession {
-        WebSocketSession(
+    private func webSocket(of account: AccountID) -> WebSocketMachine {
+        WebSocketMachine(
             environment: environment, connection: connection, account: account, credential: credential)
     }
 
@@ -72,7 +72,7 @@ extension HTTPExchange {
         guard let match, !match.route.response.isEmpty, (200..<300).contains(head.status), head.status != 204,
             self.head.method != "HEAD", head.headers.first("Content-Length") != "0"
         else { return .nothing }
-        if head.headers.sayPlainJSON { return .document }
+        if head.headers.arePlainJSON { return .document }
         return passesUnread ? .nothing : .unreadable
     }
 
@@ -101,12 +101,12 @@ extension HTTPExchange {
             readsEnvelopes: provenDevice != nil, target: match.target,
             directory: environment.directory)
         stage = .opening
-        for job in messages.jobs(connection, environment) { actions.append(.submit(.read(job))) }
+        for job in messages.jobs(connection, environment) { actions.append(.submit(.open(job))) }
         incoming = messages
         if messages.isComplete { finish(messages, &actions) }
     }
 
-    package mutating func opened(_ ticket: UInt64, _ outcomes: [ReadOutcome], _ actions: inout [ExchangeAction]) {
+    package mutating func opened(_ ticket: UInt64, _ outcomes: [OpenOutcome], _ actions: inout [ExchangeAction]) {
         guard incoming?.take(outcomes, for: ticket) == true, let incoming, incoming.isComplete else { return }
         finish(incoming, &actions)
     }
@@ -142,14 +142,14 @@ extension HTTPExchange {
         default: break
         }
         let (head, body) = mapping.refusal.answer(
-            to: no, words: no.words(target: recipientName ?? Remarks.thisConversation, environment.texts))
+            to: no, words: no.words(target: recipientName ?? Notices.thisConversation, environment.texts))
         respondItself(head, body, &actions)
     }
 }
 
 extension HeaderFields {
     /// Whether the fields describe a body in JSON without encoding. RFC 9110 sections 8.3 and 8.4.
-    fileprivate var sayPlainJSON: Bool {
+    fileprivate var arePlainJSON: Bool {
         tokens("Content-Encoding").allSatisfy { $0 == "identity" }
             && self["Content-Type"].allSatisfy { $0.lowercased().contains("json") }
     }

@@ -24,7 +24,7 @@ extension HTTPExchange {
     }
 
     /// Records the account and its software as behind the gateway.
-    func noteEvidence(asked: Bool, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    func noteEvidence(asked: Bool, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         // An application service receives its users' messages past the gateway, so these users are outsiders.
         guard let account, credential?.acting == nil else { return }
         let software = head.headers.first("User-Agent")
@@ -36,7 +36,7 @@ extension HTTPExchange {
     // MARK: Calls
 
     /// Begins a request for the gateway itself, which never reaches the backend.
-    mutating func beginCall(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func beginCall(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         isCall = true
         isUpgrade = false
         if let crossOrigin = mapping.crossOrigin, head.isPreflight,
@@ -53,7 +53,7 @@ extension HTTPExchange {
         actions.append(.collectRequest(limit: ControlCall.bodyLimit))
     }
 
-    mutating func carryOutCall(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func carryOutCall(_ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         guard let account, let credential else { return }
         var call = ControlCall(
             environment: environment, connection: connection, account: account, credential: credential.digest)

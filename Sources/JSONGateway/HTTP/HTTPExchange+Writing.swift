@@ -14,7 +14,7 @@ import Vault
 
 extension HTTPExchange {
     /// Begins a request with a text. Its body is not read if the text can only be sent as plaintext.
-    package mutating func write(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    package mutating func write(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         if !protects, !conversationOfHead.isEmpty, account.map(environment.isCapable) != true {
             return askMembers(now, &actions)
         }
@@ -26,10 +26,10 @@ extension HTTPExchange {
         actions.append(.collectRequest(limit: Self.requestLimit))
     }
 
-    mutating func collected(_ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func collected(_ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         self.body = body
         guard let match, let account else { return }
-        if match.route.label == .control { return recall(account, now, &actions) }
+        if match.route.label == .control { return findWrite(account, now, &actions) }
         do throws(MessageFault) {
             guard let shape = match.route.request else { throw MessageFault.noMessage }
             guard let document = try? JSONDocument(body) else { throw MessageFault.noMessage }
@@ -38,25 +38,25 @@ extension HTTPExchange {
             return cannotRead(.unreadable(error), now, &actions)
         }
         if !recognise(now, &actions) { return }
-        if protects { recall(account, now, &actions) } else { askMembers(now, &actions) }
+        if protects { findWrite(account, now, &actions) } else { askMembers(now, &actions) }
     }
 
     /// Asks the queue whether this is a repeated write.
-    private mutating func recall(_ account: AccountID, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func findWrite(_ account: AccountID, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         guard let key = key(of: account), let credential else { return isNew(now, &actions) }
-        stage = .recall
-        actions.append(.recall(account, key, by: credential))
+        stage = .findWrite
+        actions.append(.findWrite(account, key, by: credential))
     }
 
-    private mutating func isNew(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func isNew(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         if match?.route.label == .control { enqueue(&actions) } else { askMembers(now, &actions) }
     }
 
     /// Handles an unreadable body: sends it only if plaintext is allowed in its conversation, or nothing is protected.
-    mutating func cannotRead(_ no: ExchangeRefusal, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func cannotRead(_ no: ExchangeRefusal, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         guard let match, match.route.label == .content else { return refuse(no, &actions) }
         obstacle = no
-        if match.saysForWhom, !conversation.isEmpty { return askMembers(now, &actions) }
+        if match.namesRecipients, !conversation.isEmpty { return askMembers(now, &actions) }
         if environment.isProtecting { refuse(no, &actions) } else { pass(&actions) }
     }
 
@@ -73,8 +73,8 @@ extension HTTPExchange {
             of: account, head.method, head.target(without: credential), id: id, content: content)
     }
 
-    package mutating func recalled(_ recall: WriteRecall, _ now: Moment, _ actions: inout [ExchangeAction]) {
-        switch recall {
+    package mutating func foundWrite(_ writeMatch: WriteMatch, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
+        switch writeMatch {
         case .known(let known):
             // For a lost write the client gets its outcome, not the local id.
             localID = known.isLost ? nil : known.localID
@@ -87,7 +87,7 @@ extension HTTPExchange {
 
     // MARK: Recipients
 
-    private mutating func askMembers(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func askMembers(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         if let recipients = outgoing?.recipients, !recipients.isEmpty {
             return judge(recipients.map { .services($0) }, &actions)
         }
@@ -100,7 +100,7 @@ extension HTTPExchange {
     }
 
     mutating func membersFound(
-        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) {
         guard let members = mapping.members?.members(in: answer, body) else { return judge(nil, &actions) }
         environment.conversations.remember(members, of: conversation, now: now.monotonic)
@@ -129,7 +129,7 @@ extension HTTPExchange {
     ///
     /// - Returns: false if the message is refused: its envelope is not of the account's device, and the policy demands
     ///   protection.
-    private mutating func recognise(_ now: Moment, _ actions: inout [ExchangeAction]) -> Bool {
+    private mutating func recognise(_ now: Timestamp, _ actions: inout [ExchangeAction]) -> Bool {
         guard let outgoing, let account else { return true }
         switch environment.envelope(in: outgoing.found, of: account) {
         case .none: return true
@@ -184,8 +184,8 @@ extension HTTPExchange {
         stage = .sealing
         actions.append(
             .submit(
-                .write(
-                    WriteJob(
+                .seal(
+                    SealMessageJob(
                         connection: connection, ticket: ticket, sender: account, conversation: room,
                         plaintext: plaintext))))
     }
@@ -218,7 +218,7 @@ extension HTTPExchange {
     }
 
     package mutating func enqueued(
-        _ result: Result<RecalledWrite, WriteRefusal>, _ now: Moment, _ actions: inout [ExchangeAction]
+        _ result: Result<KnownWrite, WriteRefusal>, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) {
         switch result {
         case .success(let write):
@@ -230,7 +230,7 @@ extension HTTPExchange {
     }
 
     /// Continues after the write is stored, by this request or an earlier one.
-    private mutating func accepted(_ token: WriteToken, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func accepted(_ token: WriteToken, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         if case .atOnce(let status, let body) = match?.route.answer, let localID {
             let text = RefusalForm.filled(
                 body, ["local_id": localID, "client_id": clientID ?? ""])

@@ -24,7 +24,7 @@ package struct HTTPExchange: Sendable {
         case beginning
         case account
         case requestBody
-        case recall
+        case findWrite
         case members
         case sealing
         case queue
@@ -94,7 +94,7 @@ package struct HTTPExchange: Sendable {
     /// Handles an event.
     ///
     /// - Parameter actions: receives the actions, in order.
-    package mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
+    package mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction]) {
         renewPolicies()
         switch (stage, event) {
         case (.beginning, .request(let head)): begin(head, now, &actions)
@@ -104,12 +104,12 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
         case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
-        case (.recall, .recalled(let recall)): recalled(recall, now, &actions)
+        case (.findWrite, .foundWrite(let writeMatch)): foundWrite(writeMatch, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
-        case (.sealing, .vault(.wrote(let ticket, let written))) where ticket == self.ticket:
+        case (.sealing, .vault(.sealed(let ticket, let written))) where ticket == self.ticket:
             sealed(written.bytes, written.message, &actions)
-        case (.sealing, .vault(.writeFailed(let ticket, let failure))) where ticket == self.ticket:
+        case (.sealing, .vault(.sealFailed(let ticket, let failure))) where ticket == self.ticket:
             refuse(ExchangeRefusal(failure), &actions)
         case (.queue, .enqueued(let result)): enqueued(result, now, &actions)
         case (.outcome, .written(let outcome)): written(outcome, &actions)
@@ -117,18 +117,18 @@ package struct HTTPExchange: Sendable {
         case (.response, .response(let head)): answered(head, &actions)
         case (.responseBody, .responseBody(let body)): answered(body, &actions)
         case (.responseBody, .responseTooLong): answerIsTooLong(&actions)
-        case (.opening, .vault(.read(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
+        case (.opening, .vault(.opened(let ticket, let outcomes))): opened(ticket, outcomes, &actions)
         case (.call, .vault(let reply)):
             if let answer = call?.take(reply, now) { answerCall(answer, &actions) }
         case (.done, _): break
-        case (_, .upstreamFailed): refuse(.backendGone, &actions)
+        case (_, .upstreamFailed): refuse(.backendUnreachable, &actions)
         default: break
         }
     }
 
     // MARK: The request's head
 
-    private mutating func begin(_ head: RequestHead, _ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func begin(_ head: RequestHead, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         self.head = head
         isUpgrade = head.isWebSocketUpgrade
         // Under `off` everything is forwarded unread.
@@ -190,7 +190,7 @@ package struct HTTPExchange: Sendable {
 
     // MARK: Account
 
-    mutating func identify(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func identify(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         credential = Credential(of: head, at: mapping.account.credentials, actingAs: mapping.account.actingAs)
         guard let credential else { return unidentified(nil, now, &actions) }
         switch environment.credentials.owner(of: credential.digest, now: now.monotonic, within: credentialMemory) {
@@ -206,15 +206,15 @@ package struct HTTPExchange: Sendable {
 
     /// Maximum age of a cached credential check. Shorter for requests that the backend does not check again.
     private var credentialMemory: Int64 {
-        guard !isCall else { return CredentialBook.memoryForCalls }
+        guard !isCall else { return CredentialCache.memoryForCalls }
         switch match?.route.label {
-        case .content where protects, .control where protects: return CredentialBook.memoryForWrites
-        default: return CredentialBook.memory
+        case .content where protects, .control where protects: return CredentialCache.memoryForWrites
+        default: return CredentialCache.memory
         }
     }
 
     private mutating func identified(
-        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Moment, _ actions: inout [ExchangeAction]
+        _ answer: ResponseHead, _ body: ByteBuffer, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) {
         guard let credential else { return }
         let owner = mapping.account.owner(in: answer, body)
@@ -232,8 +232,8 @@ package struct HTTPExchange: Sendable {
     /// Handles a lookup without an answer: an older cached result is used, so that people can write during an outage.
     ///
     /// Calls are refused.
-    private mutating func unanswered(_ now: Moment, _ actions: inout [ExchangeAction]) {
-        guard !isCall else { return answerCall(ControlAnswer(.backendGone), &actions) }
+    private mutating func unanswered(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
+        guard !isCall else { return answerCall(ControlAnswer(.backendUnreachable), &actions) }
         guard let credential,
             case .account(let known) = environment.credentials.owner(of: credential.digest, now: now.monotonic)
         else { return unidentified(nil, now, &actions) }
@@ -245,7 +245,7 @@ package struct HTTPExchange: Sendable {
     ///
     /// - Parameter refusal: the backend's answer to the lookup; nil if there is none to forward.
     private mutating func unidentified(
-        _ refusal: (ResponseHead, ByteBuffer)?, _ now: Moment, _ actions: inout [ExchangeAction]
+        _ refusal: (ResponseHead, ByteBuffer)?, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) {
         guard !isCall else { return answerCall(ControlAnswer(.notLoggedIn), &actions) }
         noteUnprotectable(by: AccountID(text: "(not logged in)"))
@@ -267,7 +267,7 @@ package struct HTTPExchange: Sendable {
         respondItself(refusal.0, refusal.1, &actions)
     }
 
-    private mutating func proceed(_ now: Moment, _ actions: inout [ExchangeAction]) {
+    private mutating func proceed(_ now: Timestamp, _ actions: inout [ExchangeAction]) {
         guard let account else { return }
         noteEvidence(asked: asksForEncryption || provenDevice != nil, now, &actions)
         if isCall { return collectCall(&actions) }

@@ -101,7 +101,7 @@ extension MessageShape {
     }
 
     /// Whether a member besides the text may hold content: a sealed value, the flag or the envelope.
-    func mayBeSaid(in name: String) -> Bool {
+    func mayHoldContent(in name: String) -> Bool {
         guard name != text.firstMember else { return false }
         return kept?.contains(name) == false || name == flag.firstMember || name == envelope?.firstMember
             || also.contains { $0.firstMember == name }

@@ -35,16 +35,16 @@ package struct IncomingMessages: Sendable {
     private let label: Mapping.Label
     private let reader: AccountID
     /// The envelopes for the vault, in order.
-    private let items: [ReadJob.Item]
+    private let items: [OpenMessagesJob.Item]
     /// The jobs sent to the vault, with the number of their items and their outcomes, in the order of ``items``.
-    private var asked: [(ticket: UInt64, count: Int, outcomes: [ReadOutcome]?)] = []
+    private var asked: [(ticket: UInt64, count: Int, outcomes: [OpenOutcome]?)] = []
     /// One element for each message.
     private let handlings: [Handling]
 
     init(
         _ document: JSONDocument, _ shapes: [MessageShape], label: Mapping.Label, reader: AccountID,
         readsEnvelopes: Bool, target: TargetValues = TargetValues(),
-        directory: DirectoryTable
+        directory: DirectoryCache
     ) {
         self.readsEnvelopes = readsEnvelopes
         self.document = document
@@ -54,7 +54,7 @@ package struct IncomingMessages: Sendable {
         messages = reading.messages
         unread = reading.unread
         obstacle = reading.obstacles.first
-        var items: [ReadJob.Item] = []
+        var items: [OpenMessagesJob.Item] = []
         var handlings: [Handling] = []
         for message in messages {
             guard let envelope = message.envelope, Self.maybeEnvelope(envelope) else {
@@ -69,7 +69,7 @@ package struct IncomingMessages: Sendable {
             }
             handlings.append(.item(items.count))
             items.append(
-                ReadJob.Item(
+                OpenMessagesJob.Item(
                     envelope: envelope, sender: message.sender.map { .services($0) },
                     conversation: .room(message.conversation)))
         }
@@ -83,18 +83,18 @@ package struct IncomingMessages: Sendable {
     }
 
     /// Creates the jobs for the vault; empty if there are no envelopes.
-    package mutating func jobs(_ connection: ConnectionID, _ environment: JSONEnvironment) -> [ReadJob] {
-        ReadJob.runs(items).map { items in
+    package mutating func jobs(_ connection: ConnectionID, _ environment: JSONEnvironment) -> [OpenMessagesJob] {
+        OpenMessagesJob.runs(items).map { items in
             let ticket = environment.nextTicket()
             asked.append((ticket, items.count, nil))
-            return ReadJob(connection: connection, ticket: ticket, reader: reader, items: items)
+            return OpenMessagesJob(connection: connection, ticket: ticket, reader: reader, items: items)
         }
     }
 
     /// Stores the outcomes of a job.
     ///
     /// - Returns: whether the job is one of these messages.
-    package mutating func take(_ outcomes: [ReadOutcome], for ticket: UInt64) -> Bool {
+    package mutating func take(_ outcomes: [OpenOutcome], for ticket: UInt64) -> Bool {
         guard let index = asked.firstIndex(where: { $0.ticket == ticket }) else { return false }
         asked[index].outcomes = outcomes
         return true
@@ -133,7 +133,7 @@ package struct IncomingMessages: Sendable {
     ///
     /// - Returns: whether the message is a copy that could not be removed.
     private func put(
-        _ message: FoundMessage, _ handling: Handling, _ outcomes: [ReadOutcome], _ policies: PolicySnapshot,
+        _ message: FoundMessage, _ handling: Handling, _ outcomes: [OpenOutcome], _ policies: PolicySnapshot,
         _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) -> Bool {
         var isCopy = false
@@ -160,20 +160,20 @@ package struct IncomingMessages: Sendable {
         _ message: UnreadMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
         environment.tally.add(.withheld)
-        try edits.blank(message, with: Remarks.withheldUnread)
+        try edits.blank(message, with: Notices.withheldUnread)
     }
 
     /// Whether the backend hands out the same message a second time, under another id.
-    private func isRepeated(_ outcome: ReadOutcome, _ message: FoundMessage, _ environment: JSONEnvironment) -> Bool {
+    private func isRepeated(_ outcome: OpenOutcome, _ message: FoundMessage, _ environment: JSONEnvironment) -> Bool {
         guard case .text(_, _, _, let id) = outcome, let remoteID = message.remoteID else { return false }
-        return environment.firstSights.isCopy(id, as: "\(message.conversation) \(remoteID)")
+        return environment.duplicateFilter.isCopy(id, as: "\(message.conversation) \(remoteID)")
     }
 
     /// Handles an envelope of a person's own device: unchanged for a client that opens it, a notice for others.
     private func putSealed(
         _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) {
-        if !readsEnvelopes { try edits.replace(message, with: Remarks.forOwnDevice(from: message.sender)) }
+        if !readsEnvelopes { try edits.replace(message, with: Notices.forOwnDevice(from: message.sender)) }
         environment.tally.add(.openedDevice)
     }
 
@@ -181,7 +181,7 @@ package struct IncomingMessages: Sendable {
     ///
     /// - Returns: false if the bytes were not an envelope, but a text that looked like one.
     private func put(
-        _ outcome: ReadOutcome, _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
+        _ outcome: OpenOutcome, _ message: FoundMessage, _ edits: inout MessageEdits, _ environment: JSONEnvironment
     ) throws(MessageFault) -> Bool {
         switch outcome {
         case .text(let plaintext, _, let protection, _):
@@ -190,7 +190,7 @@ package struct IncomingMessages: Sendable {
             environment.tally.add(protection == .device ? .openedDevice : .openedGateway)
         case .failed(let failure):
             if failure == .malformed, !message.isFlagged { return false }
-            try edits.replace(message, with: Remarks.notOpened(failure, from: message.sender))
+            try edits.replace(message, with: Notices.notOpened(failure, from: message.sender))
             environment.tally.add(TallyKind(failure))
         }
         return true
@@ -211,23 +211,23 @@ package struct IncomingMessages: Sendable {
     ) throws(MessageFault) {
         if isWithoutItsEnvelope(message) {
             environment.tally.add(.withheld)
-            return try edits.replace(message, with: Remarks.withoutEnvelope(from: message.sender ?? "somebody"))
+            return try edits.replace(message, with: Notices.withoutEnvelope(from: message.sender ?? "somebody"))
         }
         switch environment.inbound(to: reader, in: message.conversation, policies) {
         case .deliver: environment.tally.add(.deliveredPlaintext)
         case .mark:
-            try edits.mark(message, with: Remarks.notEncrypted + " ")
+            try edits.mark(message, with: Notices.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)
         case .withhold where label.isHistory || message.shape.isHistory:
             // Messages from before the protection of the conversation are shown with a mark.
-            try edits.mark(message, with: Remarks.notEncrypted + " ")
+            try edits.mark(message, with: Notices.notEncrypted + " ")
             environment.tally.add(.deliveredMarked)
         case .withhold:
             let source = message.sender ?? "somebody"
             let latch = environment.latches.latch(of: .ofRoom(message.conversation))
             try edits.replace(
                 message,
-                with: latch > .plaintext ? Remarks.withheldHere(from: source) : Remarks.withheldByPolicy(from: source))
+                with: latch > .plaintext ? Notices.withheldHere(from: source) : Notices.withheldByPolicy(from: source))
             environment.tally.add(.withheld)
         }
     }

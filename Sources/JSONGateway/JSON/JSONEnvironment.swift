@@ -15,11 +15,11 @@ package final class JSONEnvironment: Sendable {
     /// The settings that a reload replaces. A class, so that each exchange keeps only a reference.
     package final class Settings: Sendable {
         package let mapping: Mapping
-        package let texts: RemarkTexts
+        package let texts: NoticeTexts
         /// Maximum size of an answer whose messages are opened, in bytes.
         package let answerLimit: Int
 
-        package init(mapping: Mapping, texts: RemarkTexts, answerLimit: Int) {
+        package init(mapping: Mapping, texts: NoticeTexts, answerLimit: Int) {
             (self.mapping, self.texts, self.answerLimit) = (mapping, texts, answerLimit)
         }
     }
@@ -33,23 +33,23 @@ package final class JSONEnvironment: Sendable {
     package let latches: LatchTable
     package let tally: Tally
     /// The public keys of people's own devices.
-    package let directory: DirectoryTable
-    package let devices = DeviceBook()
-    package let credentials = CredentialBook()
-    package let accounts = AccountBook()
-    package let conversations = ConversationBook()
+    package let directory: DirectoryCache
+    package let devices = ProvenDevices()
+    package let credentials = CredentialCache()
+    package let accounts = KnownAccounts()
+    package let conversations = MemberCache()
     package let observations = SharedObservations()
     package let waitingWrites = WaitingWrites()
     package let writeKeys: WriteKeys
-    package let sockets = SocketBook()
+    package let sockets = SocketListeners()
     package let unmatched = UnmatchedRequests()
-    let firstSights = FirstSights()
+    let duplicateFilter = DuplicateFilter()
     private let current: Mutex<Settings>
     private let tickets = Atomic<UInt64>(0)
 
     package init(
-        mapping: Mapping, texts: RemarkTexts = RemarkTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally(), directory: DirectoryTable = DirectoryTable(), writeKeys: WriteKeys,
+        mapping: Mapping, texts: NoticeTexts = NoticeTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
+        tally: Tally = Tally(), directory: DirectoryCache = DirectoryCache(), writeKeys: WriteKeys,
         answerLimit: Int = answerLimit
     ) {
         self.writeKeys = writeKeys
@@ -62,10 +62,10 @@ package final class JSONEnvironment: Sendable {
 
     /// The present mapping. A reload may replace it.
     package var mapping: Mapping { settings.mapping }
-    package var texts: RemarkTexts { settings.texts }
+    package var texts: NoticeTexts { settings.texts }
     package var settings: Settings { current.withLock { $0 } }
 
-    package func replace(_ mapping: Mapping, texts: RemarkTexts, answerLimit: Int = answerLimit) {
+    package func replace(_ mapping: Mapping, texts: NoticeTexts, answerLimit: Int = answerLimit) {
         current.withLock { $0 = Settings(mapping: mapping, texts: texts, answerLimit: answerLimit) }
         conversations.forgetAll()
     }
@@ -156,7 +156,7 @@ extension Credential {
 
 extension AccountSource {
     /// Reads the owner from the backend's answer; unknown if the backend has a temporary failure.
-    package func owner(in answer: ResponseHead, _ body: ByteBuffer) -> CredentialBook.Owner {
+    package func owner(in answer: ResponseHead, _ body: ByteBuffer) -> CredentialCache.Owner {
         switch answer.status {
         case 200..<300:
             guard let document = try? JSONDocument(body), let place = try? document.one(name),
@@ -182,7 +182,7 @@ extension MembersSource {
     /// Reads the members from the backend's answer; nil if the answer is an error or cannot be read.
     package func members(in answer: ResponseHead, _ body: ByteBuffer) -> [AccountID]? {
         guard (200..<300).contains(answer.status), let document = try? JSONDocument(body),
-            let places = try? document.places(accounts, limit: ConversationBook.memberLimit)
+            let places = try? document.places(accounts, limit: MemberCache.memberLimit)
         else { return nil }
         var members: [AccountID] = []
         for place in places {

@@ -39,7 +39,7 @@ package struct TargetValues: Equatable, Sendable {
         switch source {
         case .capture(let name): return captures[name]
         case .query(let name):
-            guard case .says(let text) = query[name] else { return nil }
+            guard case .single(let text) = query[name] else { return nil }
             return text
         case .message, .container, .containerName: return nil
         }
@@ -52,7 +52,7 @@ package struct RouteMatch: Sendable {
     package let target: TargetValues
 
     /// Whether the head alone identifies the recipients of a text.
-    var saysForWhom: Bool {
+    var namesRecipients: Bool {
         guard let shape = route.request, shape.recipients == nil else { return false }
         return target[shape.conversation] != nil
     }
@@ -86,7 +86,7 @@ extension Mapping {
     package var looksAtFrames: Bool { frames.contains { $0.label == .content } }
 
     /// Whether WebSocket messages of the backend may carry content of people.
-    var hearsFrames: Bool { frames.contains { $0.direction == .fromBackend && !$0.shapes.isEmpty } }
+    var readsBackendFrames: Bool { frames.contains { $0.direction == .fromBackend && !$0.shapes.isEmpty } }
 
     /// Finds the first kind of frame that matches a WebSocket message.
     ///
@@ -141,8 +141,8 @@ extension RequestQuery {
     /// Whether the query meets a condition. An ambiguous value meets none.
     package func satisfies(_ condition: QueryCondition) -> Bool {
         switch (condition.test, self[condition.name]) {
-        case (.present, .says), (.absent, .absent): true
-        case (.equals(let wanted), .says(let text)): wanted == text
+        case (.present, .single), (.absent, .absent): true
+        case (.equals(let wanted), .single(let text)): wanted == text
         default: false
         }
     }

@@ -132,17 +132,17 @@ package struct MessageEdits: Sendable {
         }
         guard overruled.insert(content).inserted else { return }
         let text = names.dropFirst().reversed().reduce(JSONFragment.string(words)) { .object([($1, $0)]) }
-        var isSaid = false
+        var isReplaced = false
         for place in document.children(content) {
             let name = (try? document.name(place)) ?? nil
-            if name == first, !isSaid {
+            if name == first, !isReplaced {
                 overruling.append(.replace(place, text))
-                isSaid = true
-            } else if name.map({ $0 == first || message.shape.mayBeSaid(in: $0) }) ?? (message.shape.kept != nil) {
+                isReplaced = true
+            } else if name.map({ $0 == first || message.shape.mayHoldContent(in: $0) }) ?? (message.shape.kept != nil) {
                 overruling.append(.remove(place))
             }
         }
-        if !isSaid { overruling.append(.add([first], text, to: content)) }
+        if !isReplaced { overruling.append(.add([first], text, to: content)) }
     }
 
     /// Applies all changes.

@@ -53,10 +53,10 @@ public enum QueueChange: Sendable, Equatable {
     case insert(QueuedRequest, form: [UInt8])
     /// Begins an attempt and counts it, before a byte is sent. Its end is accepted only with this lease.
     case lease(id: UInt64, lease: UInt64)
-    /// Makes a request wait again. Changes nothing if the stored lease is another one.
+    /// Makes a request wait again. Has no effect if the stored lease is another one.
     case requeue(id: UInt64, lease: UInt64, Wait)
-    /// Finishes a request. Changes nothing if the stored lease is another one; the lease is nil if the request is not
-    /// in flight.
+    /// Finishes a request. Has no effect if the stored lease is another one; the lease is nil if the request is not in
+    /// flight.
     ///
     /// With `keepsOutcome`, the outcome is due to the handlers until ``handled(id:)``, and the response is stored;
     /// without, only the result and its cause are.

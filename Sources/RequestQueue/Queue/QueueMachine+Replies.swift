@@ -27,7 +27,7 @@ extension QueueMachine {
             counts.late += 1
             return
         }
-        tellHost(entry, reply, now: now)
+        notifyHost(entry, reply, now: now)
         switch reply {
         case .failure(.network(.noFreeConnection), _, _, _):
             let pause = settings.backoff.pause(attempts: 1, retryAfter: nil, random: random)
@@ -64,7 +64,7 @@ extension QueueMachine {
     ///
     /// An answer of the backend shows that the host works, unless its status is 502, 503 or 504. A host that was
     /// reached and did not answer is not counted as failing: it may be only this conversation that hangs.
-    private mutating func tellHost(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
+    private mutating func notifyHost(_ entry: QueueEntry, _ reply: AttemptReply, now: QueueTime) {
         let host = entry.host
         switch reply {
         case .success: host.breaker.succeeded()

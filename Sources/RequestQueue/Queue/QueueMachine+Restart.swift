@@ -16,7 +16,7 @@ extension QueueMachine {
                 learnt.append(known)
             }
         }
-        for record in contents.finished { recall(record) }
+        for record in contents.finished { restoreFinished(record) }
         for row in contents.unreadable {
             steps.append(
                 .change(.quarantine(id: row.id, cause: "It cannot be read: \(row.reason).", at: now.wall), nil))
@@ -34,7 +34,7 @@ extension QueueMachine {
         for undelivered in contents.undelivered { deliverAgain(undelivered) }
     }
 
-    private mutating func recall(_ record: QueueContents.Finished) {
+    private mutating func restoreFinished(_ record: QueueContents.Finished) {
         let request = record.request
         remember(request, at: record.at)
         rememberKey(of: request)

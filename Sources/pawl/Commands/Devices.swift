@@ -137,7 +137,7 @@ struct DevicesCommand: AsyncParsableCommand {
 
 extension Gateway {
     /// - Throws: ``AdminFailure`` in a sidecar.
-    func directory() throws -> DirectoryTable {
+    func directory() throws -> DirectoryCache {
         guard let directory = environment.directory else {
             throw AdminFailure("This is a sidecar, which has no directory. Here: pawl sidecar status.")
         }

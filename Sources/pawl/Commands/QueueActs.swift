@@ -73,7 +73,7 @@ extension QueueCommand {
                 outcomes.append(
                     try await QueueCommand.carryOut(
                         .hold(scope), name,
-                        "\(name) is held." + gateway.remark(scope)
+                        "\(name) is held." + gateway.hint(scope)
                             + " To release it: pawl queue release \(scope.words(gateway))",
                         on: gateway))
             }
@@ -252,7 +252,7 @@ extension Gateway {
     }
 
     /// A hint for an operator who may have mistyped a name; empty if the account is connected.
-    fileprivate func remark(_ scope: RequestScope) -> String {
+    fileprivate func hint(_ scope: RequestScope) -> String {
         guard front is IRCFront, case .account(let account) = scope,
             environment.roster.connections(of: account).isEmpty
         else { return "" }

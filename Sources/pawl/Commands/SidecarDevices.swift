@@ -25,21 +25,22 @@ struct SidecarAdopt: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let peer = try gateway.peer(named: nick)
-        let words = "adopt \(peer.name.text) \(peer.chain.root)"
-        let number = try gateway.safetyNumber(with: peer.chain)
-        let isOwn = try gateway.peers().own.map { peer.chain.continues($0.chain) } ?? false
+        let words = "adopt \(peer.name.text) \(peer.deviceList.root)"
+        let number = try gateway.safetyNumber(with: peer.deviceList)
+        let isOwn = try gateway.peers().own.map { peer.deviceList.continues($0.deviceList) } ?? false
         guard isOwn || gateway.confirmations.accept(confirm, for: words) else {
             return gateway.question(
                 "From now on people accept messages from \(nick) as yours. Unless someone intercepts the connection, pawl sidecar "
                     + "verify on the other device shows the same digits: \(number).", words)
         }
         try await gateway.decide(.adopt, about: peer.name)
-        guard let own = try gateway.peers().own, own.chain.current.count > 1 else {
+        guard let own = try gateway.peers().own, own.deviceList.current.count > 1 else {
             throw AdminFailure(
                 "\(nick) could not be added: your list is full, or \(nick) already has a list with several devices.")
         }
-        try gateway.write([(peer.name, .adopted(own.chain))])
-        return .text("\(nick) is one of your \(own.chain.current.count) devices as soon as it runs: pawl sidecar join.")
+        try gateway.write([(peer.name, .adopted(own.deviceList))])
+        return .text(
+            "\(nick) is one of your \(own.deviceList.current.count) devices as soon as it runs: pawl sidecar join.")
     }
 }
 
@@ -67,7 +68,7 @@ struct SidecarRevoke: AdminCommand {
 
     func answer(_ gateway: Gateway) async throws -> AdminAnswer {
         let own = try gateway.peers().own
-        guard let id = UInt64(device, radix: 16).map({ DeviceID($0) }), own?.chain.identity(of: id) != nil else {
+        guard let id = UInt64(device, radix: 16).map({ DeviceID($0) }), own?.deviceList.identity(of: id) != nil else {
             throw AdminFailure("You have no device \(device). See: pawl sidecar status.")
         }
         guard id != own?.device else {

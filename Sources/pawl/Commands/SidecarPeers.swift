@@ -45,7 +45,7 @@ struct SidecarStatus: AdminCommand {
         let report = Report(
             network: gateway.environment.settings.network, connections: gateway.server.connectionCount,
             require: gateway.environment.policies.snapshot.everyone.demandsDevices,
-            devices: (own?.chain.current ?? []).map {
+            devices: (own?.deviceList.current ?? []).map {
                 Device(device: Self.name($0), isThisOne: $0.id == own?.device)
             },
             rooms: try await gateway.rooms().map(\.report),
@@ -53,7 +53,7 @@ struct SidecarStatus: AdminCommand {
                 Person(
                     name: $0.name.displayName,
                     keys: $0.offered != nil ? "changed" : $0.isVerified ? "verified" : "known",
-                    devices: $0.chain.current.count, since: Table.time($0.since))
+                    devices: $0.deviceList.current.count, since: Table.time($0.since))
             })
         if common.json { return try .json(report) }
         let people = Table.text(
@@ -128,7 +128,7 @@ struct SidecarVerify: AdminCommand {
             try await gateway.decide(.verify, about: peer.name)
             return .text("The keys of \(nick) are verified. Messages from them are marked [e2e verified].")
         }
-        let number = try gateway.safetyNumber(with: peer.chain)
+        let number = try gateway.safetyNumber(with: peer.deviceList)
         let offered = try peer.offered.map { try gateway.safetyNumber(with: $0) }
         let report = Report(
             name: peer.name.displayName, safetyNumber: number.description,

@@ -31,7 +31,7 @@ struct IRCFront: ChatFront {
 
     func change(_ job: DirectoryJob, _ records: [StoreChange]) { thread.submit([.directory(job), .record(records)]) }
 
-    func notify(_ connections: [ConnectionID], _ text: String) { send(.remark(text), to: connections) }
+    func notify(_ connections: [ConnectionID], _ text: String) { send(.notice(text), to: connections) }
 
     func revokeProofs(of connections: [ConnectionID], _ reason: String) {
         send(.directory(id: 0, .refused(reason)), to: connections)
@@ -161,19 +161,19 @@ struct IRCFront: ChatFront {
 
     /// - Throws: ``AdminFailure`` if this data directory has no such request.
     private func request(_ id: UInt64) throws -> Request {
-        guard let request = try store.request(id) else { throw AdminFailure(Remarks.noRequest(id)) }
+        guard let request = try store.request(id) else { throw AdminFailure(Notices.noRequest(id)) }
         return request
     }
 
     /// What a waiting request waits for, in words.
     private func waitsFor(_ request: Request, _ gateway: Gateway) throws -> String {
-        let desk = environment.requests
-        let holds = desk.gate.holds
+        let outbox = environment.requests
+        let holds = outbox.gate.holds
         let account = AccountID(text: request.account)
-        if let trace = desk.traces[request.id], trace.acknowledgedAt != nil {
+        if let trace = outbox.traces[request.id], trace.acknowledgedAt != nil {
             return "its recipient's device: the backend has it, and it has not been opened"
         }
-        if desk.gate.hasBegun(request.id) { return "the backend, which has not confirmed it yet" }
+        if outbox.gate.hasBegun(request.id) { return "the backend, which has not confirmed it yet" }
         if holds.contains(.request(request.id)) { return "an operator, who holds it: pawl queue release \(request.id)" }
         if holds.contains(.account(account)) {
             return "an operator, who holds all of \(gateway.displayName(account)): "
@@ -197,7 +197,7 @@ struct IRCFront: ChatFront {
     func waitingWrites() async -> Int { 0 }
 
     func whyNotDropped(_ id: UInt64) throws -> String? {
-        guard let request = try store.request(id) else { return Remarks.noRequest(id) }
+        guard let request = try store.request(id) else { return Notices.noRequest(id) }
         return request.state == .pending
             ? nil : "Request \(id) is \(request.state.name): only a waiting one can be dropped."
     }
@@ -226,8 +226,8 @@ struct IRCFront: ChatFront {
             guard let subject else { return nil }
             let account = AccountID(text: subject.account)
             switch kind {
-            case .drop where !isNotified: gateway.tell(account, Remarks.dropped(target: subject.target))
-            case .retry: send(.recall, to: Array(environment.roster.connections(of: account).prefix(1)))
+            case .drop where !isNotified: gateway.notify(account, Notices.dropped(target: subject.target))
+            case .retry: send(.requestsWaiting, to: Array(environment.roster.connections(of: account).prefix(1)))
             default: break
             }
             return nil

@@ -258,7 +258,7 @@ struct JSONFront: ChatFront {
         do {
             try gateway.commit([change, gateway.audit("queue.\(isHeld ? "hold" : "release")", name)])
         } catch {
-            return "The store did not take it, so nothing has changed. Look at the disk."
+            return "The store could not be written, so nothing has changed. Check the disk."
         }
         if isHeld { _ = gate.hold(scope) } else { gate.release(scope) }
         return nil

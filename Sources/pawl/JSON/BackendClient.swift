@@ -135,11 +135,11 @@ extension SessionKey {
 
 /// Receives the outcomes of writes, and notifies clients that were answered at once.
 final class WriteEnds: APIClientQueueResponseHandler {
-    private let tell: @Sendable (AccountID, MessageNews) -> Void
+    private let notify: @Sendable (AccountID, MessageNews) -> Void
     private let waiting: WaitingWrites
 
-    init(_ waiting: WaitingWrites, tell: @escaping @Sendable (AccountID, MessageNews) -> Void) {
-        (self.waiting, self.tell) = (waiting, tell)
+    init(_ waiting: WaitingWrites, notify: @escaping @Sendable (AccountID, MessageNews) -> Void) {
+        (self.waiting, self.notify) = (waiting, notify)
     }
 
     func clientQueue(
@@ -148,16 +148,16 @@ final class WriteEnds: APIClientQueueResponseHandler {
     ) async {
         waiting.end(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
         let account = AccountID(text: request.tenant)
-        let told = request.creates.map(\.local).filter(LocalMessageID.isOne)
+        let localIDs = request.creates.map(\.local).filter(LocalMessageID.isOne)
         switch result {
         case .success(let response):
             guard let queue = clientQueue as? APIClientQueue else { return }
             for case .both(_, let local, let remote) in queue.client.identifiers(in: response, for: request)
             where LocalMessageID.isOne(local) {
-                tell(account, .merged(MessageMerge(localID: local, remoteID: remote)))
+                notify(account, .merged(MessageMerge(localID: local, remoteID: remote)))
             }
-        case .aborted: for local in told { tell(account, .lost(localID: local, reason: nil)) }
-        case .failure(let error): for local in told { tell(account, .lost(localID: local, reason: "\(error)")) }
+        case .aborted: for local in localIDs { notify(account, .lost(localID: local, reason: nil)) }
+        case .failure(let error): for local in localIDs { notify(account, .lost(localID: local, reason: "\(error)")) }
         }
     }
 }

@@ -39,7 +39,7 @@ struct JSONBackend: Sendable {
         }
         environment = JSONEnvironment(
             mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
-            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryTable(),
+            latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryCache(),
             writeKeys: WriteKeys(secret: sealer.secret(for: "names of writes")),
             answerLimit: configuration.limits.answerBytes)
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
@@ -96,7 +96,7 @@ struct JSONBackend: Sendable {
         services.meters = meters
         let writes = writes
         services.loggedIn = { writes.loggedIn($0, $1) }
-        services.recall = { writes.recall($0, $1, by: $2, $3) }
+        services.findWrite = { writes.findWrite($0, $1, by: $2, $3) }
         services.enqueue = { writes.enqueue($0, $1) }
         services.await = { writes.await($0, $1) }
     }
@@ -108,12 +108,12 @@ private struct CredentialSealer: SessionSealing {
 
     func seal(_ plaintext: [UInt8], tenant: String) throws -> [UInt8] {
         var random = SystemRandomSource()
-        return try sealer.seal(plaintext, place: Self.place(tenant), random: &random)
+        return try sealer.seal(plaintext, label: Self.label(tenant), random: &random)
     }
 
     func open(_ sealed: [UInt8], tenant: String) throws -> [UInt8] {
-        try sealer.open(sealed, place: Self.place(tenant))
+        try sealer.open(sealed, label: Self.label(tenant))
     }
 
-    private static func place(_ tenant: String) -> String { "queue session \(tenant)" }
+    private static func label(_ tenant: String) -> String { "queue session \(tenant)" }
 }

@@ -18,7 +18,7 @@ final class KnownCredentials: Sendable {
 
     private struct Entry {
         let mark: String
-        let digest: CredentialBook.Digest
+        let digest: CredentialCache.Digest
         let key: SessionKey
         var isRefused = false
     }
@@ -27,14 +27,14 @@ final class KnownCredentials: Sendable {
         var entries: [ExactText: [Entry]] = [:]
         var accounts: [String: ExactText] = [:]
         /// The credential of each account that the backend has refused last.
-        var refused: [ExactText: CredentialBook.Digest] = [:]
+        var refused: [ExactText: CredentialCache.Digest] = [:]
 
         func entry(_ mark: String) -> Entry? {
             accounts[mark].flatMap { entries[$0]?.first { $0.mark == mark } }
         }
 
         /// Marks a credential of the account as refused.
-        mutating func refuse(_ digest: CredentialBook.Digest?, of account: ExactText) {
+        mutating func refuse(_ digest: CredentialCache.Digest?, of account: ExactText) {
             for place in entries[account]?.indices ?? 0..<0 where entries[account]?[place].digest == digest {
                 entries[account]?[place].isRefused = true
             }
@@ -43,11 +43,11 @@ final class KnownCredentials: Sendable {
 
     private let state = Mutex(State())
     /// The cache of credentials and their accounts. A refused credential is removed from it, and so is looked up again.
-    private let book: CredentialBook
+    private let cache: CredentialCache
 
-    init(_ book: CredentialBook) { self.book = book }
+    init(_ cache: CredentialCache) { self.cache = cache }
 
-    func remember(_ mark: String, of account: String, _ digest: CredentialBook.Digest, _ key: SessionKey) {
+    func remember(_ mark: String, of account: String, _ digest: CredentialCache.Digest, _ key: SessionKey) {
         let account = ExactText(account)
         state.withLock { state in
             if state.entries.count >= Self.limit, state.entries[account] == nil { state = State() }
@@ -74,27 +74,27 @@ final class KnownCredentials: Sendable {
 
     /// Marks a credential as refused.
     func refuse(_ mark: String) {
-        let digest = state.withLock { state -> CredentialBook.Digest? in
+        let digest = state.withLock { state -> CredentialCache.Digest? in
             guard let account = state.accounts[mark], let digest = state.entry(mark)?.digest else { return nil }
             state.refuse(digest, of: account)
             state.refused[account] = digest
             return digest
         }
-        if let digest { book.forget(digest) }
+        if let digest { cache.forget(digest) }
     }
 
     /// Finds another credential of an account after the backend has refused one.
     ///
     /// - Parameter shown: the account's most recent credential; taken as the refused one if the write's own is unknown.
     /// - Returns: a credential that the backend has not refused; nil if there is none.
-    func another(of account: String, than shown: CredentialBook.Digest?) -> (CredentialBook.Digest, SessionKey)? {
+    func another(of account: String, than shown: CredentialCache.Digest?) -> (CredentialCache.Digest, SessionKey)? {
         let account = ExactText(account)
         let (refused, other) = state.withLock { state in
             let refused = state.refused.removeValue(forKey: account) ?? shown
             state.refuse(refused, of: account)
             return (refused, state.entries[account]?.last { !$0.isRefused }.map { ($0.digest, $0.key) })
         }
-        if let refused { book.forget(refused) }
+        if let refused { cache.forget(refused) }
         return other
     }
 }

@@ -49,7 +49,7 @@ final class WriteQueue: Sendable {
         settings.keepsOutcomes = true
         settings.createsAllEntities = true
         let (queueBox, sockets) = (made, environment.sockets)
-        let ends = WriteEnds(waiting) { sockets.tell($0, $1) }
+        let ends = WriteEnds(waiting) { sockets.notify($0, $1) }
         queue = try APIClientQueue(
             client: BackendClient(host: host, http: http, credentials: own) { environment.mapping.refusal },
             store: store, settings: settings, credentials: credentials, held: held, handlers: [ends]
@@ -60,8 +60,8 @@ final class WriteQueue: Sendable {
                 writeTraces.answered(token, reply)
                 waiters.withLock { $0.note(reply, to: token) }
             case .ended(let token, let outcome):
-                guard let (told, outcome) = waiters.withLock({ $0.end(token, outcome) }) else { return }
-                for waiter in told { waiter.end(outcome) }
+                guard let (notified, outcome) = waiters.withLock({ $0.end(token, outcome) }) else { return }
+                for waiter in notified { waiter.end(outcome) }
             case .refused(let tenant, let reply, let waiting):
                 guard let outcome = WriteOutcome(reply) else { return }
                 // If the account has shown another credential, as from another device, its writes continue with that.
@@ -71,8 +71,8 @@ final class WriteQueue: Sendable {
                     queueBox.withLock { $0 }?.setSession(key, for: tenant)
                     return
                 }
-                let told = waiters.withLock { $0.refuse(tenant, outcome, waiting) }
-                for (request, waiters) in told where !waiters.isEmpty {
+                let notified = waiters.withLock { $0.refuse(tenant, outcome, waiting) }
+                for (request, waiters) in notified where !waiters.isEmpty {
                     for waiter in waiters { waiter.end(outcome) }
                     // Its client was notified of the failure, and cannot repeat the write without an idempotency key.
                     guard request.isAnonymous else { continue }
@@ -110,33 +110,33 @@ final class WriteQueue: Sendable {
     }
 
     /// Looks up an earlier write with the same key. A dead one is sent again.
-    func recall(
+    func findWrite(
         _ account: AccountID, _ key: WriteKey, by credential: Credential,
-        _ done: @escaping @Sendable (WriteRecall) -> Void
+        _ done: @escaping @Sendable (WriteMatch) -> Void
     ) {
-        Task { done(await recall(key, of: account, by: keys.mark(of: credential))) }
+        Task { done(await findWrite(key, of: account, by: keys.mark(of: credential))) }
     }
 
     /// Looks up an earlier write. One that is done under another credential is not the same write.
-    private func recall(_ key: WriteKey, of account: AccountID, by mark: String) async -> WriteRecall {
+    private func findWrite(_ key: WriteKey, of account: AccountID, by mark: String) async -> WriteMatch {
         // A queue that cannot be read accepts no write either.
         guard let first = try? await known(key, of: account) else { return .new(key) }
-        guard first.state == .done, first.mark != mark else { return .known(await recalled(first)) }
+        guard first.state == .done, first.mark != mark else { return .known(await knownWrite(first)) }
         let own = keys.own(key, mark: mark)
         guard let second = try? await known(own, of: account) else { return .new(own) }
-        return .known(await recalled(second))
+        return .known(await knownWrite(second))
     }
 
     private func known(_ key: WriteKey, of account: AccountID) async throws -> QueuedRequest? {
         try await queue.request(idempotencyKey: key.name, tenant: account.text)
     }
 
-    private func recalled(_ request: QueuedRequest) async -> RecalledWrite {
+    private func knownWrite(_ request: QueuedRequest) async -> KnownWrite {
         var isLost = request.state == .cancelled
         if request.state == .dead {
             do { try await revive(request) } catch { isLost = true }
         }
-        return RecalledWrite(
+        return KnownWrite(
             token: WriteToken(request.token), localID: request.creates.map(\.local).first(where: LocalMessageID.isOne),
             isLost: isLost)
     }
@@ -154,11 +154,11 @@ final class WriteQueue: Sendable {
     }
 
     /// Enqueues a write. It is committed when `done` is called with success.
-    func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<RecalledWrite, WriteRefusal>) -> Void) {
+    func enqueue(_ write: QueuedWrite, _ done: @escaping @Sendable (Result<KnownWrite, WriteRefusal>) -> Void) {
         Task { done(await enqueue(write)) }
     }
 
-    private func enqueue(_ write: QueuedWrite) async -> Result<RecalledWrite, WriteRefusal> {
+    private func enqueue(_ write: QueuedWrite) async -> Result<KnownWrite, WriteRefusal> {
         let mark = keys.mark(of: write.credential)
         shown(write.credential, mark, cookies: write.cookies, by: write.account.text)
         let creates = write.creates(marked: UUID().uuidString)
@@ -172,12 +172,12 @@ final class WriteQueue: Sendable {
             switch try await queue.offer(request, token: token) {
             case .accepted(let token):
                 traces.stored(token, write.message)
-                return .success(RecalledWrite(token: WriteToken(token), localID: write.localID, isLost: false))
+                return .success(KnownWrite(token: WriteToken(token), localID: write.localID, isLost: false))
             case .existing(let first):
                 waiters.withLock { $0.forget(token) }
                 waiting.end(write.account.text, in: write.lane, creates)
                 let token = WriteToken(first)
-                return .success(await self.first(of: write) ?? RecalledWrite(token: token, localID: nil, isLost: false))
+                return .success(await self.first(of: write) ?? KnownWrite(token: token, localID: nil, isLost: false))
             }
         } catch {
             waiters.withLock { $0.forget(token) }
@@ -193,9 +193,9 @@ final class WriteQueue: Sendable {
     }
 
     /// Returns the queued one of equal writes that were sealed at the same time.
-    private func first(of write: QueuedWrite) async -> RecalledWrite? {
+    private func first(of write: QueuedWrite) async -> KnownWrite? {
         guard let key = write.key, let first = try? await known(key, of: write.account) else { return nil }
-        return await recalled(first)
+        return await knownWrite(first)
     }
 
     /// Notifies a client of the outcome of its write, if the write ends while the client waits.
@@ -206,7 +206,7 @@ final class WriteQueue: Sendable {
         let waiter = WriteWaiter(done)
         let token = RequestToken(high: token.high, low: token.low)
         switch waiters.withLock({ $0.add(waiter, for: token) }) {
-        case .tells(let outcome): waiter.end(outcome)
+        case .ended(let outcome): waiter.end(outcome)
         case .waits(let other): other?.end(.waits)
         case .asks(let other):
             other?.end(.waits)

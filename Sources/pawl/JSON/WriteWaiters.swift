@@ -25,7 +25,7 @@ final class WriteWaiter: Sendable {
 /// What happens to a client that begins to wait.
 enum WriteWait {
     /// The outcome is known.
-    case tells(WriteOutcome)
+    case ended(WriteOutcome)
     /// The client is notified when the write ends. It may replace the oldest one, whose connection may be closed.
     case waits(insteadOf: WriteWaiter?)
     /// The same, but the write may have ended already: the caller has to ask the queue.
@@ -48,7 +48,7 @@ struct WriteWaiters: Sendable {
     /// The backend's refusal of an account's last credential, until the account shows another one.
     private var refusals: [ExactText: WriteOutcome] = [:]
     /// The most recent credential of each account.
-    private var shown: [ExactText: CredentialBook.Digest] = [:]
+    private var shown: [ExactText: CredentialCache.Digest] = [:]
     /// Ours: answers whose cookies are kept until their client is notified.
     private static let answersWithCookies = 1024
     /// Cookies of the backend's last answer to a write. They are kept in memory only.
@@ -68,8 +68,8 @@ struct WriteWaiters: Sendable {
     }
 
     mutating func add(_ waiter: WriteWaiter, for token: RequestToken) -> WriteWait {
-        guard !isStopping else { return .tells(.waits) }
-        if let outcome = ends.removeValue(forKey: token) { return .tells(outcome) }
+        guard !isStopping else { return .ended(.waits) }
+        if let outcome = ends.removeValue(forKey: token) { return .ended(outcome) }
         var waiting = waiters[token] ?? []
         waiting.append(waiter)
         let first = waiting.count > Self.widest ? waiting.removeFirst() : nil
@@ -84,10 +84,10 @@ struct WriteWaiters: Sendable {
         let isExpected = expected.remove(token) != nil
         let waiting = waiters.removeValue(forKey: token) ?? []
         guard !waiting.isEmpty || isExpected && outcome.body.count <= Self.keptBytes else { return nil }
-        let told = WriteOutcome(outcome, cookies: cookies(of: token))
+        let writeOutcome = WriteOutcome(outcome, cookies: cookies(of: token))
         forgetCookies(of: token)
-        guard waiting.isEmpty else { return (waiting, told) }
-        ends[token] = told
+        guard waiting.isEmpty else { return (waiting, writeOutcome) }
+        ends[token] = writeOutcome
         endings.append(token)
         if endings.count > Self.keptEnds { ends[endings.removeFirst()] = nil }
         return nil
@@ -127,9 +127,9 @@ struct WriteWaiters: Sendable {
 
     func cookies(of token: RequestToken) -> [HeaderFields.Field] { cookies[token] ?? [] }
 
-    func shown(by tenant: String) -> CredentialBook.Digest? { shown[ExactText(tenant)] }
+    func shown(by tenant: String) -> CredentialCache.Digest? { shown[ExactText(tenant)] }
 
-    mutating func show(_ credential: CredentialBook.Digest, of tenant: String) {
+    mutating func show(_ credential: CredentialCache.Digest, of tenant: String) {
         shown[ExactText(tenant)] = credential
         refusals[ExactText(tenant)] = nil
     }

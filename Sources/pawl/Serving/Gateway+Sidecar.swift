@@ -16,7 +16,7 @@ import Vault
 
 extension Gateway {
     /// - Throws: ``AdminFailure`` if this is not a sidecar.
-    func peers() throws -> PeerTable {
+    func peers() throws -> PeerCache {
         guard let peers = environment.peers else {
             throw AdminFailure(
                 "This is a gateway, not a sidecar: name the sidecar's directory with --data. Here: pawl devices list.")
@@ -46,14 +46,14 @@ extension Gateway {
     }
 
     /// Returns the number that two people compare, of the first keys of both device lists.
-    func safetyNumber(with chain: DeviceChain) throws -> SafetyNumber {
+    func safetyNumber(with deviceList: DeviceList) throws -> SafetyNumber {
         guard let own = try peers().own else { throw AdminFailure("The sidecar has no device yet. Start it again.") }
-        return SafetyNumber(Self.party(own.chain), Self.party(chain))
+        return SafetyNumber(Self.party(own.deviceList), Self.party(deviceList))
     }
 
-    private static func party(_ chain: DeviceChain) -> SafetyNumber.Party {
+    private static func party(_ deviceList: DeviceList) -> SafetyNumber.Party {
         // The two sides may know each other by different names, so the key is the identifier.
-        SafetyNumber.Party(identifier: chain.root.bytes, key: chain.root)
+        SafetyNumber.Party(identifier: deviceList.root.bytes, key: deviceList.root)
     }
 
     /// Applies a person's decision, and waits until it is stored.
@@ -124,22 +124,24 @@ extension Gateway {
     /// Sends control messages over one of the connections.
     ///
     /// - Throws: ``AdminFailure`` if no client is connected.
-    func write(_ letters: [(to: AccountID, message: ControlMessage)]) throws {
+    func write(_ controlMessages: [(to: AccountID, message: ControlMessage)]) throws {
         guard let connection = environment.roster.entries.first?.connection else {
             throw AdminFailure("Connect a client to this sidecar first: the message goes over its connection.")
         }
         try sidecar().send(
-            letters.map { AddressedReply(connection: connection, reply: .letter($0.to, $0.message.body)) })
+            controlMessages.map {
+                AddressedReply(connection: connection, reply: .controlMessage($0.to, $0.message.body))
+            })
     }
 
     /// Removes a device from the person's list, and notifies all peers.
     func revoke(_ device: DeviceID) async throws {
         try sidecar().submit([.revoke(device), .record([audit("sidecar", "revoke \(device.value)")])])
         try await front.drain()
-        guard let own = try peers().own, own.chain.identity(of: device) == nil else {
+        guard let own = try peers().own, own.deviceList.identity(of: device) == nil else {
             throw AdminFailure("The device could not be removed: the list is at its limit. Start again with a new one.")
         }
-        try? write(try peers().all.map { ($0.name, .acknowledge(own.chain)) })
+        try? write(try peers().all.map { ($0.name, .acknowledge(own.deviceList)) })
     }
 
     func lowerLatch(ofPeer name: AccountID) throws {

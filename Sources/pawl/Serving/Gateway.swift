@@ -157,11 +157,11 @@ final class Gateway: Sendable {
         environment.latches.reset(conversation)
         front.reset(conversation)
         if isRoom {
-            return tell(conversation.first, "An operator has reset the protection of \(detail).")
+            return notify(conversation.first, "An operator has reset the protection of \(detail).")
         }
         let text = "An operator has reset the protection of your conversation with "
-        tell(conversation.first, text + displayName(conversation.second) + ".")
-        tell(conversation.second, text + displayName(conversation.first) + ".")
+        notify(conversation.first, text + displayName(conversation.second) + ".")
+        notify(conversation.second, text + displayName(conversation.first) + ".")
     }
 
     /// The name of an account for people: for a connection without a login its nick.
@@ -179,7 +179,7 @@ final class Gateway: Sendable {
     /// Returns the room of an operator's text.
     func room(_ name: String) -> AccountID { front.names().room(name) }
 
-    func tell(_ account: AccountID, _ text: String) {
+    func notify(_ account: AccountID, _ text: String) {
         let connections =
             account.roomName.map(environment.rooms.connections)
             ?? environment.roster.entries.filter { $0.account == account }.map(\.connection)

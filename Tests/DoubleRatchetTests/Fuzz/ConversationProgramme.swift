@@ -30,7 +30,7 @@ struct ConversationProgramme {
     private var network: [Int] = []
     /// Of Alice and of Bob: chains begun, and whether the peer was heard since the last own message.
     private var chains = [0, 0]
-    private var hasHeard = [true, true]
+    private var hasReceived = [true, true]
     private(set) var openedCount = 0
     private(set) var refusedCount = 0
 
@@ -66,8 +66,8 @@ struct ConversationProgramme {
     private mutating func step() throws {
         let code = programme.byte()
         switch code & 15 {
-        case 0...2: try say(toBob: true, length: code >> 4)
-        case 3...5: try say(toBob: false, length: code >> 4)
+        case 0...2: try sendMessage(toBob: true, length: code >> 4)
+        case 3...5: try sendMessage(toBob: false, length: code >> 4)
         case 6, 7: try deliver(at: 0)
         case 8: try deliver(at: programme.byte())
         case 9: if !network.isEmpty { network.remove(at: programme.byte() % network.count) }
@@ -78,19 +78,19 @@ struct ConversationProgramme {
         case 14:
             // Many at once, of which the last may come.
             let count = programme.byte() % 64
-            for _ in 0..<count { try say(toBob: code & 16 != 0, length: 0) }
+            for _ in 0..<count { try sendMessage(toBob: code & 16 != 0, length: 0) }
             network.removeLast(max(0, min(count - 1, network.count)))
         default: try invented(code >> 4)
         }
     }
 
-    private mutating func say(toBob: Bool, length: Int) throws {
+    private mutating func sendMessage(toBob: Bool, length: Int) throws {
         let (from, side) = toBob ? (alice, 0) : (bob, 1)
         guard from.canSend, sent.count < Self.maximumMessages else { return }
         let text = [UInt8](repeating: UInt8(sent.count & 0xFF), count: length * length)
         let packet = try from.seal(text, random: &random)
-        if hasHeard[side] { chains[side] += 1 }
-        hasHeard[side] = false
+        if hasReceived[side] { chains[side] += 1 }
+        hasReceived[side] = false
         network.append(sent.count)
         sent.append(Sent(packet: packet, text: text, toBob: toBob, chain: chains[side]))
         try bounded(from)
@@ -114,7 +114,7 @@ struct ConversationProgramme {
         }
         try demand(output == [5] + message.text, "message \(id) opens to another text")
         sent[id].hasOpened = true
-        hasHeard[side] = true
+        hasReceived[side] = true
         openedCount += 1
         try bounded(to)
     }
@@ -156,7 +156,7 @@ struct ConversationProgramme {
             // Around what is authenticated Protocol Buffers allow other forms; then this was the message.
             try demand(text == message.text, "message \(id) changed (\(way)) opens to another text")
             sent[id].hasOpened = true
-            hasHeard[message.toBob ? 1 : 0] = true
+            hasReceived[message.toBob ? 1 : 0] = true
             return
         }
         try refused(packet, at: end, "message \(id) changed (\(way))")
@@ -210,7 +210,7 @@ struct ConversationProgramme {
         while !network.isEmpty { try deliver(at: network.count - 1) }
         for toBob in [true, false, true] where (toBob ? alice : bob).canSend {
             let count = sent.count
-            try say(toBob: toBob, length: 2)
+            try sendMessage(toBob: toBob, length: 2)
             guard sent.count > count else { continue }
             try deliver(at: network.count - 1)
             try demand(sent[count].hasOpened, "the conversation does not go on")

@@ -27,7 +27,7 @@
         }
 
         /// What everybody may see from here on: the answer of a comparison, a ciphertext.
-        private static func told(_ answer: Bool) -> Bool {
+        private static func isDisclosed(_ answer: Bool) -> Bool {
             var answer = answer
             withUnsafeBytes(of: &answer) { valgrind_clear($0.baseAddress, 1) }
             return answer
@@ -56,8 +56,8 @@
                     "the control: a comparison that stops early", 1...1000,
                     { _ = leakyComparison(secret(32, 1), secret(32, 1)) }
                 ),
-                ("comparison", 0...0, { _ = told(secret(32, 1).isEqual(to: secret(32, 2))) }),
-                ("all zero or not", 0...0, { _ = told(secret(32, 0).isZero) }),
+                ("comparison", 0...0, { _ = isDisclosed(secret(32, 1).isEqual(to: secret(32, 2))) }),
+                ("all zero or not", 0...0, { _ = isDisclosed(secret(32, 0).isZero) }),
                 ("HMAC", 0...0, { _ = Primitives.hmac(key: secret(32, 1), .init(start: nil, count: 0)) }),
                 (
                     "HKDF", 0...0,

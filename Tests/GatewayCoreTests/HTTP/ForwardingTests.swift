@@ -36,7 +36,7 @@ import Testing
         #expect(trusted[name] == (name.contains("_") ? [] : ["1.2.3.4"]))
     }
 
-    @Test func whatATrustedPeerSaysIsContinued() {
+    @Test func headersOfATrustedPeerAreContinued() {
         let headers = forwarded(
             ["Host": "chat", "Forwarded": "for=1.2.3.4", "X-Forwarded-For": "1.2.3.4", "X-Forwarded-Proto": "https"],
             address: "2001:db8::7", trustsPeer: true)

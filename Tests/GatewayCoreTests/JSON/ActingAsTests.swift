@@ -42,7 +42,7 @@ import Testing
         let sent = world.send("POST", "/c/all?user_id=bob", as: "t-service", #"{"id":"1","text":"from a bridge"}"#)
         #expect(sent?.status == 201)
         #expect(world.backend.messages["all"]?.first?.sender == "bob")
-        #expect(!world.backend.hasHeard("from a bridge"))
+        #expect(!world.backend.hasReceived("from a bridge"))
         let read = world.send("GET", "/c/all", as: "t-alice")
         #expect(read?["messages[0].data.text"] == "from a bridge", "\(read?.text ?? "")")
         // He has shown no login of his own, so nobody takes him for a reader of what is sealed.
@@ -69,7 +69,7 @@ import Testing
                 world.send("POST", "/other", as: "t-alice", body, fields: fields + [("Cookie", "session=1")])?.status
                     == 403)
         }
-        #expect(world.backend.messages.isEmpty && !world.backend.hasHeard("whose is it"))
+        #expect(world.backend.messages.isEmpty && !world.backend.hasReceived("whose is it"))
         let all: [(String, HeaderFields)] = [
             ("/?token=a&token=b", [:]), ("/?token=a", ["Authorization": "b"]),
             ("/", ["Cookie": "session=a; session=b"]),

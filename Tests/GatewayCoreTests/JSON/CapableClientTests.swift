@@ -29,13 +29,13 @@ extension JSONWorld {
     }
 
     /// Begins sessions with all devices of somebody.
-    func meet(_ device: AppDevice, _ name: String) throws {
+    func beginSessions(_ device: AppDevice, _ name: String) throws {
         let found = call("POST", "accounts/\(name)/bundles", as: "t-\(device.account)")
         #expect(found.status == 200)
         try device.begin(found.bytes("message"))
     }
 
-    func say(_ envelope: [UInt8], in room: String, as token: String, id: String = "1") -> Answer? {
+    func sendEnvelope(_ envelope: [UInt8], in room: String, as token: String, id: String = "1") -> Answer? {
         send(
             "POST", "/c/\(room)", as: token,
             #"{"id":"\#(id)","text":"\#(Self.base64(envelope))","encrypted":true}"#)
@@ -61,7 +61,7 @@ extension JSONWorld.Answer {
     private func pair(_ policy: Policy) throws -> (world: JSONWorld, alice: AppDevice, bob: AppDevice) {
         let world = try JSONWorld(policy)
         let (alice, bob) = (world.device("alice", id: 1), world.device("bob", id: 2))
-        try world.meet(alice, "bob")
+        try world.beginSessions(alice, "bob")
         return (world, alice, bob)
     }
 
@@ -70,7 +70,7 @@ extension JSONWorld.Answer {
     ) throws {
         let (world, alice, bob) = try pair(policy)
         let envelope = try alice.seal(secret, in: "pair")
-        #expect(world.say(envelope, in: "pair", as: "t-alice")?.status == 201)
+        #expect(world.sendEnvelope(envelope, in: "pair", as: "t-alice")?.status == 201)
         let stored = try #require(world.backend.messages["pair"]?.first)
         #expect(stored.body == #"{"id":"1","text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#)
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob"))
@@ -79,13 +79,14 @@ extension JSONWorld.Answer {
         #expect(world.environment.tally[.sentDevice] == 1)
         #expect(world.environment.tally[.sentGateway] == 0)
         #expect(world.latch("pair") == .device)
-        #expect(!world.backend.heard.contains { $0.contains("_pawl") }, "the backend sees nothing of the control plane")
+        #expect(
+            !world.backend.received.contains { $0.contains("_pawl") }, "the backend sees nothing of the control plane")
     }
 
-    @Test func aLegacyReaderIsToldInWords() throws {
+    @Test func aLegacyReaderIsNotifiedInWords() throws {
         let (world, alice, _) = try pair(.hosted)
         world.backend.tokens["t-bob-phone"] = "bob"
-        _ = world.say(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")
+        _ = world.sendEnvelope(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob-phone"))
         #expect(read["messages[0].data.text"]?.contains("has sent an encrypted message to another device") == true)
         #expect(read["messages[0].data.encrypted"] == nil)
@@ -96,7 +97,7 @@ extension JSONWorld.Answer {
         world.send("GET", "/me", as: "t-carol")
         world.backend.rooms["mixed"] = ["alice", "carol"]
         #expect(world.send("POST", "/c/mixed", as: "t-alice", #"{"id":"9","text":"\#(secret)"}"#)?.status == 201)
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         for token in ["t-alice", "t-carol"] {
             #expect(world.send("GET", "/c/mixed", as: token)?["messages[0].data.text"] == secret)
         }
@@ -109,9 +110,9 @@ extension JSONWorld.Answer {
         let words = #"{"id":"5","text":"\#(secret)"}"#
         #expect(world.send("POST", "/c/pair", as: "t-alice", words)?["error"] == "pawl_unsealed")
         world.backend.tokens["t-alice-phone"] = "alice"
-        _ = world.say(try alice.seal("x", in: "pair"), in: "pair", as: "t-alice")
+        _ = world.sendEnvelope(try alice.seal("x", in: "pair"), in: "pair", as: "t-alice")
         #expect(world.send("POST", "/c/pair", as: "t-alice-phone", words)?["error"] == "pawl_latched")
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         #expect(world.backend.messages["pair"]?.count == 1)
         // What the backend puts in by itself is withheld.
         world.backend.messages["pair"]?.append(.init(id: "m9", sender: "bob", body: #"{"text":"\#(secret)"}"#))
@@ -129,8 +130,8 @@ extension JSONWorld.Answer {
             let answer = world.send("POST", "/c/three", as: token, #"{"id":"\#(token)","text":"\#(secret)"}"#)
             #expect(answer?["error"] == "pawl_latched", "\(token): \(answer?.text ?? "")")
         }
-        #expect(!world.backend.hasHeard(secret) && world.backend.messages["three"] == nil)
-        #expect(world.say(try alice.seal(secret, in: "three"), in: "three", as: "t-alice")?.status == 201)
+        #expect(!world.backend.hasReceived(secret) && world.backend.messages["three"] == nil)
+        #expect(world.sendEnvelope(try alice.seal(secret, in: "three"), in: "three", as: "t-alice")?.status == 201)
     }
 
     @Test func requiredRefusesWhoeverHasNoDevice() throws {
@@ -138,8 +139,8 @@ extension JSONWorld.Answer {
         world.send("GET", "/me", as: "t-carol")
         world.backend.rooms["mixed"] = ["alice", "carol"]
         let envelope = try alice.seal(secret, in: "mixed")
-        #expect(world.say(envelope, in: "mixed", as: "t-alice")?["error"] == "pawl_required")
-        #expect(world.say(envelope, in: "all", as: "t-alice")?["error"] == "pawl_room")
+        #expect(world.sendEnvelope(envelope, in: "mixed", as: "t-alice")?["error"] == "pawl_required")
+        #expect(world.sendEnvelope(envelope, in: "all", as: "t-alice")?["error"] == "pawl_room")
         #expect(
             world.send("POST", "/c/mixed", as: "t-carol", #"{"id":"1","text":"\#(secret)"}"#)?["error"]
                 == "pawl_required")
@@ -148,7 +149,7 @@ extension JSONWorld.Answer {
 
     @Test func anEnvelopeForLegacyReadersIsTheClientsChoice() throws {
         let (world, alice, _) = try pair(.hosted)
-        #expect(world.say(try alice.seal(secret, in: "all"), in: "all", as: "t-alice")?.status == 201)
+        #expect(world.sendEnvelope(try alice.seal(secret, in: "all"), in: "all", as: "t-alice")?.status == 201)
         #expect(world.latch("all") == .plaintext)
         #expect(world.send("GET", "/c/all", as: "t-carol")?.text.contains("another device of yours") == true)
     }
@@ -159,7 +160,7 @@ extension JSONWorld.Answer {
         let (world, alice, _) = try pair(.hosted)
         world.send("GET", "/me", as: "t-eve")
         let envelope = try alice.seal(secret, in: "pair")
-        #expect(world.say(envelope, in: "all", as: "t-eve")?["error"] == "pawl_other_device")
+        #expect(world.sendEnvelope(envelope, in: "all", as: "t-eve")?["error"] == "pawl_other_device")
         #expect(world.backend.messages.isEmpty)
         // What the backend shows under another name is nobody's.
         world.backend.messages["pair"] = [
@@ -183,7 +184,7 @@ extension JSONWorld.Answer {
             world.send("POST", "/c/mixed", as: "t-alice", #"{"id":"1","text":"\#(text)","encrypted":true}"#)?.status
                 == 201)
         #expect(world.environment.tally[.sentGateway] == 1 && world.environment.tally[.sentDevice] == 0)
-        #expect(!world.backend.hasHeard(text))
+        #expect(!world.backend.hasReceived(text))
     }
 
     @Test func aChallengeCountsOnceAndForItsLoginOnly() throws {
@@ -225,7 +226,7 @@ extension JSONWorld.Answer {
         #expect(world.call("PUT", "list", as: "t-alice", [19, 1]).status == 403)
         world.backend.isUp = false
         #expect(world.call("GET", "me", as: "t-carol").status == 502)
-        #expect(!world.backend.heard.contains { $0.contains("_pawl") })
+        #expect(!world.backend.received.contains { $0.contains("_pawl") })
     }
 
     /// A login that has ended is good for nothing that the gateway does by itself, though the backend has vouched for it lately.
@@ -235,7 +236,7 @@ extension JSONWorld.Answer {
         _ = world.device("alice", id: 1, as: "t-alice-old")
         world.send("GET", "/me", as: "t-bob")
         world.backend.tokens["t-alice-old"] = nil
-        world.now.monotonic += CredentialBook.memoryForCalls
+        world.now.monotonic += CredentialCache.memoryForCalls
         for (method, path) in [
             ("POST", "challenge"), ("GET", "messages"), ("PUT", "device"), ("PUT", "list"), ("GET", "me"),
         ] {
@@ -279,7 +280,7 @@ extension JSONWorld.Answer {
         for token in ["t-alice-old", "t-bob"] { world.send("GET", "/me", as: token) }
         world.backend.tokens["t-alice-old"] = nil
         world.queueIsOpen = false
-        world.now.monotonic += CredentialBook.memoryForWrites
+        world.now.monotonic += CredentialCache.memoryForWrites
         #expect(world.send("POST", "/c/pair", as: "t-alice-old", #"{"id":"1","text":"\#(secret)"}"#)?.status == 401)
         #expect(world.writes.isEmpty)
     }
@@ -289,10 +290,10 @@ extension JSONWorld.Answer {
         let world = try JSONWorld(.hosted)
         for token in ["t-alice", "t-bob"] { world.send("GET", "/me", as: token) }
         world.backend.isUp = false
-        world.now.monotonic += CredentialBook.memoryForWrites
+        world.now.monotonic += CredentialCache.memoryForWrites
         world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(world.writes.count == 1)
-        world.now.monotonic += CredentialBook.memory
+        world.now.monotonic += CredentialCache.memory
         world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"\#(secret)"}"#)
         #expect(world.writes.count == 1)
     }
@@ -307,20 +308,20 @@ extension JSONWorld.Answer {
         let world = try JSONWorld(.observe)
         let answer = world.send("GET", target, as: "t-alice")
         #expect(answer?.status == 200 || answer?["error"] == "pawl_unknown_call")
-        #expect(!world.backend.heard.contains { !$0.hasPrefix("GET /me ") })
+        #expect(!world.backend.received.contains { !$0.hasPrefix("GET /me ") })
     }
 
     @Test(arguments: ["/_pawlx/v1/me", "/x/_pawl/v1/me", "/%255Fpawl/v1/me", "/_PAWL/v1/me"])
     func otherPathsAreTheBackends(_ target: String) throws {
         let world = try JSONWorld(.observe)
         #expect(world.send("GET", target, as: "t-alice")?.status == 404)
-        #expect(world.backend.heard.last?.hasPrefix("GET \(target) ") == true)
+        #expect(world.backend.received.last?.hasPrefix("GET \(target) ") == true)
     }
 
     @Test func underOffThePathsAreTheBackends() throws {
         let world = try JSONWorld(.off)
         #expect(world.call("GET", "me", as: "t-alice").status == 404)
-        #expect(world.backend.heard.contains { $0.contains("_pawl") })
+        #expect(world.backend.received.contains { $0.contains("_pawl") })
     }
 
     @Test func aFloodOfCallsIsRefused() throws {
@@ -345,9 +346,9 @@ extension JSONWorld.Answer {
             world.call("PUT", "device", as: "t-bob-tablet", tablet.publication(over: world.challenge("t-bob-tablet")))
                 .status == 200)
         #expect(world.environment.directory[.services("bob")]?.published.count == 2)
-        try world.meet(alice, "bob")
+        try world.beginSessions(alice, "bob")
         let envelope = try alice.seal(secret, in: "pair")
-        _ = world.say(envelope, in: "pair", as: "t-alice")
+        _ = world.sendEnvelope(envelope, in: "pair", as: "t-alice")
         let read = try #require(world.send("GET", "/c/pair", as: "t-bob-tablet"))
         #expect(try tablet.open(read.bytes("messages[0].data.text"), in: "pair") == #"{"text":"\#(secret)"}"#)
 
@@ -355,7 +356,7 @@ extension JSONWorld.Answer {
         #expect(world.call("GET", "me", as: "t-bob-tablet")["device"] == nil)
         try tablet.begin(world.call("POST", "accounts/alice/bundles", as: "t-bob").bytes("message"))
         #expect(
-            world.say(try tablet.seal("x", in: "pair"), in: "pair", as: "t-bob-tablet")?["error"]
+            world.sendEnvelope(try tablet.seal("x", in: "pair"), in: "pair", as: "t-bob-tablet")?["error"]
                 == "pawl_other_device")
         // It cannot come back by itself.
         let again = tablet.publication(over: world.challenge("t-bob-tablet"))
@@ -368,7 +369,7 @@ extension JSONWorld.Answer {
         #expect(left() == 19)
         _ = world.call("GET", "accounts/bob/devices", as: "t-alice")
         #expect(left() == 19)
-        try world.meet(alice, "bob")
+        try world.beginSessions(alice, "bob")
         #expect(left() == 18)
         let bob = AppDevice("bob", id: 7)
         #expect(world.call("PUT", "keys", as: "t-bob", bob.replenishment(5))["one_time"] == "23")
@@ -384,6 +385,7 @@ extension JSONWorld.Answer {
                     connection: nobody, id: 0, account: .services("alice"), request: .block(.services("alice"), true))))
         #expect(world.call("POST", "accounts/bob/bundles", as: "t-alice")["error"] == "pawl_not_proven")
         #expect(
-            world.say(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")?["error"] == "pawl_other_device")
+            world.sendEnvelope(try alice.seal(secret, in: "pair"), in: "pair", as: "t-alice")?["error"]
+                == "pawl_other_device")
     }
 }

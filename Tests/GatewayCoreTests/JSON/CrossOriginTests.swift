@@ -27,7 +27,7 @@ import Testing
         ].compactMap { $0 }
     }
 
-    @Test func everyPageMayReadWhereTheMappingSaysSo() throws {
+    @Test func everyPageMayReadWhereTheMappingAllowsIt() throws {
         let answers = answers(try world(CrossOrigin(origins: .any)), from: Self.page)
         #expect(answers.map(\.status) == [403, 202, 401, 200, 401])
         for answer in answers { #expect(answer.headers["Access-Control-Allow-Origin"] == ["*"]) }
@@ -56,7 +56,7 @@ import Testing
     @Test func theControlPlaneAnswersPreflights() throws {
         let asked = [("Origin", Self.page), ("Access-Control-Request-Method", "PUT")]
         let world = try world(CrossOrigin(origins: .listed([Self.page])))
-        let before = world.backend.heard.count
+        let before = world.backend.received.count
         let answer = try #require(world.send("OPTIONS", "/_pawl/v1/device", fields: asked))
         #expect(answer.status == 204)
         #expect(answer.headers["Access-Control-Allow-Origin"] == [Self.page])
@@ -65,7 +65,7 @@ import Testing
         let other = [("Origin", "https://evil.example"), asked[1]]
         #expect(
             world.send("OPTIONS", "/_pawl/v1/device", fields: other)?.headers["Access-Control-Allow-Methods"] == [])
-        #expect(world.backend.heard.count == before, "no backend sees it")
+        #expect(world.backend.received.count == before, "no backend sees it")
         // What is no preflight is a call without a login.
         #expect(world.send("OPTIONS", "/_pawl/v1/device")?.status == 401)
     }

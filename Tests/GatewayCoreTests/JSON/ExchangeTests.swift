@@ -22,7 +22,7 @@ import Testing
                 #"{"id": "1", "text": "\#(secret)", "html":"<b>\#(secret)</b>", "n": 1.50}"#))
         #expect(sent.status == 201)
         #expect(sent["message_id"] == "m1")
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         let stored = try #require(world.backend.messages["pair"]?.first)
         #expect(stored.body.contains(#""encrypted":true"#))
         #expect(stored.body.contains(#""n": 1.50"#), "what is not about the message stays as it was")
@@ -55,31 +55,31 @@ import Testing
         #expect(sent?.status == 403)
         #expect(sent?["error"] == "pawl_outsider")
         #expect(sent?["message"]?.hasPrefix("Not sent: bob is not") == true, "the person, not the conversation")
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         #expect(world.backend.messages.isEmpty)
     }
 
     @Test func membersAreRememberedForAWhileOnly() throws {
-        let book = ConversationBook()
-        book.remember([.services("alice")], of: "pair", now: 5)
-        #expect(book.members(of: "pair", now: 4 + ConversationBook.memory) == [.services("alice")])
-        #expect(book.members(of: "pair", now: 5 + ConversationBook.memory) == nil)
+        let cache = MemberCache()
+        cache.remember([.services("alice")], of: "pair", now: 5)
+        #expect(cache.members(of: "pair", now: 4 + MemberCache.memory) == [.services("alice")])
+        #expect(cache.members(of: "pair", now: 5 + MemberCache.memory) == nil)
         // Who has joined past the gateway is noticed by then.
         let world = try JSONWorld(.hosted)
         world.send("GET", "/me", as: "t-bob")
         #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"id":"1","text":"to bob"}"#)?.status == 201)
         world.backend.rooms["pair"] = ["alice", "eve"]
-        world.now.monotonic += ConversationBook.memory
+        world.now.monotonic += MemberCache.memory
         let sent = world.send("POST", "/c/pair", as: "t-alice", #"{"id":"2","text":"\#(secret)"}"#)
         #expect(sent?.status == 403)
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
     }
 
     @Test func aRoomGoesOnWithOutsidersInIt() throws {
         let world = try JSONWorld(.hosted)
         let sent = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(sent?.status == 201)
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         #expect(!world.direct("GET", "/c/all", as: "t-eve").text.contains(secret))
     }
 
@@ -92,7 +92,7 @@ import Testing
         let world = try JSONWorld(.hosted)
         let sent = world.send("POST", "/c/all", as: "t-alice", body)
         #expect(sent?.status == 400)
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
     }
 
     @Test func unlabelledAndFilesAreRefusedUnderHostedAndPassUnderObserve() throws {
@@ -117,7 +117,7 @@ import Testing
             #expect(world.send("OPTIONS", "/c/all", as: "t-alice", secret, fields: fields)?["error"] == "pawl_verb")
             #expect(world.send("OPTIONS", "/c/all", secret, fields: fields)?["error"] == "pawl_verb")
         }
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         let observe = try JSONWorld(.observe)
         #expect(observe.send("OPTIONS", "/c/all", as: "t-alice", "x", fields: [("Content-Length", "1")])?.status == 404)
     }
@@ -193,7 +193,7 @@ import Testing
         world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         world.environment.policies.update { $0.everyone = .observe }
         world.send("POST", "/c/all", as: "t-alice", #"{"id":"2","text":"\#(secret) again"}"#)
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
         #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[1].data.text"] == "\(secret) again")
     }
 
@@ -202,7 +202,7 @@ import Testing
         world.send("GET", "/c/pair", as: "t-bob")
         #expect(world.send("POST", "/c/pair", as: "t-alice", #"{"text":"\#(secret)"}"#)?["error"] == "pawl_required")
         #expect(world.send("POST", "/c/all", as: "t-alice", #"{"text":"\#(secret)"}"#)?["error"] == "pawl_room")
-        #expect(!world.backend.hasHeard(secret))
+        #expect(!world.backend.hasReceived(secret))
     }
 
     @Test func answeredAtOnceAndDeletedBeforeItIsSent() throws {

@@ -35,7 +35,7 @@ final class JSONWorld {
     let backend: JSONBackend
     let store: InMemoryStore
     var participants: JSONParticipants<SeededSource>
-    var now = Moment(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
+    var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
     /// Writes that the queue has taken, by key, and those that wait for the backend.
     var writes: [WriteToken: QueuedWrite] = [:]
     var outcomes: [WriteToken: WriteOutcome] = [:]
@@ -57,7 +57,7 @@ final class JSONWorld {
         var snapshot = PolicySnapshot(everyone: policy)
         for (name, policy) in accounts { snapshot.accounts[.services(name)] = policy }
         let latches = LatchTable()
-        let directory = DirectoryTable()
+        let directory = DirectoryCache()
         environment = JSONEnvironment(
             mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory,
             writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
@@ -102,10 +102,10 @@ final class JSONWorld {
         return participants.complete(batch, committed: committed, now: now).map(\.reply)
     }
 
-    func recalled(_ key: WriteKey) -> WriteRecall {
+    func foundWrite(_ key: WriteKey) -> WriteMatch {
         guard let token = keys[key] else { return .new(key) }
         return .known(
-            RecalledWrite(token: token, localID: writes[token]?.localID, isLost: lost.contains(token)))
+            KnownWrite(token: token, localID: writes[token]?.localID, isLost: lost.contains(token)))
     }
 
     func enqueue(_ write: QueuedWrite) -> WriteToken {
@@ -178,10 +178,10 @@ private final class RunningExchange {
                         events.append(.notFound(lookup.id))
                     }
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
-                case .recall(_, let key, _): events.append(.recalled(world.recalled(key)))
+                case .findWrite(_, let key, _): events.append(.foundWrite(world.foundWrite(key)))
                 case .enqueue(let write):
                     let token = world.enqueue(write)
-                    let first = RecalledWrite(
+                    let first = KnownWrite(
                         token: token, localID: world.writes[token]?.localID, isLost: world.lost.contains(token))
                     events.append(.enqueued(.success(first)))
                 case .await(let token):
@@ -218,7 +218,7 @@ final class JSONBackend {
     var actors: Set<String> = []
     var messages: [String: [Message]] = [:]
     /// Everything that it has ever read.
-    var heard: [String] = []
+    var received: [String] = []
     var isUp = true
     /// Takes the next write and breaks the connection before it answers.
     var losesNextAnswer = false
@@ -230,26 +230,26 @@ final class JSONBackend {
 
     func answer(_ head: RequestHead, _ body: ByteBuffer) -> (ResponseHead, ByteBuffer)? {
         guard isUp else { return nil }
-        heard.append("\(head.method) \(head.target) \(String(buffer: body))")
+        received.append("\(head.method) \(head.target) \(String(buffer: body))")
         let token = head.headers.first("Authorization") ?? ""
         var name = tokens[String(token.dropFirst("Bearer ".count))] ?? String(token.dropFirst("Bearer t-".count))
-        guard token.hasPrefix("Bearer t-"), people.contains(name) else { return said(401, #"{"error":"who"}"#) }
-        if actors.contains(name), case .says(let other) = RequestQuery(head.query)["user_id"] { name = other }
+        guard token.hasPrefix("Bearer t-"), people.contains(name) else { return answer(401, #"{"error":"who"}"#) }
+        if actors.contains(name), case .single(let other) = RequestQuery(head.query)["user_id"] { name = other }
         let parts = head.path.split(separator: "/").map(String.init)
         switch (head.method, parts.first, parts.count) {
-        case ("GET", "me", 1): return said(200, #"{"id":"\#(name)"}"#)
+        case ("GET", "me", 1): return answer(200, #"{"id":"\#(name)"}"#)
         case ("GET", "c", 3) where parts[2] == "members":
             let members = (rooms[parts[1]] ?? []).map { "\"\($0)\"" }.joined(separator: ",")
-            return said(200, #"{"members":[\#(members)]}"#)
+            return answer(200, #"{"members":[\#(members)]}"#)
         case ("GET", "c", 2):
             let list = (messages[parts[1]] ?? []).map { message in
                 #"{"message_id":"\#(message.id)","sender":"\#(message.sender)","data":\#(message.body)}"#
             }
-            return said(200, #"{"messages":[\#(list.joined(separator: ", "))]}"#)
-        case ("POST", "c", 2) where closed.contains(parts[1]): return said(404, #"{"error":"no such room"}"#)
+            return answer(200, #"{"messages":[\#(list.joined(separator: ", "))]}"#)
+        case ("POST", "c", 2) where closed.contains(parts[1]): return answer(404, #"{"error":"no such room"}"#)
         case ("POST", "c", 2):
             let key = JSONWorld.Answer(status: 0, text: String(buffer: body))["id"].map { "\(name) \($0)" }
-            if let key, let id = known[key] { return said(200, #"{"message_id":"\#(id)"}"#) }
+            if let key, let id = known[key] { return answer(200, #"{"message_id":"\#(id)"}"#) }
             let id = "m\(messages.values.reduce(0) { $0 + $1.count } + 1)"
             messages[parts[1], default: []].append(Message(id: id, sender: name, body: String(buffer: body)))
             if let key, knowsIDs { known[key] = id }
@@ -257,20 +257,20 @@ final class JSONBackend {
                 losesNextAnswer = false
                 return nil
             }
-            return said(201, #"{"message_id":"\#(id)"}"#)
+            return answer(201, #"{"message_id":"\#(id)"}"#)
         case ("DELETE", "c", 3):
             messages[parts[1]]?.removeAll { $0.id == parts[2] }
-            return said(204, "")
-        default: return said(404, #"{"error":"no such thing"}"#)
+            return answer(204, "")
+        default: return answer(404, #"{"error":"no such thing"}"#)
         }
     }
 
-    private func said(_ status: Int, _ text: String) -> (ResponseHead, ByteBuffer) {
+    private func answer(_ status: Int, _ text: String) -> (ResponseHead, ByteBuffer) {
         (ResponseHead(status, headers: ["Content-Type": "application/json"]), ByteBuffer(string: text))
     }
 
     /// Whether it has ever seen these words.
-    func hasHeard(_ words: String) -> Bool { heard.contains { $0.contains(words) } }
+    func hasReceived(_ words: String) -> Bool { received.contains { $0.contains(words) } }
 }
 
 extension Mapping {

@@ -14,7 +14,7 @@ import Testing
     /// A long plain message of bob's stands in his conversation with alice.
     private func world(_ policy: Policy, accounts: [String: Policy] = [:]) throws -> JSONWorld {
         let world = try JSONWorld(policy, accounts: accounts)
-        world.environment.replace(.lab, texts: RemarkTexts(), answerLimit: limit)
+        world.environment.replace(.lab, texts: NoticeTexts(), answerLimit: limit)
         world.send("GET", "/me", as: "t-bob")
         _ = world.direct("POST", "/c/pair", as: "t-bob", #"{"id":"1","text":"\#(text)"}"#)
         return world
@@ -68,7 +68,7 @@ import Testing
             #expect(refused.status == 502 && refused["error"] == "pawl_answer_too_long")
             #expect(refused["message"]?.contains("limits.answer_bytes") == true)
         }
-        world.environment.replace(.lab, texts: RemarkTexts(), answerLimit: 1 << 20)
+        world.environment.replace(.lab, texts: NoticeTexts(), answerLimit: 1 << 20)
         for reader in ["t-alice", "t-bob"] {
             #expect(world.send("GET", "/c/pair", as: reader)?["messages[1].data.text"] == "sealed")
         }

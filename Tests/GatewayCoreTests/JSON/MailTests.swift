@@ -40,7 +40,7 @@ import Vault
             .map { String(decoding: $0, as: UTF8.self) }
     }
 
-    @Test func lettersWaitInOrderUntilTheDeviceHasThem() throws {
+    @Test func mailboxEntriesWaitInOrderUntilTheDeviceHasThem() throws {
         for number in 1...60 { #expect(post("m\(number)", "text \(number)", to: bob).status == 200) }
         #expect(post("m60", "text 60", to: bob).status == 200, "a repeated call does nothing")
         let first = call("GET", "messages", as: "bob")
@@ -86,13 +86,13 @@ import Vault
             call("POST", "messages", as: "alice", #"{"id":"x","recipients":[\#(entries)],"body":"\#(body)"}"#)[
                 "accepted"]
                 == "2")
-        #expect(try world.store.records(.parcel).count == 1, "the body lies in the store once")
+        #expect(try world.store.records(.sharedCiphertext).count == 1, "the body lies in the store once")
         for (device, key) in [(bob, UInt8(2)), (carol, 3)] {
             let read = call("GET", "messages", as: device.account)
             #expect(read.bytes("messages[0].message") == [key] && read.bytes("messages[0].body") == [9, 9, 9])
             _ = call("PUT", "messages/acknowledged", as: device.account, #"{"through":1}"#)
         }
-        #expect(try world.store.records(.parcel).isEmpty && world.store.records(.letter).isEmpty)
+        #expect(try world.store.records(.sharedCiphertext).isEmpty && world.store.records(.mailboxEntry).isEmpty)
     }
 
     @Test func receiptsReachAllDevices() throws {
@@ -166,11 +166,11 @@ import Vault
     @Test func whatNobodyFetchesGoes() throws {
         _ = post("m1", to: bob, body: "x")
         _ = world.perform(.tick)
-        #expect(try world.store.records(.letter).count == 1)
+        #expect(try world.store.records(.mailboxEntry).count == 1)
         world.now.wall += 31 * 86_400_000
         world.now.monotonic += 61_000_000_000
         _ = world.perform(.tick)
-        #expect(try world.store.records(.letter).isEmpty && world.store.records(.parcel).isEmpty)
+        #expect(try world.store.records(.mailboxEntry).isEmpty && world.store.records(.sharedCiphertext).isEmpty)
         _ = post("m2", to: bob)
         #expect(call("GET", "messages", as: "bob")["messages[0].sequence"] == "2")
         // With the device goes what waits for it.
@@ -181,7 +181,7 @@ import Vault
                     request: .remove(.services("bob"), nil))))
         world.now.monotonic += 61_000_000_000
         _ = world.perform(.tick)
-        #expect(try world.store.records(.letter).isEmpty && world.store.records(.mailbox).isEmpty)
+        #expect(try world.store.records(.mailboxEntry).isEmpty && world.store.records(.mailbox).isEmpty)
     }
 
     @Test(arguments: [
@@ -190,7 +190,7 @@ import Vault
         #"{"id":"x","recipients":[{"account":"bob","device":"2","message":"A"}]}"#,
     ]) func malformedCallsChangeNothing(_ json: String) throws {
         #expect(call("POST", "messages", as: "alice", json).status == 400)
-        #expect(try world.store.records(.letter).isEmpty)
+        #expect(try world.store.records(.mailboxEntry).isEmpty)
     }
 
     /// Neither large letters for one device nor large bodies for several of them close the mail of others.
@@ -246,7 +246,7 @@ import Vault
             let json = #"{"id":"\#(id)","recipients":[{"account":"bob","device":"\#(bob.name)","message":"AAAA"}]}"#
             #expect(again.send("POST", "/_pawl/v1/messages", as: "t-alice", json)?.status == 200)
         }
-        #expect(try again.store.records(.letter).count == 3)
+        #expect(try again.store.records(.mailboxEntry).count == 3)
         // With the device goes what it has sent.
         _ = again.perform(
             .directory(

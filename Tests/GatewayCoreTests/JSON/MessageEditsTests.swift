@@ -224,7 +224,7 @@ import Testing
         }
     }
 
-    @Test func aMessageThatCannotBeReadSaysNothing() throws {
+    @Test func anUnreadableMessageRevealsNothing() throws {
         func blanked(_ text: String, _ shape: MessageShape) throws -> String {
             let source = try document(text)
             let reading = MessageReading(

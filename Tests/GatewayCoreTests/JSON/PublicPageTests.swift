@@ -25,7 +25,7 @@ import Testing
         #expect(world.send("GET", "/say", fields: [("X-HTTP-Method-Override", "POST")])?["error"] == "pawl_verb")
         #expect(world.send("GET", "/a/../say")?["error"] == "pawl_verb")
         #expect(world.send("GET", "/say", as: "t-mallory")?["error"] == "pawl_verb")
-        #expect(!world.backend.hasHeard("canary") && !world.backend.hasHeard("/say"))
+        #expect(!world.backend.hasReceived("canary") && !world.backend.hasReceived("/say"))
     }
 
     @Test func underHostedForAllTheTableIsClosed() throws {
@@ -55,10 +55,10 @@ import Testing
             let answer = hosted.send("GET", "/c/all/find?words=canary", as: token)
             #expect(answer?.status == 403 && answer?["error"] == "pawl_search")
         }
-        #expect(!hosted.backend.hasHeard("canary"))
+        #expect(!hosted.backend.hasReceived("canary"))
         let observe = try JSONWorld(.observe, mapping: mapping)
         #expect(observe.send("GET", "/c/all/find?words=canary", as: "t-alice")?.status == 404)
-        #expect(observe.backend.hasHeard("canary"))
+        #expect(observe.backend.hasReceived("canary"))
     }
 
     /// A client asks for the text of messages only, so what opens them is missing. That is no forgery.

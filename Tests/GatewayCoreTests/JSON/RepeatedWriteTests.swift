@@ -24,7 +24,7 @@ import Testing
         #expect(read?["messages[1].data.text"] == "second")
     }
 
-    @Test func keysTellNothing() throws {
+    @Test func keysRevealNothing() throws {
         let one = WriteKeys(secret: [UInt8](repeating: 1, count: 32))
         let two = WriteKeys(secret: [UInt8](repeating: 2, count: 32))
         let places = [AccountSource.Credential.header("Authorization")]
@@ -41,11 +41,11 @@ import Testing
         #expect(world.send("POST", "/c/all", as: "t-alice", text("m7", "x"))?.status == 201)
         // The backend may call another message m7: from now on that is meant.
         world.send("DELETE", "/c/all/m7", as: "t-alice")
-        #expect(world.backend.heard.contains { $0.hasPrefix("DELETE /c/all/m7") })
+        #expect(world.backend.received.contains { $0.hasPrefix("DELETE /c/all/m7") })
         world.queueIsOpen = false
         world.send("POST", "/c/all", as: "t-alice", text("m8", "y"))
         world.send("DELETE", "/c/all/m8", as: "t-alice")
-        #expect(!world.backend.heard.contains { $0.hasPrefix("DELETE /c/all/m8") })
+        #expect(!world.backend.received.contains { $0.hasPrefix("DELETE /c/all/m8") })
         #expect(world.waiting.count == 2)
     }
 
@@ -54,9 +54,9 @@ import Testing
         #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 201)
         world.queueIsOpen = false
         world.send("POST", "/c/all", as: "t-alice", text("2", "y"))
-        let count = world.backend.heard.count
+        let count = world.backend.received.count
         #expect(world.send("DELETE", "/c/all/m1", as: "t-alice") == nil, "it waits")
-        #expect(world.backend.heard.count == count)
+        #expect(world.backend.received.count == count)
         // Neither another conversation nor somebody else waits for it.
         #expect(world.send("DELETE", "/c/pair/m9", as: "t-alice") != nil)
         #expect(world.send("DELETE", "/c/all/m1", as: "t-bob") != nil)

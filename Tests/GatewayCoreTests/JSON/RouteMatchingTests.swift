@@ -111,10 +111,10 @@ import Testing
 
     @Test func queriesAreRead() {
         let query = RequestQuery("a=b+c&d=%26&e&a%62=x=y&&f=%ff&g=1&g=1")
-        #expect(query["a"] == .says("b c"))
-        #expect(query["d"] == .says("&"))
-        #expect(query["e"] == .says(""))
-        #expect(query["ab"] == .says("x=y"))
+        #expect(query["a"] == .single("b c"))
+        #expect(query["d"] == .single("&"))
+        #expect(query["e"] == .single(""))
+        #expect(query["ab"] == .single("x=y"))
         #expect(query["f"] == .ambiguous)
         #expect(query["g"] == .ambiguous)
         #expect(query["h"] == .absent)
@@ -131,7 +131,7 @@ import Testing
         #expect(Mapping.target("/me", conversation: "a") == "/me")
     }
 
-    @Test func framesAreToldApart() throws {
+    @Test func framesAreDistinguished() throws {
         var mapping = try Mapping.of([])
         mapping.frames = [
             FrameRoute(direction: .fromClient, when: try path("[?type == \"send\"]"), label: .content),

@@ -16,7 +16,7 @@ import Vault
     private final class Socket {
         let world: JSONWorld
         let name: String
-        private var session: WebSocketSession
+        private var machine: WebSocketMachine
         var toBackend: [String] = []
         var toClient: [String] = []
         var closed: UInt16?
@@ -28,13 +28,15 @@ import Vault
             self.world = world
             self.name = name
             let head = RequestHead("GET", "/socket", headers: ["Authorization": "Bearer \(token ?? "t-\(name)")"])
-            session = WebSocketSession(
+            machine = WebSocketMachine(
                 environment: world.environment, connection: ConnectionID(9), account: .services(name),
                 credential: Credential(of: head, at: [.header("Authorization")]))
         }
 
-        func say(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
-        func hear(_ text: String, isText: Bool = true) { run(.fromBackend(ByteBuffer(string: text), isText: isText)) }
+        func send(_ text: String) { run(.fromClient(ByteBuffer(string: text), isText: true)) }
+        func receive(_ text: String, isText: Bool = true) {
+            run(.fromBackend(ByteBuffer(string: text), isText: isText))
+        }
 
         func release() {
             let replies = held
@@ -46,7 +48,7 @@ import Vault
             var events = [event]
             while !events.isEmpty {
                 var actions: [WebSocketAction] = []
-                session.take(events.removeFirst(), at: world.now, &actions)
+                machine.take(events.removeFirst(), at: world.now, &actions)
                 for action in actions {
                     switch action {
                     case .toBackend(let bytes, _): toBackend.append(String(buffer: bytes))
@@ -71,16 +73,17 @@ import Vault
             guard let path = try? JSONPath(text) else { preconditionFailure("\(text) is no path") }
             return path
         }
-        let said = MessageShape(
+        let outgoing = MessageShape(
             containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
             also: [path("html")], flag: path("encrypted"), localID: path("id"))
-        let heard = MessageShape(
+        let incoming = MessageShape(
             containers: path("$"), messages: path("$"), conversation: .message(path("room")), text: path("text"),
             also: [path("html")], flag: path("encrypted"), sender: path("sender"), remoteID: path("message_id"))
         mapping.frames = [
-            FrameRoute(direction: .fromClient, when: path(#"$[?type == "send"]"#), label: .content, shapes: [said]),
+            FrameRoute(direction: .fromClient, when: path(#"$[?type == "send"]"#), label: .content, shapes: [outgoing]),
             FrameRoute(direction: .fromClient, when: path(#"$[?type == "ping"]"#), label: .passthrough),
-            FrameRoute(direction: .fromBackend, when: path(#"$[?type == "message"]"#), label: .sync, shapes: [heard]),
+            FrameRoute(
+                direction: .fromBackend, when: path(#"$[?type == "message"]"#), label: .sync, shapes: [incoming]),
         ]
         mapping.refusal.frame = #"{"type":"error","id":"{local_id}","error":"{code}","message":"{reason}"}"#
         return mapping
@@ -95,16 +98,16 @@ import Vault
         frame.replacingOccurrences(of: #""type":"send""#, with: #""type":"message","sender":"\#(name)""#)
     }
 
-    @Test func saidByOneAndReadByAnother() throws {
+    @Test func sentByOneAndReadByAnother() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let (alice, bob) = (Socket(world, "alice"), Socket(world, "bob"))
-        alice.say(sent("the canary sings"))
+        alice.send(sent("the canary sings"))
         let frame = try #require(alice.toBackend.first)
         #expect(!frame.contains("canary"))
         #expect(frame.contains(#""encrypted":true"#))
-        bob.hear(relayed(frame, from: "alice"))
+        bob.receive(relayed(frame, from: "alice"))
         #expect(bob.toClient == [relayed(sent("the canary sings"), from: "alice")])
-        bob.hear(relayed(frame, from: "eve"))
+        bob.receive(relayed(frame, from: "eve"))
         #expect(bob.toClient[1].contains("withheld"))
     }
 
@@ -112,17 +115,17 @@ import Vault
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
         alice.holdsVault = true
-        alice.say(sent("one"))
-        alice.say(sent("two"))
-        alice.say(#"{"type":"ping"}"#)
+        alice.send(sent("one"))
+        alice.send(sent("two"))
+        alice.send(#"{"type":"ping"}"#)
         #expect(alice.toBackend.isEmpty)
         alice.release()
         #expect(alice.toBackend.count == 3)
         #expect(alice.toBackend[2] == #"{"type":"ping"}"#)
         let bob = Socket(world, "bob")
         bob.holdsVault = true
-        for frame in alice.toBackend.prefix(2) { bob.hear(relayed(frame, from: "alice")) }
-        bob.hear(#"{"type":"pong"}"#)
+        for frame in alice.toBackend.prefix(2) { bob.receive(relayed(frame, from: "alice")) }
+        bob.receive(#"{"type":"pong"}"#)
         #expect(bob.toClient.isEmpty)
         bob.release()
         #expect(bob.toClient.map { $0.contains("one") } == [true, false, false])
@@ -138,14 +141,14 @@ import Vault
     func whatNobodyCanReadIsRefusedAndTheRestGoesOn(frame: String) throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
-        alice.say(frame)
+        alice.send(frame)
         #expect(alice.toBackend.isEmpty)
         #expect(alice.toClient.first?.contains(#""type":"error""#) == true)
-        alice.say(#"{"type":"ping"}"#)
+        alice.send(#"{"type":"ping"}"#)
         #expect(alice.toBackend == [#"{"type":"ping"}"#])
         let observe = try JSONWorld(.observe, mapping: Self.mapping)
         let carol = Socket(observe, "carol")
-        carol.say(frame)
+        carol.send(frame)
         #expect(carol.toBackend == [frame])
     }
 
@@ -160,28 +163,28 @@ import Vault
     func whatTheGatewayCannotReadIsNotShown(frame: String, isText: Bool) throws {
         let world = try JSONWorld(.observe, mapping: Self.mapping)
         let bob = Socket(world, "bob")
-        bob.hear(frame, isText: isText)
+        bob.receive(frame, isText: isText)
         #expect(bob.toClient == [frame])
         world.environment.latches.raise(ConversationID(.room("all"), .room("all")), to: .gateway)
         for policy in [Policy.observe, .hosted] {
             world.environment.policies.update { $0.everyone = policy }
             bob.toClient = []
-            bob.hear(frame, isText: isText)
+            bob.receive(frame, isText: isText)
             #expect(bob.toClient.count == 1)
             #expect(bob.toClient.first?.contains("canary") == false)
-            bob.hear(#"{"type":"pong"}"#)
+            bob.receive(#"{"type":"pong"}"#)
             #expect(bob.toClient.last == #"{"type":"pong"}"#, "the rest goes on")
         }
         world.environment.policies.update { $0.accounts[.services("bob")] = .off }
         bob.toClient = []
-        bob.hear(frame, isText: isText)
+        bob.receive(frame, isText: isText)
         #expect(bob.toClient == [frame])
     }
 
     @Test func anOutsiderOfTwoIsRefusedInTheBackendsWords() throws {
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
-        alice.say(sent("the canary sings", room: "pair"))
+        alice.send(sent("the canary sings", room: "pair"))
         #expect(alice.toBackend.isEmpty)
         #expect(alice.toClient.first?.contains(#""id":"7","error":"pawl_outsider""#) == true)
     }
@@ -190,7 +193,7 @@ import Vault
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
         alice.holdsVault = true
-        for _ in 0...WebSocketSession.waitingLimit { alice.say(sent("x")) }
+        for _ in 0...WebSocketMachine.waitingLimit { alice.send(sent("x")) }
         #expect(alice.closed == 1008)
     }
 
@@ -199,7 +202,7 @@ import Vault
     private func call(_ socket: Socket, _ method: String, _ path: String, _ message: [UInt8]? = nil) -> JSONWorld.Answer
     {
         let body = message.map { #","body":{"message":"\#(JSONWorld.base64($0))"}"# } ?? ""
-        socket.say(#"{"pawl":{"id":7,"method":"\#(method)","path":"/_pawl/v1/\#(path)"\#(body)}}"#)
+        socket.send(#"{"pawl":{"id":7,"method":"\#(method)","path":"/_pawl/v1/\#(path)"\#(body)}}"#)
         return JSONWorld.Answer(status: 0, text: socket.toClient.last ?? "")
     }
 
@@ -218,16 +221,16 @@ import Vault
         let envelope = try first.seal("the canary sings", in: "pair")
         let frame =
             #"{"type":"send","room":"pair","id":"7","text":"\#(JSONWorld.base64(envelope))","encrypted":true}"#
-        alice.say(frame)
+        alice.send(frame)
         #expect(alice.toBackend == [frame])
-        bob.hear(relayed(frame, from: "alice"))
+        bob.receive(relayed(frame, from: "alice"))
         #expect(bob.toClient.last == relayed(frame, from: "alice"))
         #expect(world.latch("pair") == .device)
         // Another client of bob's, whose login has proven nothing, reads words.
         let phone = Socket(world, "bob", token: "t-bob-phone")
-        phone.hear(relayed(frame, from: "alice"))
+        phone.receive(relayed(frame, from: "alice"))
         #expect(phone.toClient.last?.contains("another device of yours") == true)
-        alice.say(sent("the canary sings", room: "pair"))
+        alice.send(sent("the canary sings", room: "pair"))
         #expect(alice.toClient.last?.contains("pawl_unsealed") == true)
         #expect(alice.toBackend.count == 1)
     }
@@ -241,7 +244,7 @@ import Vault
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
         _ = call(alice, "GET", "me")
-        alice.hear(forged)
+        alice.receive(forged)
         #expect(alice.toClient.count == 1)
         #expect(world.environment.tally[.unknownFromBackend] == 1)
     }
@@ -250,7 +253,7 @@ import Vault
         let world = try JSONWorld(.hosted, mapping: Self.mapping)
         let alice = Socket(world, "alice")
         alice.holdsVault = true
-        for id in 0..<40 { alice.say(#"{"pawl":{"id":\#(id),"method":"POST","path":"/_pawl/v1/challenge"}}"#) }
+        for id in 0..<40 { alice.send(#"{"pawl":{"id":\#(id),"method":"POST","path":"/_pawl/v1/challenge"}}"#) }
         #expect(alice.toClient.count == 7, "one is under way, 32 wait")
         alice.toClient = []
         while !alice.held.isEmpty { alice.release() }
@@ -264,19 +267,19 @@ import Vault
         world.backend.tokens["t-alice-phone"] = "alice"
         let phone = Socket(world, "alice", token: "t-alice-phone")
         #expect(call(phone, "GET", "me")["pawl.body.account"] == "alice")
-        let asked = world.backend.heard.count
+        let asked = world.backend.received.count
         #expect(call(phone, "GET", "me")["pawl.status"] == "200")
-        #expect(world.backend.heard.count == asked, "not for every call")
-        world.now.monotonic += CredentialBook.memoryForCalls
+        #expect(world.backend.received.count == asked, "not for every call")
+        world.now.monotonic += CredentialCache.memoryForCalls
         world.backend.isUp = false
         #expect(call(phone, "POST", "challenge")["pawl.status"] == "502")
         world.backend.isUp = true
         #expect(call(phone, "POST", "challenge")["pawl.status"] == "200")
-        world.now.monotonic += CredentialBook.memoryForCalls
+        world.now.monotonic += CredentialCache.memoryForCalls
         world.backend.tokens["t-alice-phone"] = nil
         #expect(call(phone, "POST", "challenge")["pawl.body.error"] == "pawl_not_logged_in")
         // Somebody else's by now.
-        world.now.monotonic += CredentialBook.memoryOfRefusals
+        world.now.monotonic += CredentialCache.memoryOfRefusals
         world.backend.tokens["t-alice-phone"] = "eve"
         #expect(call(phone, "POST", "challenge")["pawl.body.error"] == "pawl_not_logged_in")
     }

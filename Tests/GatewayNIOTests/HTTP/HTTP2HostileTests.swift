@@ -113,7 +113,7 @@ import Testing
         }
     }
 
-    @Test func bodiesThatAreNotAsLongAsWasSaid() async throws {
+    @Test func bodiesOfAnotherLengthThanAnnounced() async throws {
         try await with({ _ in }) { proxy, trust, backend in
             let client = try await Client.connect(proxy.port, trust)
             for (index, text) in ["toolong", "shrt"].enumerated() {
@@ -233,7 +233,7 @@ import Testing
 
     // MARK: Ends
 
-    @Test func thoseWhoSayNothing() async throws {
+    @Test func silentConnections() async throws {
         try await with { limits in
             // Long enough for a handshake on a busy machine.
             limits.headTime = .seconds(10)
@@ -297,8 +297,8 @@ import Testing
             #expect(proxy.server.connectionCount == 2)
             async let ended: Void = how == "stop" ? proxy.server.stop() : proxy.server.drain()
             #expect(try idle.closed().goAways.map(\.code) == [0])
-            let told = try busy.wait("word of it") { $0.goAways.first }
-            #expect(told.code == 0 && told.last == 0x7FFF_FFFF)
+            let goAway = try busy.wait("word of it") { $0.goAways.first }
+            #expect(goAway.code == 0 && goAway.last == 0x7FFF_FFFF)
             mayAnswer.withLock { $0 = true }
             let seen = try busy.closed()
             #expect(seen[1].text == "ok" && seen[1].isEnded && seen.goAways.last?.last == 1, "\(seen)")

@@ -239,7 +239,7 @@ import Testing
         }
     }
 
-    @Test func anEarlyAnswerIsWholeAndThenTheClientIsToldToStop() async throws {
+    @Test func anEarlyAnswerIsWholeAndThenTheClientIsAskedToStop() async throws {
         let backend = try RawServer { socket, _ in
             _ = try socket.head()
             try socket.send("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")

@@ -12,7 +12,7 @@ import Synchronization
 struct ScriptedExchange: ExchangeMachine {
     var script: @Sendable (ExchangeEvent) -> [ExchangeAction]
 
-    mutating func take(_ event: ExchangeEvent, at now: Moment, _ actions: inout [ExchangeAction]) {
+    mutating func take(_ event: ExchangeEvent, at now: Timestamp, _ actions: inout [ExchangeAction]) {
         actions += script(event)
     }
 }
@@ -25,9 +25,9 @@ final class Proxy: Sendable {
     private let group: MultiThreadedEventLoopGroup
 
     /// A session that lets everything through.
-    static func session() throws -> WebSocketSession {
+    static func socketMachine() throws -> WebSocketMachine {
         let environment = try environment()
-        return WebSocketSession(
+        return WebSocketMachine(
             environment: environment, connection: ConnectionID(1), account: .services("alice"), credential: nil)
     }
 
@@ -55,7 +55,7 @@ final class Proxy: Sendable {
         let (down, up) = (downstream, upstream)
         var services = HTTPServices(
             environment: environment,
-            clock: { Moment(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) }, downstream: { down },
+            clock: { Timestamp(monotonic: Int64(NIODeadline.now().uptimeNanoseconds), wall: 0) }, downstream: { down },
             upstream: { up })
         adjust(&services)
         let next = Mutex<UInt64>(0)

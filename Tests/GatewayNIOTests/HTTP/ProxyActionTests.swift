@@ -15,7 +15,7 @@ import Vault
 @Suite struct ProxyActionTests {
     /// Keeps what its requests were, and answers them in turn.
     private final class Backend: Sendable {
-        let heard = Mutex<[String]>([])
+        let received = Mutex<[String]>([])
         let answers: [String]
 
         init(_ answers: String...) { self.answers = answers }
@@ -23,17 +23,17 @@ import Vault
         func server() throws -> RawServer {
             try RawServer { socket, _ in
                 while let (head, body) = try? socket.message() {
-                    let number = self.heard.withLock { heard in
-                        heard.append(head + body)
-                        return heard.count - 1
+                    let number = self.received.withLock { received in
+                        received.append(head + body)
+                        return received.count - 1
                     }
                     try socket.send(self.answers[min(number, self.answers.count - 1)])
                 }
             }
         }
 
-        subscript(number: Int) -> String { heard.withLock { $0.indices.contains(number) ? $0[number] : "" } }
-        var count: Int { heard.withLock { $0.count } }
+        subscript(number: Int) -> String { received.withLock { $0.indices.contains(number) ? $0[number] : "" } }
+        var count: Int { received.withLock { $0.count } }
     }
 
     static let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -256,7 +256,7 @@ import Vault
                         written.append(write)
                         return written.count > 1
                     }
-                    let first = RecalledWrite(token: token, localID: nil, isLost: false)
+                    let first = KnownWrite(token: token, localID: nil, isLost: false)
                     Thread.detachNewThread { done(isFull ? .failure(.full) : .success(first)) }
                 }
                 services.await = { asked, done in
@@ -299,7 +299,7 @@ import Vault
                 services.submit = { jobs in
                     #expect(jobs.count == 1)
                     for client in clients.withLock({ Array($0.values) }) {
-                        client.eventLoop.execute { client.answered([.read(ticket: 0, [])]) }
+                        client.eventLoop.execute { client.answered([.opened(ticket: 0, [])]) }
                     }
                 }
             })

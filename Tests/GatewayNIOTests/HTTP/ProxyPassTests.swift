@@ -222,7 +222,7 @@ import Testing
         await proxy.stop()
     }
 
-    @Test func aProxyProtocolHeaderSaysWhoTheClientIs() async throws {
+    @Test func aProxyProtocolHeaderIdentifiesTheClient() async throws {
         let backend = try Self.mirror()
         let proxy = try await Proxy(to: backend.port) { services in
             var options = DownstreamOptions(listeners: [ListenerOptions(host: "127.0.0.1", port: 0)])

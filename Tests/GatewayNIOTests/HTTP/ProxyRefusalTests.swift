@@ -11,12 +11,12 @@ import Testing
 @Suite struct ProxyRefusalTests {
     /// A backend that keeps all that it gets.
     private final class Listener: Sendable {
-        let heard = Mutex<[String]>([])
+        let received = Mutex<[String]>([])
 
         func server() throws -> RawServer {
             try RawServer { socket, _ in
                 while let (head, body) = try? socket.message() {
-                    self.heard.withLock { $0.append(head + body) }
+                    self.received.withLock { $0.append(head + body) }
                     try socket.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
                 }
             }
@@ -57,7 +57,7 @@ import Testing
             #expect(body.hasPrefix(#"{"error":"PAWL_BAD_REQUEST","message":""#))
             #expect(client.isAtEnd())
         }
-        #expect(listener.heard.withLock { $0.isEmpty })
+        #expect(listener.received.withLock { $0.isEmpty })
         await proxy.stop()
     }
 

@@ -24,31 +24,31 @@ import Testing
     }
 
     /// Sends everything back, and keeps it.
-    private static func echo(_ heard: Heard) throws -> RawServer {
+    private static func echo(_ received: ReceivedBytes) throws -> RawServer {
         try RawServer { socket, _ in
             _ = try socket.head()
             try socket.send(ProxyWebSocketTests.answer)
             do {
                 while true {
                     let byte = try socket.read(1)
-                    heard.bytes.withLock { $0 += byte }
+                    received.bytes.withLock { $0 += byte }
                     try socket.send(byte)
                 }
             } catch let error as RawError where error.description.hasPrefix("ended") {
                 // Not where it has waited in vain.
-                heard.ends.withLock { $0 += 1 }
+                received.ends.withLock { $0 += 1 }
             }
         }
     }
 
-    private final class Heard: Sendable {
+    private final class ReceivedBytes: Sendable {
         let bytes = Mutex<[UInt8]>([])
         let ends = Mutex(0)
     }
 
     @Test(arguments: Rise.allCases) func anIdleConnectionIsEndedAtOnce(_ rise: Rise) async throws {
-        let heard = Heard()
-        let backend = try Self.echo(heard)
+        let received = ReceivedBytes()
+        let backend = try Self.echo(received)
         let proxy = try await Proxy(to: backend.port)
         try await blocking {
             let client = try proxy.client()
@@ -61,20 +61,20 @@ import Testing
             #expect(try client.read(5) == Array("still".utf8))
             rise.happen(in: proxy.environment)
             // Nothing comes on it, and it ends all the same.
-            try eventually("the backend hears of it") { heard.ends.withLock { $0 } == 1 }
+            try eventually("the backend hears of it") { received.ends.withLock { $0 } == 1 }
             #expect(client.isAtEnd())
             try? client.send("the canary sings")
             client.close()
             try eventually("it is over") { proxy.server.connectionCount == 0 }
         }
-        #expect(heard.bytes.withLock { $0 } == Array("beforestill".utf8))
+        #expect(received.bytes.withLock { $0 } == Array("beforestill".utf8))
         await proxy.stop()
     }
 
     /// A script gives out a raw connection whatever the policy is: it ends before a byte has gone.
     @Test func noneBeginsWhereSomethingIsProtected() async throws {
-        let heard = Heard()
-        let backend = try Self.echo(heard)
+        let received = ReceivedBytes()
+        let backend = try Self.echo(received)
         let proxy = try await Proxy(to: backend.port) { event in
             switch event {
             case .request(let head): [.passRequest(head)]
@@ -87,10 +87,10 @@ import Testing
             let client = try proxy.client()
             try client.send(ProxyWebSocketTests.request + "the canary sings")
             _ = try client.head()
-            try eventually("the backend hears of it") { heard.ends.withLock { $0 } == 1 }
+            try eventually("the backend hears of it") { received.ends.withLock { $0 } == 1 }
             #expect(client.isAtEnd())
         }
-        #expect(heard.bytes.withLock { $0.isEmpty })
+        #expect(received.bytes.withLock { $0.isEmpty })
         await proxy.stop()
     }
 }

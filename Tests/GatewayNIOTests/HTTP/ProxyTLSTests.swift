@@ -101,7 +101,7 @@ import Testing
         await proxy.stop()
     }
 
-    @Test func aFullGatewaySaysSoInTheProtocolOfTheClient() async throws {
+    @Test func aFullGatewayAnswersInTheProtocolOfTheClient() async throws {
         let rig = try TLSRig()
         let backend = try ProxyPassTests.mirror()
         let proxy = try await Proxy(to: backend.port, listenerTLS: rig.listener) { services in

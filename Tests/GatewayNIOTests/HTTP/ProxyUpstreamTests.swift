@@ -172,7 +172,7 @@ import Testing
         await proxy.stop()
     }
 
-    @Test func connectionsThatSayTooMuchOrTooLittleAreNotKept() async throws {
+    @Test func connectionsThatSendTooMuchOrTooLittleAreClosed() async throws {
         let backend = try RawServer { socket, number in
             _ = try socket.message()
             switch number {

@@ -33,12 +33,12 @@ import Testing
 
     /// A gateway whose machine looks at messages.
     private static func framing(to backend: RawServer) async throws -> Proxy {
-        let session = try Proxy.session()
+        let socketMachine = try Proxy.socketMachine()
         return try await Proxy(to: backend.port) { event in
             switch event {
             case .request(let head): [.passRequest(head)]
             case .response(let head):
-                head.status == 101 ? [.upgrade(head, session)] : [.passResponse(head)]
+                head.status == 101 ? [.upgrade(head, socketMachine)] : [.passResponse(head)]
             default: []
             }
         }
@@ -195,12 +195,12 @@ import Testing
             ([0x82, 0xFF, 0, 0, 0, 0, 0x01, 0, 0, 1, 0, 0, 0, 0], 1009), (frame(8, [0x03, 0xE8, 0xFF]), 1007),
         ] as [([UInt8], Int)]) func aFaultClosesBothSides(_ bytes: [UInt8], _ code: Int) async throws
     {
-        let heard = Mutex<[UInt8]>([])
+        let received = Mutex<[UInt8]>([])
         let backend = try RawServer { socket, _ in
             _ = try socket.head()
             try socket.send(Self.answer)
             let frame = try Self.read(socket)
-            heard.withLock { $0 = [frame.opcode] + frame.payload }
+            received.withLock { $0 = [frame.opcode] + frame.payload }
         }
         let proxy = try await Self.framing(to: backend)
         try await blocking {
@@ -212,7 +212,7 @@ import Testing
             #expect(close.payload.prefix(2).elementsEqual([UInt8(code >> 8), UInt8(code & 0xFF)]))
             #expect(client.isAtEnd())
             try eventually("the backend hears of it") {
-                heard.withLock { $0.prefix(3).elementsEqual([0x88, UInt8(code >> 8), UInt8(code & 0xFF)]) }
+                received.withLock { $0.prefix(3).elementsEqual([0x88, UInt8(code >> 8), UInt8(code & 0xFF)]) }
             }
         }
         await proxy.stop()
@@ -245,7 +245,7 @@ import Testing
         await proxy.stop()
     }
 
-    @Test func stoppingSaysSo() async throws {
+    @Test func stoppingIsAnnounced() async throws {
         let backend = try Self.echo()
         let proxy = try await Self.framing(to: backend)
         try await blocking {

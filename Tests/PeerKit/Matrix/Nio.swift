@@ -52,7 +52,7 @@ package final class Nio {
         lastNumber += 1
         var line = arguments
         (line["n"], line["do"]) = (.integer(lastNumber), .string(verb))
-        try peer.say(line.description)
+        try peer.send(line.description)
         return Ticket(number: lastNumber)
     }
 

@@ -1,0 +1,338 @@
+// Mailboxes of devices, whose entries are numbered and kept until the device acknowledges them, and blobs. The store
+// holds the contents; memory holds the counts.
+//
+//     mailboxEntry      DEVICE SEQUENCE   -> a mailbox entry     16 hexadecimal digits each, so that rows are in order
+//     mailbox           DEVICE            -> the highest number of an emptied mailbox (8)
+//     sent              DEVICE            -> the device's last ids, the first bytes of their SHA-256 (8 each)
+//     sharedCiphertext  NUMBER            -> the ciphertext that several entries share
+//     blob              ID                -> owner (2 + n), bytes
+
+import Crypto
+package import Envelope
+import Protection
+package import StorePort
+
+/// The mailboxes of all devices, and the blobs.
+package struct Mailboxes {
+    /// Ours: entries and bytes of one mailbox, and the part of one sender: no single account can fill a mailbox.
+    static let boxLimit = 1000
+    static let boxBytes = 1 << 20
+    static let senderLimit = 250
+    static let senderBoxBytes = 256 << 10
+    /// Ours: waiting registrations of one account, and bytes of one.
+    package static let registrationLimit = 4
+    package static let registrationBytes = 4096
+    /// Ours: bytes of all mailboxes, and the part of one sender.
+    static let totalBytes = 256 << 20
+    static let senderBytes = 8 << 20
+    /// Ours: recipient devices of one message, bytes of an id, and bytes of one recipient's own part.
+    package static let recipientLimit = 100
+    package static let idLimit = 128
+    package static let contentLimit = 64 << 10
+    /// Ours: bytes of the ciphertext that all recipients share.
+    package static let bodyLimit = 256 << 10
+    /// Ours: entries of one answer, and their bytes.
+    static let pageLimit = 50
+    static let pageBytes = 512 << 10
+    /// Ours: how long an entry is kept; a device away for longer is taken as abandoned. In milliseconds.
+    package static let life: Int64 = 30 * 86_400_000
+    /// Ours: how many of a device's last ids are kept, so that a repeated call has no effect.
+    static let idMemory = 128
+
+    /// Ours: how often mailboxes are checked for expired entries, in nanoseconds.
+    static let pruneInterval: Int64 = 60_000_000_000
+
+    private struct Entry {
+        package var sequence: UInt64
+        package var at: Int64
+        package var size: Int
+        package var from: AccountID
+        package var kind: MailboxEntry.Kind
+        package var sharedCiphertext: UInt64
+    }
+
+    /// The part of a mailbox that one sender uses.
+    private struct Share: Equatable {
+        package var entries = 0
+        package var registrations = 0
+        package var bytes = 0
+
+        package mutating func count(_ entry: Entry, _ sign: Int) {
+            if entry.kind == .registration { registrations += sign } else { entries += sign }
+            bytes += sign * entry.size
+        }
+    }
+
+    private struct Box {
+        package var last: UInt64 = 0
+        package var entries: [Entry] = []
+        package var bytes = 0
+        package var shares: [AccountID: Share] = [:]
+
+        package mutating func add(_ entry: Entry) {
+            entries.append(entry)
+            last = max(last, entry.sequence)
+            count(entry, 1)
+        }
+
+        package mutating func count(_ entry: Entry, _ sign: Int) {
+            bytes += sign * entry.size
+            shares[entry.from, default: Share()].count(entry, sign)
+            if shares[entry.from] == Share() { shares[entry.from] = nil }
+        }
+    }
+
+    private var boxes: [DeviceID: Box] = [:]
+    private var sharedCiphertexts: [UInt64: (count: Int, size: Int, from: AccountID)] = [:]
+    private var lastSharedCiphertext: UInt64 = 0
+    private var bytes = 0
+    /// The bytes of each sender.
+    private var sizes: [AccountID: Int] = [:]
+    private var sent: [DeviceID: [UInt64]] = [:]
+    package private(set) var blobs: PublishedBlobs
+
+    /// - Throws: ``StoreError/corrupt(_:)``.
+    package init(store: any Store) throws(StoreError) {
+        blobs = try PublishedBlobs(store: store)
+        for row in try store.records(.mailbox) {
+            guard let device = Self.device(row.name) else { throw Self.damaged }
+            boxes[device, default: Box()].last = row.value.reduce(0) { $0 << 8 | UInt64($1) }
+        }
+        for row in try store.records(.mailboxEntry) {
+            let parts = row.name.split(separator: " ").map(String.init)
+            guard parts.count == 2, let device = Self.device(parts[0]), let sequence = UInt64(parts[1], radix: 16),
+                let mailboxEntry = try? MailboxEntry(row.value)
+            else { throw Self.damaged }
+            add(mailboxEntry, sequence, to: device)
+        }
+        for row in try store.records(.sharedCiphertext) {
+            guard let number = UInt64(row.name, radix: 16), let sharedCiphertext = sharedCiphertexts[number] else {
+                continue
+            }
+            sharedCiphertexts[number]?.size = row.value.count
+            count(row.value.count, of: sharedCiphertext.from)
+            lastSharedCiphertext = max(lastSharedCiphertext, number)
+        }
+        for row in try store.records(.sent) {
+            guard let device = Self.device(row.name), row.value.count.isMultiple(of: 8) else { throw Self.damaged }
+            sent[device] = Self.digests(row.value)
+        }
+    }
+
+    private static func digests(_ bytes: [UInt8]) -> [UInt64] {
+        var cursor = ByteCursor(bytes)
+        return (0..<bytes.count / 8).compactMap { _ in try? cursor.uint64() }
+    }
+
+    private static let damaged = StoreError.corrupt(
+        "A mailbox entry in the store is damaged. Bring back a backup: pawl restore FILE.")
+
+    private static func device(_ name: String) -> DeviceID? { UInt64(name, radix: 16).map(DeviceID.init) }
+    private static func name(_ device: DeviceID, _ sequence: UInt64) -> String {
+        device.name + " " + DeviceID(sequence).name
+    }
+
+    private mutating func add(_ mailboxEntry: MailboxEntry, _ sequence: UInt64, to device: DeviceID) {
+        let entry = Entry(
+            sequence: sequence, at: mailboxEntry.at, size: mailboxEntry.bytes.count, from: mailboxEntry.from,
+            kind: mailboxEntry.kind,
+            sharedCiphertext: mailboxEntry.sharedCiphertext)
+        boxes[device, default: Box()].add(entry)
+        count(entry.size, of: mailboxEntry.from)
+        if mailboxEntry.sharedCiphertext != 0 {
+            sharedCiphertexts[mailboxEntry.sharedCiphertext, default: (0, 0, mailboxEntry.from)].count += 1
+        }
+    }
+
+    private mutating func count(_ size: Int, of account: AccountID) {
+        bytes += size
+        let left = (sizes[account] ?? 0) + size
+        sizes[account] = left == 0 ? nil : left
+    }
+
+    // MARK: Rollback
+
+    /// Reloads one record after a change of it was not committed. Reads this record only.
+    package mutating func restore(_ kind: RecordKind, name: String, from store: any Store) {
+        let row: RecordRow?
+        do { row = try store.record(kind, name: name) } catch { return }
+        switch kind {
+        case .mailboxEntry:
+            let parts = name.split(separator: " ").map(String.init)
+            guard parts.count == 2, let device = Self.device(parts[0]), let sequence = UInt64(parts[1], radix: 16)
+            else {
+                return
+            }
+            takeOut(sequence, of: device)
+            if let row, let mailboxEntry = try? MailboxEntry(row.value) { add(mailboxEntry, sequence, to: device) }
+            boxes[device]?.entries.sort { $0.sequence < $1.sequence }
+        case .sharedCiphertext:
+            guard let number = UInt64(name, radix: 16), let sharedCiphertext = sharedCiphertexts[number] else { return }
+            count((row?.value.count ?? 0) - sharedCiphertext.size, of: sharedCiphertext.from)
+            sharedCiphertexts[number]?.size = row?.value.count ?? 0
+        case .sent:
+            guard let device = Self.device(name) else { return }
+            sent[device] = row.map { Self.digests($0.value) }
+        case .blob: blobs.restore(name, row?.value)
+        // Numbers of a mailbox only rise.
+        default: break
+        }
+    }
+
+    /// Removes one entry from memory and from the counts.
+    private mutating func takeOut(_ sequence: UInt64, of device: DeviceID) {
+        guard var box = boxes[device], let index = box.entries.firstIndex(where: { $0.sequence == sequence }) else {
+            return
+        }
+        let entry = box.entries.remove(at: index)
+        box.count(entry, -1)
+        boxes[device] = box
+        count(-entry.size, of: entry.from)
+        guard entry.sharedCiphertext != 0, let sharedCiphertext = sharedCiphertexts[entry.sharedCiphertext] else {
+            return
+        }
+        sharedCiphertexts[entry.sharedCiphertext]?.count -= 1
+        guard sharedCiphertext.count == 1 else { return }
+        count(-sharedCiphertext.size, of: sharedCiphertext.from)
+        sharedCiphertexts[entry.sharedCiphertext] = nil
+    }
+
+    // MARK: Posting
+
+    private static func digest(_ id: String) -> UInt64 {
+        SHA256.hash(data: Array(id.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+
+    /// Whether a device has used this id lately.
+    package func isRepeated(_ id: String, by device: DeviceID) -> Bool {
+        sent[device]?.contains(Self.digest(id)) == true
+    }
+
+    /// Stores the id of a call, in the transaction that stores its entries.
+    package mutating func note(_ id: String, by device: DeviceID, _ changes: inout [StoreChange]) {
+        let ids = (sent[device] ?? []).suffix(Self.idMemory - 1) + [Self.digest(id)]
+        sent[device] = Array(ids)
+        var value: [UInt8] = []
+        for id in ids { value.append(bigEndian: id) }
+        changes.append(.putRecord(RecordRow(kind: .sent, name: device.name, value: value)))
+    }
+
+    /// Adds an entry to each mailbox, or to none.
+    ///
+    /// - Parameters:
+    ///   - entries: of one sender, each for another device.
+    ///   - body: the ciphertext that they share; often empty.
+    package mutating func post(
+        _ entries: [(device: DeviceID, mailboxEntry: MailboxEntry)], body: [UInt8], _ changes: inout [StoreChange]
+    ) throws(MailRefusal) {
+        guard let sender = entries.first?.mailboxEntry.from else { return }
+        var size = body.count
+        for (device, mailboxEntry) in entries {
+            let box = boxes[device] ?? Box()
+            let share = box.shares[sender] ?? Share()
+            let mine = mailboxEntry.bytes.count
+            let hasRoom =
+                mailboxEntry.kind == .registration
+                ? share.registrations < Self.registrationLimit : share.entries < Self.senderLimit
+            guard hasRoom, box.entries.count < Self.boxLimit, box.bytes + mine <= Self.boxBytes,
+                share.bytes + mine <= Self.senderBoxBytes
+            else { throw .full }
+            size += mine
+        }
+        guard bytes + size <= Self.totalBytes, (sizes[sender] ?? 0) + size <= Self.senderBytes else { throw .full }
+        var sharedCiphertext: UInt64 = 0
+        if !body.isEmpty {
+            lastSharedCiphertext += 1
+            sharedCiphertext = lastSharedCiphertext
+            sharedCiphertexts[sharedCiphertext] = (0, body.count, sender)
+            count(body.count, of: sender)
+            changes.append(
+                .putRecord(RecordRow(kind: .sharedCiphertext, name: DeviceID(sharedCiphertext).name, value: body)))
+        }
+        for (device, mailboxEntry) in entries {
+            var mailboxEntry = mailboxEntry
+            mailboxEntry.sharedCiphertext = sharedCiphertext
+            let sequence = (boxes[device]?.last ?? 0) + 1
+            add(mailboxEntry, sequence, to: device)
+            changes.append(
+                .putRecord(RecordRow(kind: .mailboxEntry, name: Self.name(device, sequence), value: mailboxEntry.bytes))
+            )
+        }
+    }
+
+    // MARK: Fetching
+
+    /// The entries after a number, in order, up to the first uncommitted one.
+    package func entries(
+        for device: DeviceID, after: UInt64, _ store: any Store
+    ) throws(StoreError) -> (entries: [(sequence: UInt64, mailboxEntry: MailboxEntry, body: [UInt8])], more: Bool) {
+        var found: [(sequence: UInt64, mailboxEntry: MailboxEntry, body: [UInt8])] = []
+        var size = 0
+        for entry in boxes[device]?.entries ?? [] where entry.sequence > after {
+            size += entry.size + (sharedCiphertexts[entry.sharedCiphertext]?.size ?? 0)
+            guard found.count < Self.pageLimit, size <= Self.pageBytes || found.isEmpty,
+                let row = try store.record(.mailboxEntry, name: Self.name(device, entry.sequence)),
+                let mailboxEntry = try? MailboxEntry(row.value)
+            else { return (found, true) }
+            let body =
+                entry.sharedCiphertext == 0
+                ? [] : try store.record(.sharedCiphertext, name: DeviceID(entry.sharedCiphertext).name)?.value ?? []
+            found.append((entry.sequence, mailboxEntry, body))
+        }
+        return (found, false)
+    }
+
+    /// Removes the entries that a device has acknowledged.
+    package mutating func acknowledge(_ through: UInt64, by device: DeviceID, _ changes: inout [StoreChange]) {
+        remove(from: device, &changes) { $0.sequence <= through }
+    }
+
+    /// Removes expired entries, and all entries for devices that no longer exist.
+    package mutating func prune(now: Int64, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool) {
+        for (device, box) in boxes {
+            if !isThere(device) {
+                remove(from: device, &changes) { _ in true }
+                changes.append(.removeRecord(.mailbox, name: device.name))
+                boxes[device] = nil
+            } else if box.entries.first.map({ $0.at + Self.life < now }) == true {
+                remove(from: device, &changes) { $0.at + Self.life < now }
+            }
+        }
+        for device in sent.keys where !isThere(device) {
+            sent[device] = nil
+            changes.append(.removeRecord(.sent, name: device.name))
+        }
+    }
+
+    private mutating func remove(
+        from device: DeviceID, _ changes: inout [StoreChange], where isRemoved: (Entry) -> Bool
+    ) {
+        guard var box = boxes[device], box.entries.contains(where: isRemoved) else { return }
+        for entry in box.entries where isRemoved(entry) {
+            changes.append(.removeRecord(.mailboxEntry, name: Self.name(device, entry.sequence)))
+            box.count(entry, -1)
+            count(-entry.size, of: entry.from)
+            guard entry.sharedCiphertext != 0, let sharedCiphertext = sharedCiphertexts[entry.sharedCiphertext] else {
+                continue
+            }
+            sharedCiphertexts[entry.sharedCiphertext]?.count -= 1
+            guard sharedCiphertext.count == 1 else { continue }
+            sharedCiphertexts[entry.sharedCiphertext] = nil
+            count(-sharedCiphertext.size, of: sharedCiphertext.from)
+            changes.append(.removeRecord(.sharedCiphertext, name: DeviceID(entry.sharedCiphertext).name))
+        }
+        box.entries.removeAll(where: isRemoved)
+        boxes[device] = box
+        guard box.entries.isEmpty else { return }
+        // Numbers are never used twice, so the last one is stored when the mailbox is empty.
+        var value: [UInt8] = []
+        value.append(bigEndian: box.last)
+        changes.append(.putRecord(RecordRow(kind: .mailbox, name: device.name, value: value)))
+    }
+
+    // MARK: Blobs
+
+    package mutating func withBlobs<Result, Failure: Error>(
+        _ body: (inout PublishedBlobs) throws(Failure) -> Result
+    ) throws(Failure) -> Result { try body(&blobs) }
+}

@@ -1,0 +1,114 @@
+// The account of a connection: registration, logins and logouts.
+
+import Devices
+import IRCCodec
+import NIOCore
+package import Protection
+import Reports
+import RequestQueue
+import StorePort
+import Vault
+
+extension IRCConnectionMachine {
+    /// The backend has logged the connection in.
+    package func loggedIn(_ name: String, _ now: Timestamp, _ out: MachineOutput) {
+        change(account: .services(support.caseMapping.fold(name)), now, out)
+    }
+
+    /// The backend has logged the connection out. It gets a new account without a name, which inherits nothing.
+    package func loggedOut(_ now: Timestamp, _ out: MachineOutput) {
+        guard account.isVerified else { return }
+        logouts += 1
+        change(account: .connection(id.value, logouts: logouts), now, out)
+    }
+
+    private func change(account new: AccountID, _ now: Timestamp, _ out: MachineOutput) {
+        // A sidecar's device is the person's, whatever account they log in to.
+        guard new != account, environment.peers == nil else { return }
+        if isRegistered {
+            previousAccounts.append(account)
+            // Ours: repeated logins and logouts must not fill memory.
+            if previousAccounts.count > 4 {
+                let gone = previousAccounts.removeFirst()
+                if !gone.isVerified { out.jobs.append(.forget(gone, reason: Notices.connectionEnded)) }
+            }
+        }
+        if account.isVerified { leaveBehind(account, out) }
+        account = new
+        clientDevice = ClientDevice()
+        applyPolicy(now, out)
+        guard isRegistered else { return }
+        updateRoster(now)
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        challenge(out)
+    }
+
+    /// Removes unsent requests of an account from this connection, so that they are not sent under another one.
+    private func leaveBehind(_ account: AccountID, _ out: MachineOutput) {
+        let isOf: (OutboundRequest) -> Bool = { AccountID(text: $0.request.account) == account }
+        held.removeAll(where: isOf)
+        _ = outbound.removeReady { entry in
+            if case .request(let request) = entry { request.next == 0 && isOf(request) } else { false }
+        }
+        out.jobs.append(.loggedOut(id, account))
+    }
+
+    /// The backend has accepted the registration under this nick.
+    package func registered(as nick: String, _ now: Timestamp, _ out: MachineOutput) {
+        self.nick = nick
+        capabilities.nick = nick
+        guard !isRegistered else { return }
+        isRegistered = true
+        awaitFront(now, out)
+        updateRoster(now)
+        guard policy.takesPart else { return }
+        if environment.peers?.hasHadFront == true, !capabilities.has(PawlCapability.name) {
+            notify(Notices.frontMissing, out)
+        }
+        recordEvidence(now, out, registrations: 1)
+        recover(out)
+        challenge(out)
+        if settings.asksForVersion, let nick = self.nick {
+            out.downstream.writeString(":\(capabilities.serverName) PRIVMSG \(nick) :\u{1}VERSION\u{1}\r\n")
+        }
+    }
+
+    func updateRoster(_ now: Timestamp) {
+        guard let nick, !isUpstreamClosed else { return }
+        let entry = RosterEntry(
+            connection: id, account: account, nick: nick, isPresent: outage == nil, participates: policy.takesPart,
+            askedForCapability: capabilities.clientAsked, device: clientDevice.id)
+        environment.roster.put(entry, foldedNick: support.caseMapping.fold(nick), now: now.monotonic)
+        updateRooms()
+    }
+
+    /// The vault has waiting requests for this account, although its connection never ended.
+    package func recoverWaiting(_ out: MachineOutput) {
+        // After an outage the session requests them anyway.
+        guard outage == nil, !isUpstreamClosed else { return }
+        askForWaiting(out)
+    }
+
+    /// Requests the waiting messages of this account from the vault. Nothing after the login overtakes them, in either
+    /// direction.
+    private func recover(_ out: MachineOutput) {
+        guard account.isVerified else { return }
+        askForWaiting(out)
+    }
+
+    private func askForWaiting(_ out: MachineOutput) {
+        let ticket = outbound.reserve()
+        recoveries[ticket] = inbound.reserve()
+        out.jobs.append(.recover(connection: id, ticket: ticket, account: account))
+    }
+
+    func recordEvidence(_ now: Timestamp, _ out: MachineOutput, registrations: Int) {
+        guard policy.takesPart else { return }
+        let name = account.isVerified ? account.name : support.caseMapping.fold(nick ?? "")
+        let row = EvidenceRow(
+            name: name, verified: account.isVerified, software: software, asked: capabilities.clientAsked,
+            firstSeen: now.wall, lastSeen: now.wall, registrations: registrations)
+        out.jobs.append(.record([.addEvidence(row)]))
+    }
+}

@@ -1,0 +1,196 @@
+// Lines from the client: applies the route table; messages go to IRCConnectionMachine+Messages.
+
+import Envelope
+import IRCCodec
+package import NIOCore
+package import Protection
+import Reports
+import RequestQueue
+
+extension IRCConnectionMachine {
+    /// Handles one line of the client.
+    func clientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
+        guard let line = parse(raw, content) else { return malformedClientLine(raw, content, now, out) }
+        registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
+        if answeredInOutage(line, out) { return }
+        switch line.key {
+        case .privmsg, .notice, .tagmsg: return message(line, raw, now, out)
+        case .pawl where capabilities.clientAsked && environment.directory != nil: return controlLine(line, now, out)
+        case .cap: return clientCAP(line, raw, now, out)
+        case .starttls: return startTLS(raw, now, out)
+        case .authenticate where isExternal(line): return refuseExternal(out)
+        case .whois: trackWhois(line)
+        default: break
+        }
+        if refuses(line), isRegistered, environment.peers == nil {
+            let verb =
+                IRCRouteTable.client(line.key) == nil ? "an unknown command" : line.string(line.verbSpan).uppercased()
+            observations.note(verb, .verb, now: now.monotonic)
+            if observations.isFull { flushObservations(now, out, force: true) }
+            scheduleWake(now, out)
+        }
+        guard policy.demandsProtection else { return forward(raw, now, out) }
+        guarded(line, raw, now, out)
+    }
+
+    /// Notes a line of a connection whose bytes pass unchanged.
+    func trackClient(_ line: IRCLine, _ raw: ByteBuffer) {
+        registration.note(line, raw, nick: foldedNick, support.caseMapping.fold)
+        if line.key == .whois { trackWhois(line) }
+    }
+
+    /// Sends a line to the backend, behind what already waits.
+    package func forward(_ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        if outbound.isEmpty, outage == nil, !isFrontAwaited(now), pacer.isUnlimited || !isProtecting {
+            pacer.charge(64, now: now.monotonic)
+            out.upstream.writeImmutableBuffer(raw)
+        } else {
+            outbound.append(.line(raw))
+        }
+    }
+
+    private func forward(_ line: String, _ now: Timestamp, _ out: MachineOutput) {
+        forward(ByteBuffer(string: line + "\r\n"), now, out)
+    }
+
+    // MARK: Bad input
+
+    private func malformedClientLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
+        guard isProtecting else { return forward(raw, now, out) }
+        guard content > 0 else { return }
+        environment.tally.add(.badLines)
+        reply(421, ["*"], "Unknown command: the line is not IRC", out)
+    }
+
+    func clientOverlong(_ raw: ByteBuffer, ended: Bool, _ now: Timestamp, _ out: MachineOutput) {
+        guard isProtecting else {
+            // The backend handles it, as it would without a gateway.
+            out.upstream.writeImmutableBuffer(raw)
+            return
+        }
+        guard ended else { return }
+        environment.tally.add(.badLines)
+        reply(417, [], "Input line was too long", out)
+    }
+
+    // MARK: The route table under `hosted` and above
+
+    private func guarded(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        guard !line.containsNUL else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A line must not contain a NUL byte", out)
+        }
+        guard !refuses(line), let route = IRCRouteTable.client(line.key) else { return refuseVerb(line, out) }
+        switch route.hosted {
+        case .pass, .handled, .refuseText: forward(raw, now, out)
+        case .secret:
+            environment.tally.add(.sentExempt)
+            forward(raw, now, out)
+        case .count:
+            forward(raw, now, out)
+        case .strip(let index): strip(line, raw, parameter: index, now, out)
+        case .refuse, .seal: refuseVerb(line, out)
+        }
+    }
+
+    /// Whether `hosted` refuses a line that is not a message.
+    private func refuses(_ line: IRCLine) -> Bool {
+        guard let route = IRCRouteTable.client(line.key) else { return true }
+        return switch route.hosted {
+        case .refuse, .seal: true
+        case .refuseText(let index): line.parameter(index) != nil
+        case .pass, .handled, .secret, .count, .strip: false
+        }
+    }
+
+    private func refuseVerb(_ line: IRCLine, _ out: MachineOutput) {
+        environment.tally.add(.refusedVerb)
+        let verb = line.string(line.verbSpan).uppercased()
+        let label = line.tag("label")
+        reply(
+            421, [verb], Notices.refusal(.verb, target: verb, texts: settings.texts), label: label, out)
+    }
+
+    private func strip(_ line: IRCLine, _ raw: ByteBuffer, parameter index: Int, _ now: Timestamp, _ out: MachineOutput)
+    {
+        guard let span = line.parameter(index), !span.isEmpty else { return forward(raw, now, out) }
+        environment.tally.add(.strippedText)
+        let verb = line.string(line.verbSpan).uppercased()
+        if strippedVerbs.insert(line.key).inserted { notify(Notices.stripped(verb), out) }
+        var stripped = ByteBuffer()
+        stripped.writeTags(line.tagList.filter { !$0.isClientOnly })
+        stripped.writeString(verb)
+        for span in line.parameters.prefix(index) { stripped.writeString(" " + line.string(span)) }
+        if line.key == .away { stripped.writeString(" " + Self.strippedAway) }
+        stripped.writeString("\r\n")
+        forward(stripped, now, out)
+    }
+
+    /// Replaces the text of AWAY. Without a text AWAY means that the person is back.
+    static let strippedAway = ":Away"
+
+    // MARK: What the gateway handles
+
+    private func clientCAP(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        var answers: [String] = []
+        let asked = capabilities.clientAsked
+        let outcome = capabilities.fromClient(line, answers: &answers)
+        switch outcome {
+        case .forward: forward(raw, now, out)
+        case .replace(let replacement): forward(replacement, now, out)
+        case .consumed: break
+        }
+        for answer in answers { deliver(answer, out) }
+        if capabilities.awaitsFirstAnswer, !isRegistered { expectCapabilities(now, out) }
+        if capabilities.clientAsked != asked, isRegistered {
+            updateRoster(now)
+            recordEvidence(now, out, registrations: 0)
+            challenge(out)
+        }
+    }
+
+    private func startTLS(_ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        if settings.terminatesStartTLS, !isRegistered {
+            reply(670, [], "STARTTLS successful, proceed with TLS handshake", out)
+            out.startsTLS = true
+        } else if settings.visibility.hidesStartTLS {
+            reply(421, ["STARTTLS"], "Unknown command", out)
+        } else {
+            forward(raw, now, out)
+        }
+    }
+
+    private func isExternal(_ line: IRCLine) -> Bool {
+        guard settings.visibility.hidesExternal, let mechanism = line.parameter(0) else { return false }
+        return line.matches(mechanism, "EXTERNAL")
+    }
+
+    private func refuseExternal(_ out: MachineOutput) {
+        reply(
+            904, [],
+            "SASL EXTERNAL is not available here: the gateway ends TLS, so the server cannot see your "
+                + "certificate. Use PLAIN.", out)
+    }
+
+    private func trackWhois(_ line: IRCLine) {
+        let parameters = line.parameters
+        guard let last = parameters.last else { return }
+        for nick in line.string(last).split(separator: ",") {
+            services.clientQuestions[support.caseMapping.fold(nick), default: 0] += 1
+        }
+        // Ours: a client may send any number of WHOIS; the table stays small.
+        if services.clientQuestions.count > 64 { services.clientQuestions.removeAll() }
+    }
+
+    /// Sends a numeric of the gateway to its client.
+    package func reply(
+        _ numeric: Int, _ parameters: [String], _ text: String, label: String? = nil, _ out: MachineOutput
+    ) {
+        var line = ""
+        if let label, capabilities.clientHas("labeled-response") { line = "@label=\(TagValue.escape(label)) " }
+        line += ":\(capabilities.serverName) "
+        line += String(repeating: "0", count: numeric < 100 ? 1 : 0) + "\(numeric) \(nick ?? "*")"
+        for parameter in parameters { line += " " + parameter }
+        deliver(line + " :" + text, out)
+    }
+}

@@ -1,0 +1,390 @@
+// Messages from the backend: opens envelopes, and delivers, marks or withholds plaintext.
+
+package import Devices
+import Envelope
+package import IRCCodec
+package import NIOCore
+package import Protection
+import Reports
+import RequestQueue
+import Vault
+
+extension IRCConnectionMachine {
+    /// Handles PRIVMSG, NOTICE or TAGMSG of the backend.
+    func serverMessage(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        if !capabilities.isTranslating, outstanding.entries.isEmpty, !isGuarded, line.tags.isEmpty, !isMarked(line) {
+            // No protection can be required: the line passes unchanged.
+            if line.key.isText, line.sourceIsPerson { environment.tally.add(.deliveredPlaintext) }
+            return deliver(raw, out)
+        }
+        if isSelf(line), !isReplay(line), isEcho(line, out) { return }
+        guard speaks(line), line.key.isText, let span = line.parameter(1) else {
+            return pass(line, raw, out)
+        }
+        if takesCopy(line, raw, now, out) { return }
+        let text = Array(line.slice(span).readableBytesView)
+        let isFlagged = !line.tags.isEmpty && line.tag(PawlCapability.tag) != nil
+        if let armour = Armour.parse(text[...]) {
+            if !isFlagged, armour != .notice, capabilities.has("message-tags") {
+                environment.tally.add(.envelopeWithoutFlag)
+            }
+            return envelope(armour, line, raw, now, out)
+        }
+        if isFlagged { environment.tally.add(.flagWithoutEnvelope) }
+        plaintext(line, raw, text, now, out)
+    }
+
+    /// Whether a client shows a line as the message of a person.
+    ///
+    /// Clients show a source without user and host as a nick too, unless it is the server's name.
+    private func speaks(_ line: IRCLine) -> Bool {
+        guard !line.sourceIsPerson, !line.source.isEmpty else { return line.sourceIsPerson }
+        let name = line.folded(line.source, support.caseMapping)
+        if environment.latches.isProtectedName(name, for: account) || isKnownPeer(name) { return true }
+        return !name.utf8.contains(UInt8(ascii: ".")) && line.string(line.source) != capabilities.serverName
+    }
+
+    /// Whether the text begins with the marker of envelopes. Copies nothing.
+    private func isMarked(_ line: IRCLine) -> Bool {
+        guard let span = line.parameter(1), span.count >= Armour.marker.count else { return false }
+        return line.bytes.withUnsafeReadableBytes { raw in
+            raw[Int(span.start)] == Armour.marker[0] && raw[span.range].starts(with: Armour.marker)
+        }
+    }
+
+    package func pass(_ line: IRCLine, _ raw: ByteBuffer, _ out: MachineOutput) {
+        if let translated = translated(line, raw) { deliver(translated, out) }
+    }
+
+    // MARK: Envelopes
+
+    private func envelope(
+        _ armour: Armour.Line, _ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        switch armour {
+        case .whole(let bytes):
+            if !deliversToDevice(bytes, line, [raw], now, out) { open(bytes, line, [raw], now, out) }
+        case .fragment(let id, let index, let count, let bytes):
+            collect(id, index, count, bytes, line, raw, now, out)
+        case .notice where environment.peers != nil: receiveNotice(line, raw, now, out)
+        case .notice:
+            // A text for people without a gateway; of no use to people behind one.
+            let source = line.folded(line.sourceNick, support.caseMapping)
+            let owners = environment.roster.possibleOwners(ofFoldedNick: source, now: now.monotonic)
+            if owners.isEmpty, !isReplay(line) { pass(line, raw, out) }
+        case .damaged:
+            report(.malformed, from: line.string(line.sourceNick), out)
+        }
+    }
+
+    private func collect(
+        _ id: UInt32, _ index: Int, _ count: Int, _ bytes: [UInt8], _ line: IRCLine,
+        _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        if isReplay(line) { return collectReplay(id, index, count, bytes, line, now, out) }
+        if assembler == nil { assembler = FragmentAssembler(limits: settings.fragments) }
+        let outcome = assembler?.add(
+            source: line.string(line.source), target: line.text(0) ?? "", id: id, index: index, count: count,
+            bytes: bytes, now: now.monotonic)
+        let name = "\(line.string(line.source)) \(id)"
+        switch outcome {
+        case .complete(let envelope):
+            let raws = (clientDevice.raw.removeValue(forKey: name) ?? []) + [raw]
+            if !deliversToDevice(envelope, line, raws, now, out) { open(envelope, line, raws, now, out) }
+        case .contradiction, .overflow:
+            clientDevice.raw[name] = nil
+            report(.malformed, from: line.string(line.sourceNick), out)
+        case .waiting: if clientDevice.id != nil { clientDevice.raw[name, default: []].append(raw) }
+        case .duplicate, nil: break
+        }
+        scheduleWake(now, out)
+    }
+
+    func expireFragments(_ now: Timestamp, _ out: MachineOutput) {
+        expireReplays(now.monotonic, out)
+        let expired = assembler?.expire(now: now.monotonic) ?? []
+        for source in expired {
+            clientDevice.raw = clientDevice.raw.filter { !$0.key.text.hasPrefix(source + " ") }
+            environment.tally.add(.fragmentsLost)
+            notify(Notices.fragmentsLost(from: String(source.prefix { $0 != "!" })), out)
+        }
+    }
+
+    /// Opens an envelope, or reports why it may not be opened here.
+    ///
+    /// - Parameter raws: the original lines, in case the client's own device has to open them.
+    package func open(
+        _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], _ now: Timestamp, _ out: MachineOutput
+    ) {
+        let room = room(line.text(0) ?? "")
+        if let room, !rooms.contains(room.name) {
+            // A connection that has left a room reads none of its messages, whatever the backend delivers.
+            return report(.notAuthentic, from: line.string(line.sourceNick), out)
+        }
+        if environment.peers != nil, let room,
+            !roomMembers.contains(line.folded(line.sourceNick, support.caseMapping), in: room.name)
+        {
+            return report(.notInRoom, from: line.string(line.sourceNick), out)
+        }
+        var context = OpeningContext(account: account)
+        if let room {
+            context.room = .room(room.name, status: room.status)
+            context.presence = environment.rooms.presence(of: id, in: room.name)
+            context.isReplay = isReplay(line)
+        }
+        let ticket = inbound.reserve()
+        if room != nil, !copies.isEmpty, let raw = raws.last {
+            // Another connection has requested the ones before it: the vault opens and stores those first.
+            let copy = PendingCopy(line: line, raw: raw, context: context)
+            postponed.append(PostponedOpening(ticket: ticket, envelope: bytes, copy: copy))
+            return
+        }
+        let shared = announceOpening(line, at: context, now)
+        open(bytes, line, raws, at: context, ticket, shared, now, out)
+    }
+
+    /// Sends the vault a job to open an envelope.
+    ///
+    /// - Parameter shared: the line that other connections may wait for; see ``announceOpening(_:at:_:)``.
+    package func open(
+        _ bytes: [UInt8], _ line: IRCLine, _ raws: [ByteBuffer], at context: OpeningContext, _ ticket: UInt64,
+        _ shared: OpenedMessages.Line?, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        let source = line.string(line.source)
+        let target = line.text(0) ?? ""
+        let verb = line.string(line.verbSpan)
+        let name = line.folded(line.sourceNick, support.caseMapping)
+        opens[ticket] = PendingOpen(
+            room: context.room?.roomName, isReplay: context.isReplay,
+            tags: visibleTags(line).filter { $0.key != PawlCapability.tag }, source: source,
+            sourceNick: line.string(line.sourceNick), verb: verb, target: target,
+            raws: clientDevice.id == nil ? [] : raws)
+        var job = OpenJob(
+            connection: id, ticket: ticket, account: context.account,
+            recipients: context.room.map { [$0] } ?? [account] + previousAccounts.reversed(),
+            senders: environment.peers == nil
+                ? environment.roster.possibleOwners(ofFoldedNick: name, now: now.monotonic)
+                : isSelf(line) ? [.own] : accountNames(name),
+            envelope: bytes, lineHead: Array(":\(source) \(verb) \(target) :".utf8), sourceName: name, line: shared)
+        if environment.peers != nil, settings.marks == .text { job.mark = .device }
+        job.latchesRoom = hasFront
+        job.presence = context.presence
+        job.isReplay = context.isReplay
+        out.jobs.append(.open(job))
+    }
+
+    package func opened(_ ticket: UInt64, _ opened: Opened, _ now: Timestamp, _ out: MachineOutput) {
+        guard var open = opens.removeValue(forKey: ticket) else { return }
+        if opened.body.kind != .control {
+            environment.tally.add(opened.protection == .device ? .openedDevice : .openedGateway)
+        }
+        var entries: [InboundEntry] = []
+        if clientDevice.id != nil { open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name)) }
+        if environment.peers != nil {
+            entries += learnt(opened, from: open.sourceNick, now, out).map { InboundEntry(line: noticeLine($0)) }
+            if settings.marks != .off {
+                open.tags.append(IRCTag(key: ProtectionMarks.tag, value: opened.protection.name))
+            }
+            if let room = open.room, isProtected(room: room) || isWhole(room) { noteSealed(room, out) }
+        }
+        if opened.gap > 0 {
+            environment.tally.add(.gaps, opened.gap)
+            entries.append(InboundEntry(line: noticeLine(Notices.gap(opened.gap, from: open.sourceNick))))
+        }
+        let lines = textLines(
+            tags: open.tags, source: open.source, verb: open.verb, target: open.target, body: opened.body)
+        entries.append(contentsOf: lines.map { InboundEntry(line: $0) })
+        if entries.isEmpty { entries.append(InboundEntry(line: ByteBuffer())) }
+        entries[entries.count - 1].sequence = opened.sequence
+        entries[entries.count - 1].message = opened.message
+        inbound.resolve(ticket, with: entries)
+    }
+
+    package func openFailed(_ ticket: UInt64, _ failure: OpenFailure, _ now: Timestamp, _ out: MachineOutput) {
+        guard let open = opens.removeValue(forKey: ticket) else { return }
+        if environment.peers != nil { notOpened(failure, open, now, out) }
+        if failure == .unknownSender, !open.raws.isEmpty {
+            // A device elsewhere has sealed it for the device behind this connection.
+            environment.tally.add(.openedDevice)
+            return inbound.resolve(ticket, with: open.raws.compactMap(translatedLine).map { InboundEntry(line: $0) })
+        }
+        environment.tally.add(TallyKind(failure))
+        let text =
+            historyNotice(failure, open)
+            ?? Notices.failure(failure, from: open.sourceNick, inSidecar: environment.peers != nil)
+        inbound.resolve(ticket, with: text.flatMap { $0.isEmpty ? nil : [InboundEntry(line: noticeLine($0))] } ?? [])
+    }
+
+    package func report(_ failure: OpenFailure, from source: String, _ out: MachineOutput) {
+        environment.tally.add(TallyKind(failure))
+        if let text = Notices.failure(failure, from: source, inSidecar: environment.peers != nil) { notify(text, out) }
+    }
+
+    private func noticeLine(_ text: String, to room: String? = nil) -> ByteBuffer {
+        ByteBuffer(string: ":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)\r\n")
+    }
+
+    // MARK: Plaintext
+
+    private func plaintext(
+        _ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], _ now: Timestamp, _ out: MachineOutput
+    ) {
+        if environment.peers != nil, let bare = receiveAnnouncement(line, text, now, out) {
+            return plaintext(bare.line, bare.raw, bare.text, now, out)
+        }
+        if environment.peers != nil, settings.marks == .text, isSelf(line), ProtectionMark.isImitated(by: text) {
+            environment.tally.add(.deliveredMarked)
+            return show(marked(line, text, line.string(line.sourceNick), Notices.notEncrypted), out)
+        }
+        guard isGuarded, !isSelf(line) || isInLatchedRoom(line) else {
+            environment.tally.add(.deliveredPlaintext)
+            return pass(line, raw, out)
+        }
+        switch exemption(line, now) {
+        case .proven: show(shown(line, raw, text, exempt: true), out)
+        case .none: show(shown(line, raw, text, exempt: false), out)
+        case .unknown: probe(line, raw, now, out)
+        }
+    }
+
+    /// Whether a line is for a room whose latch is up; always false in a sidecar, which has rules of its own.
+    ///
+    /// The gateway sends no plaintext there, so a plaintext line under the reader's own name is not the reader's.
+    private func isInLatchedRoom(_ line: IRCLine) -> Bool {
+        guard environment.peers == nil, let room = line.text(0).flatMap(room) else { return false }
+        return environment.latches.latch(of: .ofRoom(room.name)) > .plaintext
+    }
+
+    enum ExemptionProof { case proven, none, unknown }
+
+    func exemption(_ line: IRCLine, _ now: Timestamp) -> ExemptionProof {
+        let nick = line.string(line.sourceNick)
+        let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
+        guard !candidates.isEmpty else { return .none }
+        let host = line.string(line.sourceHost)
+        if candidates.contains(where: { $0.isProven(host: host, server: "") }) { return .proven }
+        guard let identity = services.identity(support.caseMapping.fold(nick), now: now.monotonic) else {
+            return .unknown
+        }
+        let proven = candidates.contains { $0.isProven(host: host, server: identity.server) }
+        return proven && identity.host == host ? .proven : .none
+    }
+
+    package func show(_ lines: [ByteBuffer], _ out: MachineOutput) {
+        for line in lines { deliver(line, out) }
+    }
+
+    /// What the client sees of a plaintext: the text, the marked text, or a notice in its place.
+    package func shown(_ line: IRCLine, _ raw: ByteBuffer, _ text: [UInt8], exempt: Bool) -> [ByteBuffer] {
+        let source = line.string(line.sourceNick)
+        let target = line.text(0) ?? ""
+        let audience = inboundAudience(line, target)
+        switch judgement.inbound(to: account, audience, isExempt: exempt) {
+        case .deliver
+        where hasFront && settings.marks == .text && line.tag(ProtectionMarks.tag) == Protection.gateway.name:
+            environment.tally.add(.openedGateway)
+            return marked(line, text, source, ProtectionMark.gateway)
+        case .deliver
+        where environment.peers != nil && settings.marks == .text && ProtectionMark.isImitated(by: text):
+            // The text imitates a mark of the sidecar.
+            environment.tally.add(.deliveredMarked)
+            return marked(line, text, source, Notices.notEncrypted)
+        case .deliver:
+            environment.tally.add(.deliveredPlaintext)
+            return translated(line, raw).map { [$0] } ?? []
+        case .mark:
+            environment.tally.add(.deliveredMarked)
+            return marked(line, text, source, Notices.notEncrypted)
+        case .withhold:
+            environment.tally.add(.withheld)
+            if case .sidecarRoom(let room, _, _) = audience {
+                let name = room.roomName ?? target
+                return [noticeLine(Notices.withheld(from: source, inRoom: name), to: name)]
+            }
+            guard case .one(_, let latch) = audience, latch > .plaintext else {
+                return [noticeLine(Notices.withheldByPolicy(from: source))]
+            }
+            return [noticeLine(Notices.withheld(from: source))]
+        }
+    }
+
+    /// The sender of a plaintext, and where it would be shown.
+    private func inboundAudience(_ line: IRCLine, _ target: String) -> InboundAudience {
+        let name = line.folded(line.sourceNick, support.caseMapping)
+        let sender = environment.peers == nil ? environment.roster.owner(ofFoldedNick: name)?.account : nil
+        if support.caseMapping.fold(target) == nick.map(support.caseMapping.fold) {
+            return .one(sender: sender, latch: latch(of: line))
+        }
+        guard let room = room(target)?.name else { return .many }
+        guard environment.peers != nil else { return .room(.room(room), sender: sender) }
+        return .sidecarRoom(
+            .room(room), isKnownPeer: isKnownPeer(name), isSealed: exchange.rooms[room]?.isSealed == true)
+    }
+
+    /// The latch of the conversation in which a line would be shown.
+    private func latch(of line: IRCLine) -> Protection {
+        guard !environment.latches.isEmpty else { return .plaintext }
+        let name = line.folded(line.sourceNick, support.caseMapping)
+        if environment.peers == nil, let entry = environment.roster.owner(ofFoldedNick: name) {
+            return environment.latches.latch(of: ConversationID(account, entry.account))
+        }
+        if let tagged = line.tag("account") {
+            let peer = AccountID.services(support.caseMapping.fold(tagged))
+            let latch = environment.latches.latch(of: ConversationID(account, peer))
+            if latch > .plaintext { return latch }
+        }
+        if let peers = environment.peers, person(name, peers) != .outsider {
+            return isKnownPeer(name) ? .device : .plaintext
+        }
+        return environment.latches.isProtectedName(name, for: account) ? .gateway : .plaintext
+    }
+
+    private func marked(_ line: IRCLine, _ text: [UInt8], _ source: String, _ mark: String) -> [ByteBuffer] {
+        var before: [ByteBuffer] = []
+        var body = Body(text: text)
+        body.mark(mark)
+        if body.text == text, mark == Notices.notEncrypted {
+            // A mark inside would break the CTCP, so a notice before it has the mark.
+            before = [noticeLine(Notices.markedCTCP(from: source))]
+        }
+        return before
+            + textLines(
+                tags: visibleTags(line), source: line.string(line.source), verb: line.string(line.verbSpan),
+                target: line.text(0) ?? "", body: body)
+    }
+
+    // MARK: Text for people
+
+    /// The lines that show a body to the client. Long texts become several lines, so that nothing is cut off.
+    func textLines(tags: [IRCTag], source: String, verb: String, target: String, body: Body) -> [ByteBuffer] {
+        // A client with its own device understands this tag even if the server has no tags.
+        var shown =
+            capabilities.clientHas("message-tags") || clientDevice.id != nil
+            ? tags : tags.filter { $0.key != ProtectionMarks.tag }
+        if capabilities.clientHas("message-tags"), !body.tags.isEmpty {
+            shown += String(decoding: body.tags, as: UTF8.self).split(separator: ";").map { piece in
+                let equals = piece.firstIndex(of: "=")
+                return IRCTag(
+                    key: String(equals.map { piece[..<$0] } ?? piece),
+                    value: equals.map { TagValue.unescape(piece[piece.index(after: $0)...]) } ?? "")
+            }
+        }
+        if body.kind == .control { return [] }
+        if body.kind == .tagsOnly {
+            guard capabilities.clientHas("message-tags") else { return [] }
+            return [assemble(shown, ":\(source) TAGMSG \(target)", nil)]
+        }
+        let head = ":\(source) \(verb) \(target) :"
+        let room = IRCLimits.lineLength - 2 - head.utf8.count
+        return LineBreaker.pieces(body.text, room: max(room, 64)).map { assemble(shown, head, $0) }
+    }
+
+    private func assemble(_ tags: [IRCTag], _ head: String, _ text: [UInt8]?) -> ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeTags(tags)
+        buffer.writeString(head)
+        if let text { buffer.writeBytes(text) }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}

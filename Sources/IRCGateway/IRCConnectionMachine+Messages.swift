@@ -1,0 +1,343 @@
+// Messages of the client: resolves the recipient, applies the policy, and seals, forwards or refuses the message.
+
+package import Envelope
+package import IRCCodec
+package import NIOCore
+package import Protection
+import Reports
+import RequestQueue
+import Vault
+
+/// One message for one target, extracted from a line.
+package struct OutboundMessage: Sendable {
+    package var verb: String
+    /// As written.
+    package var target: String
+    package var body: Body
+    package var clientLabel: String?
+    /// All tags of the line except the label, for a message sent as plaintext.
+    package var tags: [IRCTag]
+
+    /// The message as a line of its own, with CR LF.
+    package var line: ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeTags((clientLabel.map { [IRCTag(key: "label", value: $0)] } ?? []) + tags)
+        buffer.writeString("\(verb) \(target)")
+        if body.kind == .text {
+            buffer.writeString(" :")
+            buffer.writeBytes(body.text)
+        }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}
+
+extension IRCConnectionMachine {
+    /// Handles PRIVMSG, NOTICE or TAGMSG of the client.
+    package func message(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        noteSoftware(line, now, out)
+        guard isRegistered || !isProtecting else {
+            // The backend would accept it, as plaintext, as soon as it has registered the client.
+            return reply(451, [], "You have not registered", out)
+        }
+        guard let targets = line.parameter(0), !targets.isEmpty else { return forward(raw, now, out) }
+        if passesEnvelope(line, raw, now, out) { return }
+        guard isGuarded else { return unguarded(line, raw, targets, now, out) }
+        guard !line.containsNUL else {
+            environment.tally.add(.badLines)
+            return reply(421, [line.string(line.verbSpan)], "A message must not contain a NUL byte", out)
+        }
+        let isTagMessage = line.key == .tagmsg
+        let verb = line.string(line.verbSpan).uppercased()
+        if !isTagMessage, line.parameter(1) == nil { return forward(raw, now, out) }
+        let tags = line.tagList
+        let body = Body(
+            kind: isTagMessage ? .tagsOnly : .text, tags: clientTags(line),
+            text: isTagMessage ? [] : line.parameter(1).map { Array(line.slice($0).readableBytesView) } ?? [])
+        var label = tags.first { $0.key == "label" }?.value
+        let names = self.names(line, targets)
+        let all = names.map { name in
+            defer { label = nil }
+            return OutboundMessage(
+                verb: verb, target: name, body: body, clientLabel: label, tags: tags.filter { $0.key != "label" })
+        }
+        guard environment.peers == nil else {
+            for message in all { send(message, now, out) }
+            return
+        }
+        let judged = all.map { message in
+            let resolution = recipient(message.target, now)
+            guard case .known(let recipient) = resolution else { return (message, resolution, Verdict?.none) }
+            return (message, resolution, verdict(recipient, message))
+        }
+        // A line that is plaintext for all its targets is forwarded unchanged.
+        if judged.allSatisfy({ $0.2 == .plaintext }) {
+            for case (let message, .known(let recipient), _) in judged { countPlain(message, recipient, now, out) }
+            return forward(raw, now, out)
+        }
+        for (message, resolution, verdict) in judged { send(message, resolution, verdict, now, out) }
+    }
+
+    private func countPlain(
+        _ message: OutboundMessage, _ recipient: Recipient, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        note(recipient, message.target, message.body.text, now)
+        environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+        notifyOfPlainRoom(message, recipient, out)
+    }
+
+    /// Forwards and counts a message if nothing requires protection.
+    private func unguarded(
+        _ line: IRCLine, _ raw: ByteBuffer, _ targets: ByteSpan, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        forward(raw, now, out)
+        guard line.key != .tagmsg else { return }
+        let written = line.slice(targets)
+        let text = line.parameter(1).map { line.slice($0).readableBytesView } ?? ByteBuffer().readableBytesView
+        let isCTCP = text.first == 0x01
+        if !isCTCP, observations.repeats(written, now: now.monotonic) {
+            environment.tally.add(.sentPlaintext)
+            return
+        }
+        defer { if !isCTCP { observations.remember(written, now: now.monotonic) } }
+        for name in names(line, targets) {
+            environment.tally.add(.sentPlaintext)
+            switch recipient(name, now) {
+            case .known(let recipient): note(recipient, name, text, now)
+            case .unknownService: note(.exempt, name, text, now)
+            }
+        }
+        if observations.isFull { flushObservations(now, out, force: true) }
+        scheduleWake(now, out)
+    }
+
+    // MARK: Recipient
+
+    /// The result of resolving a target.
+    package enum Resolution {
+        case known(Recipient)
+        /// It may be a service; WHOIS at the backend has to confirm it.
+        case unknownService
+    }
+
+    /// Resolves a target.
+    package func recipient(_ target: String, _ now: Timestamp) -> Resolution {
+        guard !target.isEmpty else { return .known(.outsider) }
+        if let room = room(target) { return .known(.room(.room(room.name, status: room.status))) }
+        let folded = support.caseMapping.fold(target)
+        if let peers = environment.peers { return .known(person(folded, peers)) }
+        if let entry = environment.roster.owner(ofFoldedNick: folded) {
+            guard entry.participates else { return .known(.outsider) }
+            let bothCan = entry.device != nil && clientDevice.id != nil
+            return .known(bothCan ? .capable(entry.account) : .legacy(entry.account))
+        }
+        let nick = String(target.prefix { $0 != "@" })
+        let candidates = settings.exemptions.filter { Mask.matches($0.nick, nick) }
+        guard !candidates.isEmpty else { return .known(.outsider) }
+        if nick.count < target.count {
+            // `NickServ@services.example.org`: the server routes by that name, so it needs no WHOIS.
+            let server = String(target.dropFirst(nick.count + 1))
+            let proven = candidates.contains { $0.isProven(host: "", server: server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        if let identity = services.identity(folded, now: now.monotonic) {
+            let proven = candidates.contains { $0.isProven(host: identity.host, server: identity.server) }
+            return .known(proven ? .exempt : .outsider)
+        }
+        return .unknownService
+    }
+
+    /// Whether a target is valid UTF-8.
+    ///
+    /// A `String` replaces all invalid bytes by one character, so two targets could have the same name. No message is
+    /// sealed for such a target.
+    func isNameable(_ target: String) -> Bool { !target.unicodeScalars.contains("\u{FFFD}") }
+
+    /// The verdict of the policies and the latch for a message.
+    package func verdict(_ recipient: Recipient, _ message: OutboundMessage) -> Verdict {
+        let content: Judgement.Content = CTCP(message.body.text) == .dcc ? .directConnection : .text
+        return judgement.outbound(
+            content, from: Sender(account, capability), to: audience(recipient, message.target))
+    }
+
+    package var judgement: Judgement { Judgement(policies, environment.latches) }
+
+    /// What encrypts the messages of this connection.
+    private var capability: Capability {
+        if environment.peers != nil { return .sidecar }
+        return clientDevice.id == nil ? .hosted : .client
+    }
+
+    package func audience(_ recipient: Recipient, _ target: String) -> Audience {
+        guard isNameable(target) else { return .unnameable }
+        switch recipient {
+        case .room(let readers):
+            guard let room = readers.roomName else { return .one(.outsider) }
+            return environment.peers == nil
+                ? .room(readers, isMember: isMember(of: room)) : .sidecarRoom(readers, sidecarRoom(room))
+        case .outsider:
+            let isProtectedName =
+                !environment.latches.isEmpty
+                && environment.latches.isProtectedName(support.caseMapping.fold(target), for: account)
+            return .one(.outsider, isProtectedName: isProtectedName)
+        case .legacy, .capable, .changed, .exempt: return .one(recipient)
+        }
+    }
+
+    /// Notifies a protected person, once for each room, that the room is not protected.
+    private func notifyOfPlainRoom(_ message: OutboundMessage, _ recipient: Recipient, _ out: MachineOutput) {
+        guard policy.demandsProtection, environment.peers == nil, message.body.kind == .text,
+            case .room(let room) = recipient, let name = room.roomName, isMember(of: name),
+            plainRooms.insert(ExactText(name)).inserted
+        else { return }
+        notify(Notices.roomNotProtected(message.target), out)
+    }
+
+    // MARK: Sending
+
+    package func send(_ message: OutboundMessage, _ now: Timestamp, _ out: MachineOutput) {
+        send(message, recipient(message.target, now), nil, now, out)
+    }
+
+    /// - Parameter judged: the verdict, if the message was judged already.
+    private func send(
+        _ message: OutboundMessage, _ resolution: Resolution, _ judged: Verdict?, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        switch resolution {
+        case .known(let recipient): send(message, to: recipient, judged, now, out)
+        case .unknownService: probe(message, now, out)
+        }
+    }
+
+    private func send(
+        _ message: OutboundMessage, to recipient: Recipient, _ judged: Verdict?, _ now: Timestamp, _ out: MachineOutput
+    ) {
+        note(recipient, message.target, message.body.text, now)
+        if asksFirst(message, recipient, now, out) || waitsForKeys(message, recipient, now, out) { return }
+        switch judged ?? verdict(recipient, message) {
+        // The message would have to be written as a new line, which would change this name.
+        case .plaintext where !isNameable(message.target): refuse(.name, message, out)
+        case .plaintext where isTooEarly(message, now, out):
+            environment.tally.add(TallyKind(Refusal.room))
+            let text = Notices.roomJustPlain(message.target)
+            reply(404, [message.target], text, label: message.clientLabel, out)
+        case .plaintext:
+            environment.tally.add(recipient == .exempt ? .sentExempt : .sentPlaintext)
+            notifyOfPlainRoom(message, recipient, out)
+            forward(withAnnouncement(message, to: recipient, now).line, now, out)
+        case .refuse(let refusal):
+            refuse(refusal, message, out)
+        case .seal(let peer):
+            seal(message, for: peer, now, out)
+        }
+        scheduleWake(now, out)
+    }
+
+    package func seal(_ message: OutboundMessage, for peer: AccountID, _ now: Timestamp, _ out: MachineOutput) {
+        if message.body.kind == .tagsOnly, !carriesContent(message) {
+            // Typing and similar: not worth an envelope, and the backend must not see it either.
+            environment.tally.add(.strippedText)
+            return
+        }
+        if environment.peers != nil, waitsForAnswer(message, peer, now, out) { return }
+        notifyOfOtherName(of: peer, message.target, out)
+        // The recipient may just have returned; held requests are sent first.
+        releaseHeld(now, out)
+        if environment.peers != nil, let room = peer.roomName { beforeSealing(in: room, message.target, now, out) }
+        let ticket = outbound.reserve()
+        seals[ticket] = PendingSeal(
+            target: message.target, clientLabel: message.clientLabel, body: message.body, peer: peer, verb: message.verb
+        )
+        let verb = message.verb == "PRIVMSG" ? "PRIVMSG" : "NOTICE"
+        var job = SealJob(
+            connection: id, ticket: ticket, sender: account, recipient: peer, target: message.target,
+            senderName: support.caseMapping.fold(nick ?? ""),
+            recipientName: support.caseMapping.fold(message.target), verb: verb, body: message.body,
+            capacity: lineCapacity(verb: verb, target: message.target))
+        if environment.peers != nil, let room = peer.roomName {
+            job.members = readers(in: room)
+            job.latchesRoom = hasFront
+        }
+        out.jobs.append(.seal(job))
+    }
+
+    private func carriesContent(_ message: OutboundMessage) -> Bool {
+        message.tags.contains { $0.isClientOnly && $0.key != "+typing" && $0.key != "+draft/typing" }
+    }
+
+    /// The number of bytes for the text of a relayed line: `:nick!user@host VERB target :text CR LF` in 512 bytes.
+    ///
+    /// Nicks may change while a message waits, so the longest possible nicks count.
+    func lineCapacity(verb: String, target: String) -> Int {
+        let nickLength = max(nick?.utf8.count ?? 0, support.nickLength)
+        // RFC 2812 and current servers: a user name of at most 20 bytes, a host of at most 64.
+        let source = max(nickLength + 1 + 20 + 1 + 64, knownSourceLength)
+        let targetLength = max(target.utf8.count, support.nickLength)
+        return IRCLimits.lineLength - 2 - (1 + source + 1) - (verb.utf8.count + 1) - (targetLength + 2)
+    }
+
+    package func refuse(_ refusal: Refusal, _ message: OutboundMessage, _ out: MachineOutput) {
+        environment.tally.add(TallyKind(refusal))
+        let numeric = refusal == .room || refusal == .notInRoom ? 404 : 531
+        var text = Notices.refusal(refusal, target: message.target, texts: settings.texts)
+        if environment.peers != nil, let room = room(message.target)?.name, isProtected(room: room) {
+            text += " " + Notices.wayBack(room)
+        }
+        reply(numeric, [message.target], text, label: message.clientLabel, out)
+    }
+
+    // MARK: Helpers
+
+    /// The names in a list, as written. Split by bytes, as servers do: one Swift `Character` may contain a comma.
+    package func names(_ line: IRCLine, _ targets: ByteSpan) -> [String] {
+        line.slice(targets).readableBytesView.split(separator: UInt8(ascii: ","))
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The client-only tags of a line, unchanged.
+    private func clientTags(_ line: IRCLine) -> [UInt8] {
+        guard !line.tags.isEmpty else { return [] }
+        let pieces = line.string(line.tags).split(separator: ";").filter {
+            $0.hasPrefix("+") && !$0.hasPrefix(PawlCapability.tag)
+        }
+        return Array(pieces.joined(separator: ";").utf8)
+    }
+
+    /// Stores the client's software from a CTCP VERSION reply.
+    private func noteSoftware(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
+        guard line.key == .notice, software.isEmpty, let span = line.parameter(1) else { return }
+        let text = line.slice(span).readableBytesView
+        guard CTCP(text) == .other("VERSION"), text.count > 9 else { return }
+        let words = text.dropFirst(9).prefix { $0 != 0x01 }.prefix(64).map { (0x20...0x7E).contains($0) ? $0 : 0x3F }
+        software = String(decoding: words, as: UTF8.self)
+        if isRegistered { recordEvidence(now, out, registrations: 0) }
+    }
+
+    private func note(_ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>, _ now: Timestamp) {
+        observations.note(target, observed(recipient, target, text), now: now.monotonic)
+    }
+
+    /// The category under which a message is counted, in the order in which `hosted` would refuse it.
+    private func observed(
+        _ recipient: Recipient, _ target: String, _ text: some Collection<UInt8>
+    ) -> ObservedRecipient {
+        if environment.peers == nil {
+            if !isNameable(target) { return .name }
+            if CTCP(text) == .dcc { return .directConnection }
+        }
+        switch recipient {
+        case .legacy, .capable, .changed: return .legacy
+        case .outsider: return .outsider
+        case .exempt: return .exempt
+        case .room(let room):
+            guard environment.peers == nil, let name = room.roomName, !isMember(of: name) else { return .room }
+            return .notInRoom
+        }
+    }
+
+    func flushObservations(_ now: Timestamp, _ out: MachineOutput, force: Bool) {
+        guard let deadline = observations.deadline, force || deadline <= now.monotonic else { return }
+        let sender = account.isVerified ? account.name : (nick ?? "*")
+        out.jobs.append(.record(observations.take(sender: sender, wall: now.wall)))
+    }
+}

@@ -1,0 +1,296 @@
+// Lines from the backend: updates the state of the connection, consumes answers to the gateway's own commands, and
+// translates the other lines to the client's capabilities.
+
+import Devices
+import Envelope
+import IRCCodec
+import NIOCore
+import Protection
+import Reports
+import StorePort
+
+extension IRCConnectionMachine {
+    /// Handles one line of the backend.
+    func serverLine(_ raw: ByteBuffer, _ content: Int, _ now: Timestamp, _ out: MachineOutput) {
+        guard let line = parse(raw, content) else {
+            if outage == nil { deliver(raw, out) }
+            return
+        }
+        if outage != nil { return resumptionLine(line, raw, now, out) }
+        if !line.tags.isEmpty, answersOurLabel(line, raw, out) { return }
+        if environment.peers != nil {
+            nickAccounts.learn(line, tagsAccounts: capabilities.has("account-tag"), support)
+            trackMembers(line)
+            if line.key == .join || line.key.numeric == 366 { askForRooms(now, out) }
+        }
+        switch line.key {
+        case .privmsg, .notice, .tagmsg: return serverMessage(line, raw, now, out)
+        case .kill:
+            isKilled = isKilled || line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
+        case .cap: return serverCAP(line, raw, now, out)
+        case .pawl where capabilities.has(PawlCapability.name): return frontLine(line, now, out)
+        case .pong where pong(line, out): return
+        case .batch: trackHistory(line, now, out)
+        default: break
+        }
+        if let numeric = line.key.numeric {
+            // A backend that registers a client without having answered its CAP does not know CAP.
+            if numeric == 1, capabilities.awaitsFirstAnswer { giveUpNegotiation(now, out) }
+            guard !consumes(numeric, line, raw, now, out) else { return }
+        }
+        if line.key == .error, !isKill(line), outlivesBackend { return }
+        if !answersRejoin(line, out), isShown(line), let translated = translated(line, raw) {
+            deliver(translated, out)
+        }
+        trackServer(line, now, out)
+        noteMembers(line, now, out)
+    }
+
+    // MARK: State
+
+    /// Updates the state of this connection from a line.
+    func trackServer(_ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) {
+        switch line.key.numeric {
+        case 1:
+            if !line.source.isEmpty { capabilities.serverName = line.string(line.source) }
+            registered(as: line.text(0) ?? "*", now, out)
+        case 5:
+            let folding = support.caseMapping
+            support.absorb(line)
+            if folding != support.caseMapping, isRegistered { updateRoster(now) }
+        case 900: if let name = line.text(2) { loggedIn(name, now, out) }
+        case 901: loggedOut(now, out)
+        case 903: registration.ended(accepted: true)
+        case 902, 904, 905, 906, 907: registration.ended(accepted: false)
+        default:
+            trackSelf(line, now)
+            trackRooms(line, now, out)
+        }
+    }
+
+    private func trackSelf(_ line: IRCLine, _ now: Timestamp) {
+        guard !line.source.isEmpty else { return }
+        if !line.sourceIsPerson {
+            if !isRegistered, line.key.numeric != nil { capabilities.serverName = line.string(line.source) }
+            return
+        }
+        guard isSelf(line) else { return }
+        knownSourceLength = max(knownSourceLength, line.source.count)
+        if line.key == .nick, let new = line.text(0) {
+            nick = new
+            capabilities.nick = new
+            updateRoster(now)
+        }
+    }
+
+    /// Whether an operator of the backend has ended this connection, so that there is no outage.
+    ///
+    /// Some servers send KILL, others only an ERROR with that text.
+    private func isKill(_ line: IRCLine) -> Bool {
+        let words = line.parameters.last.map(line.string)?.lowercased() ?? ""
+        if words.contains("killed") { isKilled = true }
+        return isKilled
+    }
+
+    /// Whether the source of a line is this connection's own nick.
+    func isSelf(_ line: IRCLine) -> Bool {
+        let source = line.sourceNick
+        guard let nick, source.count == nick.utf8.count else { return false }
+        let mapping = support.caseMapping
+        return line.bytes.withUnsafeReadableBytes { raw in
+            zip(raw[source.range], nick.utf8).allSatisfy { mapping.fold($0) == mapping.fold($1) }
+        }
+    }
+
+    // MARK: CAP
+
+    func serverCAP(_ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput) {
+        if !line.sourceIsPerson, !line.source.isEmpty, !isRegistered {
+            capabilities.serverName = line.string(line.source)
+        }
+        var answers: [String] = []
+        var requests: [String] = []
+        let passes = capabilities.fromBackend(line, answers: &answers, requests: &requests)
+        if passes { deliver(raw, out) }
+        for answer in answers { deliver(answer, out) }
+        for request in requests { out.upstream.writeString(request + "\r\n") }
+        if capabilities.stage == .done { finishNegotiation(now, out) }
+        let isOver = capabilities.stage == .done || capabilities.stage == .notStarted
+        guard isOver, capabilities.owesEnd, capabilities.lateLists == 0 else { return }
+        // The negotiation was given up, and the backend has answered late: it waits for CAP END.
+        capabilities.owesEnd = false
+        if !isRegistered || outage != nil { out.upstream.writeString("CAP END\r\n") }
+    }
+
+    func refusesCAP(_ numeric: Int, _ line: IRCLine, _ now: Timestamp, _ out: MachineOutput) -> Bool {
+        guard numeric == 421 || numeric == 451, capabilities.backendKnowsCAP == nil else { return false }
+        if numeric == 421 {
+            guard let verb = line.parameter(1), line.matches(verb, "CAP") else { return false }
+        }
+        var answers: [String] = []
+        guard capabilities.backendRefusedCAP(answers: &answers) else { return false }
+        for answer in answers { deliver(answer, out) }
+        if capabilities.stage == .done { finishNegotiation(now, out) }
+        return true
+    }
+
+    // MARK: Numerics
+
+    /// Handles a numeric; returns whether it is consumed, not forwarded.
+    private func consumes(
+        _ numeric: Int, _ line: IRCLine, _ raw: ByteBuffer, _ now: Timestamp, _ out: MachineOutput
+    ) -> Bool {
+        if refusesCAP(numeric, line, now, out) { return true }
+        if numeric == 908, settings.visibility.hidesExternal { return showMechanisms(line, out) }
+        if IRCRouteTable.whois.contains(numeric), answersProbe(numeric, line, now, out) { return true }
+        guard let span = line.parameter(1), !outstanding.entries.isEmpty else { return false }
+        let target = line.folded(span, support.caseMapping)
+        guard let id = outstanding.unlabelled(target), var entry = outstanding[id] else { return false }
+        let isError = IRCRouteTable.messageErrors.contains(numeric)
+        guard isError || numeric == 301 else { return false }
+        let repeated = !entry.repliesShown.insert(numeric).inserted
+        outstanding[id] = entry
+        if isError { refused(id, reason: errorText(numeric, line), out) }
+        return repeated
+    }
+
+    private func errorText(_ numeric: Int, _ line: IRCLine) -> String {
+        "\(numeric) \(line.parameters.last.map(line.string) ?? "")"
+    }
+
+    private func showMechanisms(_ line: IRCLine, _ out: MachineOutput) -> Bool {
+        guard let list = line.text(1), list.uppercased().contains("EXTERNAL") else { return false }
+        let others = list.split(separator: ",").filter { $0.uppercased() != "EXTERNAL" }
+        reply(908, [others.joined(separator: ",")], "are available SASL mechanisms", out)
+        return true
+    }
+
+    // MARK: Answers to the gateway's labels
+
+    /// Handles an answer to a command of the gateway, found by its label or its batch; returns whether it is one.
+    private func answersOurLabel(_ line: IRCLine, _ raw: ByteBuffer, _ out: MachineOutput) -> Bool {
+        var request: UInt64?
+        if let label = line.tag("label"), label.hasPrefix(labelPrefix + "-") {
+            request = UInt64(label.split(separator: "-").dropFirst().first ?? "") ?? 0
+        } else if let batch = line.tag("batch") {
+            request = outstanding.batches[batch]
+        }
+        // A message of another person is never an answer, whatever label it has.
+        guard let id = request, !line.key.isText || !line.sourceIsPerson || isSelf(line) else { return false }
+        if line.key == .batch, let reference = line.text(0), reference.hasPrefix("+") {
+            outstanding.batches[String(reference.dropFirst())] = id
+            return true
+        }
+        guard outstanding[id] != nil else { return true }
+        answered(id, line, out)
+        return true
+    }
+
+    private func answered(_ id: UInt64, _ line: IRCLine, _ out: MachineOutput) {
+        if line.key.isText, isSelf(line) { return echoed(id, line, out) }
+        if line.key == .ack {
+            return refuseByFilter(id, out)
+        }
+        guard var entry = outstanding[id] else { return }
+        let numeric = line.key.numeric ?? 0
+        let repeated = !entry.repliesShown.insert(numeric).inserted
+        outstanding[id] = entry
+        if !repeated { deliver(relabelled(line, entry.outbound.clientLabel), out) }
+        let isRefusal = line.key == .fail || line.key == .notice || IRCRouteTable.messageErrors.contains(numeric)
+        if isRefusal { refused(id, reason: errorText(numeric, line), out) }
+    }
+
+    private func refuseByFilter(_ id: UInt64, _ out: MachineOutput) {
+        guard let entry = outstanding[id], !entry.failed else { return }
+        let target = entry.outbound.request.target
+        reply(531, [target], Notices.filtered(target: target), label: entry.outbound.clientLabel, out)
+        refused(id, reason: "the server accepted it without an echo", out)
+    }
+
+    private func echoed(_ id: UInt64, _ line: IRCLine, _ out: MachineOutput) {
+        guard var entry = outstanding[id] else { return }
+        entry.echoesMissing -= 1
+        outstanding[id] = entry
+        guard entry.echoesMissing <= 0 else { return }
+        acknowledge(id, remoteID: line.tag("msgid"), echo: line, out)
+    }
+
+    /// Handles an echo without a label; returns whether the line is consumed.
+    func isEcho(_ line: IRCLine, _ out: MachineOutput) -> Bool {
+        guard capabilities.has("echo-message") else { return false }
+        if line.key.isText, let span = line.parameter(1) {
+            let body = Array(line.slice(span).readableBytesView)
+            // A message to oneself arrives twice: as a delivery and, labelled, as an echo.
+            if Armour.hasMarker(body), let id = outstanding.matching(body: body), outstanding[id]?.isLabelled == false {
+                echoed(id, line, out)
+                return true
+            }
+        }
+        let toSelf = line.text(0).map(support.caseMapping.fold) == nick.map(support.caseMapping.fold)
+        return !toSelf && !capabilities.clientHas("echo-message")
+    }
+
+    // MARK: Translation
+
+    /// Whether a line is for the client: not if it ends a batch that answers the gateway.
+    private func isShown(_ line: IRCLine) -> Bool {
+        guard line.key == .batch, let reference = line.text(0), reference.hasPrefix("-") else { return true }
+        return outstanding.batches.removeValue(forKey: String(reference.dropFirst())) == nil
+    }
+
+    /// A line translated to the client's capabilities; nil if the client does not get such lines.
+    func translated(_ line: IRCLine, _ raw: ByteBuffer) -> ByteBuffer? {
+        let claims = !line.tags.isEmpty && line.tag(ProtectionMarks.tag) != nil
+        guard capabilities.isTranslating || claims else { return raw }
+        if line.key == .batch, !capabilities.clientHas("batch") { return nil }
+        if line.key == .tagmsg, !capabilities.clientHas("message-tags") { return nil }
+        let trims = line.key == .join && !capabilities.clientHas("extended-join") && line.parameter(1) != nil
+        guard !line.tags.isEmpty || trims else { return raw }
+        let tags = visibleTags(line)
+        var buffer = ByteBuffer()
+        buffer.writeTags(tags)
+        if trims {
+            buffer.writeString(":\(line.string(line.source)) JOIN \(line.text(0) ?? "")")
+        } else {
+            buffer.writeImmutableBuffer(line.withoutTags)
+        }
+        buffer.writeString("\r\n")
+        return buffer
+    }
+
+    /// The tags of a line that the client's capabilities include.
+    func visibleTags(_ line: IRCLine) -> [IRCTag] {
+        guard !line.tags.isEmpty, !capabilities.isTranslating || capabilities.clientHasTags else { return [] }
+        // The tag for the protection of a message is accepted from a gateway, not from the backend.
+        let tags = line.tagList.filter {
+            switch $0.key {
+            case ProtectionMarks.tag: hasFront && $0.value == Protection.gateway.name
+            case "label": !$0.value.hasPrefix(labelPrefix + "-")
+            default: true
+            }
+        }
+        guard capabilities.isTranslating else { return tags }
+        return tags.filter { tag in
+            switch tag.key {
+            case "time": capabilities.clientHas("server-time") || capabilities.clientHas("message-tags")
+            case "account": capabilities.clientHas("account-tag")
+            case "label": capabilities.clientHas("labeled-response")
+            case "batch": capabilities.clientHas("batch")
+            default: capabilities.clientHas("message-tags")
+            }
+        }
+    }
+
+    /// A reply to a command of the gateway, as the reply to the client's command.
+    private func relabelled(_ line: IRCLine, _ label: String?) -> ByteBuffer {
+        var tags = visibleTags(line).filter { $0.key != "label" && $0.key != "batch" }
+        if let label, capabilities.clientHas("labeled-response") {
+            tags.insert(IRCTag(key: "label", value: label), at: 0)
+        }
+        var buffer = ByteBuffer()
+        buffer.writeTags(tags)
+        buffer.writeImmutableBuffer(line.withoutTags)
+        buffer.writeString("\r\n")
+        return buffer
+    }
+}

@@ -1,0 +1,80 @@
+// Stopping of the gateway: waiting messages are sent while there is time, and senders are notified of the others.
+
+import Envelope
+import IRCCodec
+import NIOCore
+import Protection
+import Reports
+import RequestQueue
+import StorePort
+
+extension IRCConnectionMachine {
+    /// Whether nothing of this connection is in progress that would finish within a short time.
+    package var isSettled: Bool {
+        guard isRegistered, outage == nil, !isUpstreamClosed else { return true }
+        return !awaitsLastPong && outbound.isEmpty && inbound.isEmpty && seals.isEmpty
+            && outstanding.entries.allSatisfy(\.value.failed)
+    }
+
+    /// Sends a PING; its answer shows that the backend has delivered everything for this connection.
+    package func askForLastPong(_ out: MachineOutput) {
+        guard isProtecting, isRegistered, outage == nil, !isUpstreamClosed else { return }
+        awaitsLastPong = true
+        out.upstream.writeString("PING :\(labelPrefix)-0\r\n")
+    }
+
+    /// Notifies the client that the gateway is stopping and still sends what waits.
+    package func announceStop(_ out: MachineOutput) {
+        if isRegistered { notify(Notices.stopping, out) }
+    }
+
+    /// Notifies the client of unsent messages, by target. Nothing is sent afterwards.
+    package func stop(_ out: MachineOutput) {
+        var counts: [ExactText: (lost: Int, waiting: Int, doubtful: Int)] = [:]
+        func note(_ request: Request, isSent: Bool) {
+            if survives(request) {
+                counts[request.target, default: (0, 0, 0)].waiting += 1
+            } else if isSent {
+                counts[request.target, default: (0, 0, 0)].doubtful += 1
+            } else {
+                counts[request.target, default: (0, 0, 0)].lost += 1
+            }
+        }
+        var isCounted: Set<UInt64> = []
+        for entry in outbound.removeReady(where: { _ in true }) {
+            switch entry {
+            case .request(let request) where request.body?.kind == .control: isCounted.insert(request.request.id)
+            case .request(let request):
+                isCounted.insert(request.request.id)
+                note(request.request, isSent: request.next > 0)
+            case .line(let raw): for target in targets(of: raw) { counts[target, default: (0, 0, 0)].lost += 1 }
+            }
+        }
+        for request in held { note(request.request, isSent: false) }
+        for (id, entry) in outstanding.entries where !entry.failed && !isCounted.contains(id) {
+            if entry.outbound.body?.kind != .control { note(entry.outbound.request, isSent: true) }
+        }
+        for seal in seals.values where seal.body.kind != .control {
+            counts[seal.target, default: (0, 0, 0)].lost += 1
+        }
+        for waiting in exchange.waiting { counts[waiting.message.target, default: (0, 0, 0)].lost += 1 }
+        for (target, count) in counts.sorted(by: { $0.key < $1.key }) {
+            if count.lost > 0 { notify(Notices.notSentAtStop(count.lost, target: target.text), out) }
+            if count.doubtful > 0 { notify(Notices.perhapsSentAtStop(count.doubtful, target: target.text), out) }
+            if count.waiting > 0 { notify(Notices.keptAtStop(count.waiting, target: target.text), out) }
+        }
+    }
+
+    /// Whether a request is sent after the next start: the backend vouches for both accounts. Always in a sidecar.
+    private func survives(_ request: Request) -> Bool {
+        if environment.peers != nil { return true }
+        return AccountID(text: request.account).isVerified && AccountID(text: request.peer).isVerified
+    }
+
+    /// The targets of a line of the client; empty if it is not a message.
+    private func targets(of raw: ByteBuffer) -> [String] {
+        let content = raw.readableBytesView.prefix { $0 != 0x0D && $0 != 0x0A }.count
+        guard let line = parse(raw, content), line.key.isText, let targets = line.parameter(0) else { return [] }
+        return names(line, targets)
+    }
+}

@@ -1,0 +1,403 @@
+// The state machine of one client's connection and its connection to the backend. Inputs are bytes, replies of the
+// participants and time; outputs are bytes and jobs. It knows no sockets, threads or store.
+//
+// Order is kept in both directions: a line that waits (for a commit, an acknowledgement or the pacer) delays the lines
+// behind it, and nothing else.
+//
+// Under `off` the session still tracks nick, registration and account, without changing a byte, so that a policy that
+// rises at run time applies to every connection. Nothing is counted or stored. After STARTTLS under `off` the stream is
+// opaque, and such a connection is closed if the policy rises.
+
+import DequeModule
+import Devices
+package import Envelope
+package import IRCCodec
+package import NIOCore
+import Outbox
+package import Protection
+import Reports
+package import RequestQueue
+import Vault
+
+/// The machine of one IRC connection. Confined to one event loop.
+package final class IRCConnectionMachine {
+    package let id: ConnectionID
+    package let environment: IRCEnvironment
+    package private(set) var settings: IRCSettings
+
+    // Identity.
+    package var nick: String?
+    package var account: AccountID
+    /// Earlier accounts of this connection. Envelopes for them may still arrive.
+    var previousAccounts: [AccountID] = []
+    package var logouts = 0
+    package var isRegistered = false
+    package var support = ServerSupport() {
+        didSet { lastRoom = nil }
+    }
+    /// The room of the last copy.
+    var lastRoom: LastRoom?
+    /// The longest source of this connection in a line of the backend, in bytes.
+    var knownSourceLength = 0
+    package var software = ""
+
+    // Policy and capabilities.
+    package var policies: PolicySnapshot
+    private var policyVersion: UInt64
+    package var policy: Policy
+    package var capabilities = CapabilityNegotiation()
+    var negotiationTicket: OrderedQueue<OutboundEntry>.Ticket?
+    var negotiationDeadline: Int64?
+
+    // Lines.
+    var downstreamLines = LineSplitter(limit: IRCLimits.clientTagsLength + IRCLimits.lineLength)
+    var upstreamLines = LineSplitter(limit: IRCLimits.tagsLength + IRCLimits.lineLength)
+    /// Whether the client has begun TLS with the backend (STARTTLS under `off`), so that the bytes are unreadable.
+    package var isOpaque = false
+    package var outbound = OrderedQueue<OutboundEntry>()
+    package var inbound = OrderedQueue<InboundEntry>()
+    package var pacer: Pacer
+    package var seals: [UInt64: PendingSeal] = [:]
+    package var opens: [UInt64: PendingOpen] = [:]
+    package var copies: [UInt64: PendingCopy] = [:]
+    /// Messages to rooms that arrived after those, in order.
+    var postponed: Deque<PostponedOpening> = []
+    /// Positions reserved for an account's waiting messages: the outbound ticket and its inbound ticket.
+    var recoveries: [UInt64: UInt64] = [:]
+    var outstanding = OutstandingRequests()
+    /// Requests that wait for their recipient or an operator, and those that must not overtake them.
+    package var held: [OutboundRequest] = []
+    var heldDeadline: Int64?
+    package var assembler: FragmentAssembler?
+    package var services = ServiceDirectory()
+    package var observations = ObservationCounts()
+    package var registration = Registration()
+    var isKilled = false
+    var outage: Outage?
+    /// When the last outage ended.
+    var returnedAt: Int64?
+    /// Verbs that were repeated after an outage and are not answered yet.
+    var repeatedVerbs: Set<VerbKey> = []
+    /// Rooms being joined again after an outage, folded. The client has never left them.
+    var rejoining: Set<ExactText> = []
+    /// Rooms that the backend has let this connection into, folded.
+    package var rooms: Set<ExactText> = []
+    /// Lines from before a restart, for rooms that the client has not joined again.
+    var roomLines: [RecoveredLine] = []
+    package var history = RoomHistory()
+    var strippedVerbs: Set<VerbKey> = []
+    /// Folded unprotected rooms for which a protected person has had the notice.
+    var plainRooms: Set<ExactText> = []
+    /// In a sidecar: the accounts of nicks, and the state of key exchanges.
+    var nickAccounts = NickAccounts()
+    /// Folded new nicks of known people, from the changes of nick that this connection saw.
+    var newNicks: [ExactText: AccountID] = [:]
+    package var exchange = KeyExchange()
+    var roomMembers = RoomMembers()
+    package var front = FrontGateway()
+    /// In a front gateway: the state of the client's own device.
+    var clientDevice = ClientDevice()
+    var isUpstreamClosed = false
+    /// Whether the gateway is being stopped and the backend has not answered the last PING.
+    var awaitsLastPong = false
+
+    /// - Parameters:
+    ///   - id: a random number that is never used twice. The account of a connection without a login contains it.
+    package init(id: ConnectionID, environment: IRCEnvironment) {
+        self.id = id
+        self.environment = environment
+        settings = environment.settings
+        account = environment.peers == nil ? .connection(id.value) : .own
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+        policy = policies.policy(of: nil)
+        pacer = Pacer(settings.flood)
+        capabilities.visibility = settings.visibility
+        capabilities.visibility.onlyTranslatable = isProtecting
+        capabilities.isCapable = environment.peers != nil
+    }
+
+    /// Whether the gateway protects this connection's messages, and negotiates with the backend. Always in a sidecar.
+    package var isProtecting: Bool { policy.demandsProtection || environment.peers != nil }
+
+    // MARK: Events
+
+    /// The backend has been reached.
+    package func begin(at now: Timestamp, _ out: MachineOutput) {
+        renewPolicy(now, out)
+        if outage != nil { resume(now, out) } else { negotiateIfNeeded(now, out) }
+    }
+
+    /// Bytes from the client.
+    package func fromDownstream(_ bytes: ByteBuffer, at now: Timestamp, _ out: MachineOutput) {
+        renewPolicy(now, out)
+        var chunk = bytes
+        if !policy.takesPart {
+            out.upstream.writeImmutableBuffer(chunk)
+            guard !isOpaque else { return }
+            while let piece = downstreamLines.next(&chunk) {
+                if case .line(let raw, let content) = piece, let line = parse(raw, content) { trackClient(line, raw) }
+            }
+            return
+        }
+        while let piece = downstreamLines.next(&chunk) {
+            switch piece {
+            case .line(let raw, let content): clientLine(raw, content, now, out)
+            case .overlong(let raw, let ended): clientOverlong(raw, ended: ended, now, out)
+            }
+            // An attacker in the network could have added cleartext after STARTTLS: the rest of the chunk is dropped.
+            guard !out.startsTLS else { break }
+        }
+        pump(now, out)
+    }
+
+    /// Bytes from the backend.
+    package func fromUpstream(_ bytes: ByteBuffer, at now: Timestamp, _ out: MachineOutput) {
+        renewPolicy(now, out)
+        var chunk = bytes
+        if !policy.takesPart {
+            out.downstream.writeImmutableBuffer(chunk)
+            guard !isOpaque else { return }
+            while let piece = upstreamLines.next(&chunk) {
+                if case .line(let raw, let content) = piece, let line = parse(raw, content) {
+                    if line.key.numeric == 670 { isOpaque = true }
+                    trackServer(line, now, out)
+                }
+            }
+            return
+        }
+        while let piece = upstreamLines.next(&chunk) {
+            switch piece {
+            case .line(let raw, let content): serverLine(raw, content, now, out)
+            case .overlong(let raw, _):
+                environment.tally.add(.badLines)
+                deliver(raw, out)
+            }
+        }
+        pump(now, out)
+        flushInbound(now, out)
+    }
+
+    /// A reply of the participants.
+    package func answered(_ reply: IRCReply, at now: Timestamp, _ out: MachineOutput) {
+        switch reply {
+        case .sealed(let ticket, let request, let first, let keys): sealed(ticket, request, first, keys, now, out)
+        case .sealFailed(let ticket, let reason): sealFailed(ticket, reason, out)
+        case .opened(let ticket, let opened): self.opened(ticket, opened, now, out)
+        case .openFailed(let ticket, let failure): openFailed(ticket, failure, now, out)
+        case .copied(let ticket, let message): copied(ticket, message, now, out)
+        case .recovered(let ticket, let requests, let lines): recovered(ticket, requests, lines, now, out)
+        case .unopened(_, let target): notify(Notices.unopened(target: target), out)
+        case .notice(let text): notify(text, out)
+        case .dropped(let id, let target): dropped(id, target, out)
+        case .expired(let target, let count): expired(target, count, out)
+        case .requestsWaiting: recoverWaiting(out)
+        case .directory(let number, let message): directoryAnswer(number, message, now, out)
+        case .proven(let number, let device, let oneTime): proven(number, device, oneTime, now, out)
+        case .ask(let message): ask(message, out)
+        case .sessionsStarted(let ticket, let event, let answers): sessionsStarted(ticket, event, answers, now, out)
+        case .rooms(let answer): answer(roomReports())
+        case .askRoom(let job): askRoom(job, out)
+        case .roomAsked(let job, let body): roomAsked(job, body, now, out)
+        case .controlMessage(let name, let body): control(body, to: name.displayName, device: nil, now, out)
+        case .introduction(let ticket, let bodies): introduce(ticket, bodies, now, out)
+        case .keysMissing(let ticket): keysMissing(ticket, now, out)
+        }
+        pump(now, out)
+        flushInbound(now, out)
+    }
+
+    /// The time requested in ``MachineOutput/wakeAt`` has come.
+    package func woken(at now: Timestamp, _ out: MachineOutput) {
+        renewPolicy(now, out)
+        if let deadline = negotiationDeadline, deadline <= now.monotonic { giveUpNegotiation(now, out) }
+        expireFragments(now, out)
+        expireProbes(now, out)
+        releaseHeld(now, out)
+        giveUpKeys(now, out)
+        giveUpQuestions(now, out)
+        flushObservations(now, out, force: false)
+        pump(now, out)
+        flushInbound(now, out)
+        scheduleWake(now, out)
+    }
+
+    /// The client has ended its side. Below `hosted` an incomplete line is forwarded.
+    package func downstreamEnded(at now: Timestamp, _ out: MachineOutput) {
+        guard let rest = downstreamLines.takePartial(), !isProtecting, policy.takesPart else { return }
+        out.upstream.writeImmutableBuffer(rest)
+    }
+
+    /// The backend has ended its side.
+    package func upstreamEnded(at now: Timestamp, _ out: MachineOutput) {
+        let isSurprised = isProtecting && isRegistered && !registration.isQuitting && !isKilled
+        if isSurprised, !outlivesBackend, !isUpstreamClosed { notify(Notices.loginNotRepeatable, out) }
+        isUpstreamClosed = true
+        if let rest = upstreamLines.takePartial(), policy.takesPart { deliver(rest, out) }
+        // The backend has released this nick, however long the client keeps its socket.
+        environment.roster.remove(id, now: now.monotonic)
+        leaveRooms()
+        giveBack(out)
+        flushInbound(now, out)
+    }
+
+    /// Returns accepted requests to the vault. Nothing is sent to the backend any more.
+    private func giveBack(_ out: MachineOutput) {
+        if (previousAccounts + [account]).contains(where: \.isVerified) { out.jobs.append(.left(id)) }
+    }
+
+    /// Whether lines for the client still wait for the vault.
+    package var hasPendingDeliveries: Bool { !inbound.isEmpty }
+
+    /// Whether lines for the backend still wait.
+    package var hasPendingLines: Bool { !outbound.isEmpty }
+
+    /// Whether so many lines wait that the client should not be read.
+    package var isCongested: Bool { outbound.count + held.count >= settings.heldLines }
+
+    /// Whether so many lines wait that the backend should not be read.
+    package var isDeliveryCongested: Bool { inbound.count >= settings.heldLines }
+
+    /// Both sides have closed. Releases everything that belongs to the connection; nothing is sent any more.
+    package func finish(at now: Timestamp, _ out: MachineOutput) {
+        environment.roster.remove(id, now: now.monotonic)
+        leaveRooms()
+        flushObservations(now, out, force: true)
+        if isRegistered { recordEvidence(now, out, registrations: 0) }
+        giveBack(out)
+        for gone in previousAccounts + [account] where !gone.isVerified {
+            environment.latches.forget(gone)
+            if isRegistered { out.jobs.append(.forget(gone, reason: Notices.connectionEnded)) }
+        }
+    }
+
+    // MARK: Policy
+
+    private func renewPolicy(_ now: Timestamp, _ out: MachineOutput) {
+        guard environment.policies.version != policyVersion else { return }
+        policyVersion = environment.policies.version
+        policies = environment.policies.snapshot
+        settings = environment.settings
+        pacer.renew(settings.flood)
+        capabilities.visibility = settings.visibility
+        applyPolicy(now, out)
+    }
+
+    /// Applies the policy of the connection's current account.
+    func applyPolicy(_ now: Timestamp, _ out: MachineOutput) {
+        let before = policy
+        policy = policies.policy(of: account)
+        capabilities.visibility.onlyTranslatable = isProtecting
+        guard before != policy else { return }
+        if !before.takesPart, isOpaque {
+            // An unreadable stream cannot be protected.
+            out.closesDownstream = true
+            out.closesUpstream = true
+        }
+        if isRegistered { updateRoster(now) }
+        negotiateIfNeeded(now, out)
+    }
+
+    /// Whether a message could require protection, so that recipients have to be looked up.
+    var isGuarded: Bool {
+        isProtecting || policies.strictest.demandsProtection || !environment.latches.isEmpty
+    }
+
+    // MARK: The gateway's own negotiation
+
+    private func negotiateIfNeeded(_ now: Timestamp, _ out: MachineOutput) {
+        guard outage == nil, isProtecting, capabilities.stage == .notStarted else { return }
+        guard let line = capabilities.begin() else { return }
+        out.upstream.writeString(line + "\r\n")
+        guard !isRegistered else { return }
+        // Registration waits until the gateway has its capabilities, or knows that the backend does not have them.
+        negotiationTicket = outbound.reserve()
+        capabilities.holdsClient = true
+        expectCapabilities(now, out)
+    }
+
+    /// Ours: how long the session waits for an answer to CAP, in nanoseconds.
+    private static let capabilityPatience: Int64 = 5_000_000_000
+
+    /// Sets the deadline for an answer to CAP.
+    func expectCapabilities(_ now: Timestamp, _ out: MachineOutput) {
+        guard negotiationDeadline == nil else { return }
+        negotiationDeadline = now.monotonic + Self.capabilityPatience
+        scheduleWake(now, out)
+    }
+
+    /// The backend has not answered CAP in time, or continues without an answer.
+    func giveUpNegotiation(_ now: Timestamp, _ out: MachineOutput) {
+        negotiationDeadline = nil
+        var answers: [String] = []
+        capabilities.giveUp(answers: &answers)
+        for answer in answers { deliver(answer, out) }
+        finishNegotiation(now, out)
+        continueResumption(out)
+    }
+
+    func finishNegotiation(_ now: Timestamp, _ out: MachineOutput) {
+        if negotiationTicket != nil { negotiationDeadline = nil }
+        guard let ticket = negotiationTicket else { return }
+        negotiationTicket = nil
+        capabilities.holdsClient = false
+        let end = capabilities.backendKnowsCAP == true ? [OutboundEntry.line(ByteBuffer(string: "CAP END\r\n"))] : []
+        outbound.resolve(ticket, with: end)
+        pump(now, out)
+    }
+
+    // MARK: Helpers
+
+    package func parse(_ raw: ByteBuffer, _ content: Int) -> IRCLine? {
+        guard let slice = raw.getSlice(at: raw.readerIndex, length: content) else { return nil }
+        return try? IRCLine(slice)
+    }
+
+    /// Sends a line to the client, behind what already waits for it.
+    package func deliver(_ line: ByteBuffer, _ out: MachineOutput) {
+        if inbound.isEmpty {
+            out.downstream.writeImmutableBuffer(line)
+        } else {
+            inbound.append(InboundEntry(line: line))
+        }
+    }
+
+    package func deliver(_ line: String, _ out: MachineOutput) {
+        deliver(ByteBuffer(string: line + "\r\n"), out)
+    }
+
+    func flushInbound(_ now: Timestamp, _ out: MachineOutput) {
+        while let entry = inbound.popFirst() { write(entry, now, out) }
+    }
+
+    /// Writes a line to the client.
+    package func write(_ entry: InboundEntry, _ now: Timestamp, _ out: MachineOutput) {
+        out.downstream.writeImmutableBuffer(entry.line)
+        if let sequence = entry.sequence { out.delivered.append(sequence) }
+        guard entry.message != 0, environment.peers == nil else { return }
+        environment.requests.traces.note(.shown, of: entry.message, at: now.wall)
+    }
+
+    /// Sends a notice of the gateway to its client.
+    ///
+    /// - Parameter room: the room in whose window it is shown; nil if it concerns no room.
+    package func notify(_ text: String, inRoom room: String? = nil, _ out: MachineOutput) {
+        deliver(":\(capabilities.serverName) NOTICE \(room ?? nick ?? "*") :*** \(text)", out)
+    }
+
+    func scheduleWake(_ now: Timestamp, _ out: MachineOutput) {
+        if let negotiationDeadline { out.wake(at: negotiationDeadline) }
+        if let deadline = assembler?.nextDeadline { out.wake(at: deadline) }
+        if let deadline = history.assembler?.nextDeadline { out.wake(at: deadline) }
+        if let deadline = services.nextDeadline { out.wake(at: deadline) }
+        if let deadline = observations.deadline { out.wake(at: deadline) }
+        if let deadline = front.awaitedUntil { out.wake(at: deadline) }
+        if let deadline = front.questions.values.map(\.deadline).min() { out.wake(at: deadline) }
+        if let deadline = exchange.deadline { out.wake(at: deadline) }
+        if !held.isEmpty { out.wake(at: now.monotonic + 250_000_000) }
+        if case .line = outbound.first { out.wake(at: pacer.nextSlot(now: now.monotonic)) }
+        if case .request = outbound.first {
+            out.wake(at: max(pacer.nextSlot(now: now.monotonic), now.monotonic + 5_000_000))
+        }
+    }
+}

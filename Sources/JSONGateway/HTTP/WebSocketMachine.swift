@@ -1,0 +1,362 @@
+// Handles one inspected WebSocket connection. Each direction keeps its order: a message that waits for the vault delays
+// all later messages of its direction.
+//
+// A write over a WebSocket is not queued. Only a frame on the same connection could complete it, and the client
+// receives none before the backend has answered. The client repeats the write.
+
+package import DequeModule
+import Envelope
+package import HTTPCodec
+import JSONCodec
+package import NIOCore
+package import Protection
+import Reports
+import Vault
+
+/// An action of a WebSocket session. The relay performs actions in order.
+package enum WebSocketAction: Sendable {
+    case toBackend(ByteBuffer, isText: Bool)
+    case toClient(ByteBuffer, isText: Bool)
+    case look(Lookup)
+    case submit(JSONJob)
+    case wake(at: Int64)
+    /// Closes both sides, with a code of RFC 6455 section 7.4 and a reason.
+    case close(code: UInt16, reason: String)
+}
+
+/// An event of a WebSocket connection. Messages are whole; the relay assembles fragments and forwards control frames.
+package enum WebSocketEvent: Sendable {
+    case fromClient(ByteBuffer, isText: Bool)
+    case fromBackend(ByteBuffer, isText: Bool)
+    case found(Lookup.ID, ResponseHead, ByteBuffer)
+    case notFound(Lookup.ID)
+    case vault(JSONReply)
+    /// News about a message that this account knows by a local id.
+    case news(MessageNews)
+    case woken
+}
+
+/// The machine of one WebSocket connection.
+package struct WebSocketMachine: Sendable {
+    /// Ours: maximum size of a message, in bytes. A longer one closes the connection with code 1009.
+    package static let messageLimit = 16 << 20
+    /// Ours: maximum messages of one direction that wait. One more closes the connection with code 1008.
+    package static let waitingLimit = 1024
+
+    /// A message's position in the order of one direction.
+    package struct Slot: Sendable {
+        package var ticket: UInt64
+        package var message: (bytes: ByteBuffer, isText: Bool)?
+        /// Whether the slot can be processed: its message is sent, or dropped if nil.
+        package var isReady = false
+    }
+
+    /// A text of the client that is not sent yet.
+    private struct Sending: Sendable {
+        package var outgoing: OutgoingMessage
+        package var room: AccountID
+        /// Whether it is an envelope of the account's own device.
+        var isOwnEnvelope = false
+        /// The other member of a conversation of two; nil if there are more, or the members are unknown.
+        package var recipientName: String?
+    }
+
+    package let environment: JSONEnvironment
+    package let connection: ConnectionID
+    package let account: AccountID
+    private let credential: Credential?
+    package var toBackend = Deque<Slot>()
+    package var toClient = Deque<Slot>()
+    private var sending: [UInt64: Sending] = [:]
+    /// Messages of the backend whose envelopes are being opened, with their slots.
+    package var opening: [(slot: UInt64, messages: IncomingMessages)] = []
+    /// Texts that wait for a lookup of members, one lookup at a time.
+    private var asking = Deque<UInt64>()
+    /// Calls of the control plane.
+    package var calls = InBandCalls()
+
+    package init(
+        environment: JSONEnvironment, connection: ConnectionID, account: AccountID, credential: Credential?
+    ) {
+        self.environment = environment
+        self.connection = connection
+        self.account = account
+        self.credential = credential
+    }
+
+    /// Handles an event.
+    package mutating func take(_ event: WebSocketEvent, at now: Timestamp, _ actions: inout [WebSocketAction]) {
+        switch event {
+        case .fromClient(let bytes, let isText): receivedFromClient(bytes, isText, now, &actions)
+        case .fromBackend(let bytes, let isText): receivedFromBackend(bytes, isText, &actions)
+        case .found(.members, let head, let body):
+            membersFound(environment.mapping.members?.members(in: head, body), now, &actions)
+        case .notFound(.members): membersFound(nil, now, &actions)
+        case .found(.account, let head, let body):
+            identified(environment.mapping.account.owner(in: head, body), now, &actions)
+        case .notFound(.account): identified(.unknown, now, &actions)
+        case .vault(let reply) where calls.isFor(reply): answered(reply, now, &actions)
+        case .vault(.sealed(let ticket, let written)): sealed(ticket, written.bytes, &actions)
+        case .vault(.sealFailed(let ticket, let failure)): refuse(ticket, ExchangeRefusal(failure), &actions)
+        case .vault(.opened(let ticket, let outcomes)): opened(ticket, outcomes, &actions)
+        case .news(.merged(let merge)): notify(merge)
+        case .news(.lost(let localID, let reason)):
+            notify(reason.map(ExchangeRefusal.failed) ?? .dropped, about: localID)
+        case .vault, .woken: break
+        }
+        flush(&actions)
+    }
+
+    /// The device that the connection's credential has proven; nil if none.
+    var provenDevice: DeviceID? {
+        guard let credential else { return nil }
+        return environment.devices.device(of: account, by: credential.digest, in: environment.directory)
+    }
+
+    package var protects: Bool {
+        environment.policies.strictest.seeksProtection || !environment.latches.isEmpty
+    }
+
+    // MARK: From the client
+
+    private mutating func receivedFromClient(
+        _ bytes: ByteBuffer, _ isText: Bool, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
+        guard toBackend.count < Self.waitingLimit else {
+            return actions.append(.close(code: 1008, reason: "Too many messages wait for the gateway."))
+        }
+        let document = isText ? try? JSONDocument(bytes) : nil
+        if let call = document.flatMap(InBandCall.init) { return called(call, now, &actions) }
+        let ticket = environment.nextTicket()
+        let demands = environment.policies.snapshot.policy(of: account).demandsProtection
+        guard let document, let frame = environment.mapping.frame(for: document, .fromClient)
+        else {
+            // The frame's content is unknown.
+            environment.tally.add(.unlabelled)
+            environment.unmatched.note("frame", "(from a client, over a WebSocket)", at: now.wall)
+            environment.observations.note("frame (from a client, over a WebSocket)", .verb, by: account)
+            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
+            if demands { notify(.refused(.verb), nil, &actions) }
+            return
+        }
+        switch frame.label {
+        case .passthrough, .control, .history, .search, .sync:
+            toBackend.append(Slot(ticket: ticket, message: (bytes, isText), isReady: true))
+        case .media, .refused:
+            let kind = UnprotectableRequest(isFile: frame.label == .media)
+            environment.observations.note("frame \(frame.when?.text ?? "")", ObservedRecipient(kind), by: account)
+            toBackend.append(Slot(ticket: ticket, message: demands ? nil : (bytes, isText), isReady: true))
+            if demands { notify(.refused(kind.refusal), nil, &actions) }
+        case .content:
+            toBackend.append(Slot(ticket: ticket, message: (bytes, isText)))
+            content(document, frame, ticket, now, &actions)
+        }
+    }
+
+    private mutating func content(
+        _ document: JSONDocument, _ frame: FrameRoute, _ ticket: UInt64, _ now: Timestamp,
+        _ actions: inout [WebSocketAction]
+    ) {
+        let outgoing: OutgoingMessage
+        do {
+            outgoing = try OutgoingMessage(document, frame.shapes)
+        } catch {
+            guard environment.isProtecting else { return ready(ticket) }
+            return refuse(ticket, .unreadable(error), &actions)
+        }
+        let envelope = environment.envelope(in: outgoing.found, of: account)
+        if envelope == .foreign, environment.policies.snapshot.policy(of: account).demandsProtection {
+            environment.tally.add(.openWrongSource)
+            return refuse(ticket, .otherDevice, &actions)
+        }
+        var isOwnEnvelope = false
+        if case .own(let device) = envelope {
+            isOwnEnvelope = true
+            environment.devices.noteEnvelope(of: device)
+        }
+        sending[ticket] = Sending(
+            outgoing: outgoing, room: .room(outgoing.conversation), isOwnEnvelope: isOwnEnvelope)
+        if !outgoing.recipients.isEmpty {
+            return judge(ticket, outgoing.recipients.map { .services($0) }, &actions)
+        }
+        if let known = environment.conversations.members(of: outgoing.conversation, now: now.monotonic) {
+            return judge(ticket, known, &actions)
+        }
+        guard environment.mapping.members != nil, credential != nil else { return judge(ticket, nil, &actions) }
+        asking.append(ticket)
+        if asking.count == 1 { ask(&actions) }
+    }
+
+    private func ask(_ actions: inout [WebSocketAction]) {
+        guard let ticket = asking.first, let sending = sending[ticket], let source = environment.mapping.members,
+            let credential
+        else { return }
+        actions.append(.look(source.question(of: sending.outgoing.conversation, by: credential)))
+    }
+
+    private mutating func membersFound(
+        _ members: [AccountID]?, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
+        guard let ticket = asking.popFirst() else { return }
+        if let members, let sending = sending[ticket] {
+            environment.conversations.remember(members, of: sending.outgoing.conversation, now: now.monotonic)
+        }
+        judge(ticket, members, &actions)
+        // Other texts may wait for the same answer.
+        while let next = asking.first, let waiting = sending[next],
+            let known = environment.conversations.members(of: waiting.outgoing.conversation, now: now.monotonic)
+        {
+            asking.removeFirst()
+            judge(next, known, &actions)
+        }
+        ask(&actions)
+    }
+
+    private mutating func judge(
+        _ ticket: UInt64, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
+    ) {
+        sending[ticket]?.recipientName = environment.recipientName(members, besides: account)
+        guard let text = sending[ticket] else { return }
+        if text.isOwnEnvelope { return judgeEnvelope(ticket, text, members, &actions) }
+        let capability: Capability = provenDevice == nil ? .hosted : .client
+        switch environment.verdict(
+            on: text.room, by: account, capability, members, environment.policies.snapshot)
+        {
+        case .plaintext:
+            environment.tally.add(.sentPlaintext)
+            sending[ticket] = nil
+            ready(ticket)
+        case .refuse(let refusal): refuse(ticket, .refused(refusal), &actions)
+        case .seal:
+            do {
+                let plaintext = try text.outgoing.plaintext()
+                actions.append(
+                    .submit(
+                        .seal(
+                            SealMessageJob(
+                                connection: connection, ticket: ticket, sender: account, conversation: text.room,
+                                plaintext: plaintext))))
+            } catch {
+                refuse(ticket, .unreadable(error), &actions)
+            }
+        }
+    }
+
+    private mutating func judgeEnvelope(
+        _ ticket: UInt64, _ text: Sending, _ members: [AccountID]?, _ actions: inout [WebSocketAction]
+    ) {
+        switch environment.verdictOnEnvelope(
+            to: text.room, by: account, members, environment.policies.snapshot)
+        {
+        case .refuse(let refusal): return refuse(ticket, .refused(refusal), &actions)
+        case .pass(let conversation?): actions.append(.submit(.protect(conversation, names: ("", ""))))
+        case .pass(nil): break
+        }
+        environment.tally.add(.sentDevice)
+        sending[ticket] = nil
+        ready(ticket)
+    }
+
+    private mutating func sealed(_ ticket: UInt64, _ envelope: [UInt8], _ actions: inout [WebSocketAction]) {
+        guard let text = sending.removeValue(forKey: ticket) else { return }
+        do {
+            let bytes = try text.outgoing.sealed(envelope)
+            environment.tally.add(.sentGateway)
+            settle(ticket, in: \.toBackend, bytes)
+        } catch {
+            refuse(ticket, .unreadable(error), &actions)
+        }
+    }
+
+    private mutating func refuse(_ ticket: UInt64, _ no: ExchangeRefusal, _ actions: inout [WebSocketAction]) {
+        let text = sending.removeValue(forKey: ticket)
+        settle(ticket, in: \.toBackend, nil)
+        notify(no, text?.outgoing, to: text?.recipientName, &actions)
+    }
+
+    /// Appends a refusal in the backend's form to the messages for the client.
+    package mutating func notify(
+        _ no: ExchangeRefusal, _ outgoing: OutgoingMessage?, to name: String? = nil, _ actions: inout [WebSocketAction]
+    ) {
+        switch no {
+        case .refused(let refusal): environment.tally.add(TallyKind(refusal))
+        case .notStored, .notQueued: environment.tally.add(.failed)
+        default: break
+        }
+        notify(no, about: outgoing?.localID, to: name)
+    }
+
+    private mutating func notify(_ no: ExchangeRefusal, about localID: String?, to name: String? = nil) {
+        let words = no.words(target: name ?? Notices.thisConversation, environment.texts)
+        let text = environment.mapping.refusal.frame(no, words: words, localID: localID)
+        toClient.append(
+            Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
+    }
+
+    /// Appends the notice about a backend id to the messages for the client.
+    private mutating func notify(_ merge: MessageMerge) {
+        guard let form = environment.mapping.merged else { return }
+        let text = RefusalForm.filled(form, ["local_id": merge.localID, "message_id": merge.remoteID])
+        toClient.append(
+            Slot(ticket: environment.nextTicket(), message: (ByteBuffer(string: text), true), isReady: true))
+    }
+
+    // MARK: Calls
+
+    private mutating func called(_ call: InBandCall, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
+        let caller = credential.map {
+            ControlCall(environment: environment, connection: connection, account: account, credential: $0.digest)
+        }
+        handle(calls.take(call, by: caller, now), &actions)
+    }
+
+    private mutating func answered(_ reply: JSONReply, _ now: Timestamp, _ actions: inout [WebSocketAction]) {
+        handle(calls.take(reply, now), &actions)
+    }
+
+    private mutating func identified(
+        _ owner: CredentialCache.Owner, _ now: Timestamp, _ actions: inout [WebSocketAction]
+    ) {
+        guard let credential else { return }
+        environment.credentials.remember(owner, of: credential.digest, now: now.monotonic)
+        handle(calls.identified(owner, now), &actions)
+    }
+
+    private mutating func handle(_ steps: [InBandCalls.Step], _ actions: inout [WebSocketAction]) {
+        for step in steps {
+            switch step {
+            case .ask: if let credential { actions.append(.look(credential.question(to: environment.mapping.account))) }
+            case .submit(let job): actions.append(.submit(job))
+            case .answer(let text):
+                toClient.append(Slot(ticket: environment.nextTicket(), message: (text, true), isReady: true))
+            }
+        }
+    }
+
+    // MARK: Order
+
+    /// Marks a slot as ready, with its message unchanged.
+    private mutating func ready(_ ticket: UInt64) {
+        if let index = toBackend.firstIndex(where: { $0.ticket == ticket }) { toBackend[index].isReady = true }
+    }
+
+    package mutating func settle(
+        _ ticket: UInt64, in direction: WritableKeyPath<Self, Deque<Slot>>, _ bytes: ByteBuffer?
+    ) {
+        guard let index = self[keyPath: direction].firstIndex(where: { $0.ticket == ticket }) else { return }
+        let isText = self[keyPath: direction][index].message?.isText ?? true
+        self[keyPath: direction][index].message = bytes.map { ($0, isText) }
+        self[keyPath: direction][index].isReady = true
+    }
+
+    private mutating func flush(_ actions: inout [WebSocketAction]) {
+        while let slot = toBackend.first, slot.isReady {
+            toBackend.removeFirst()
+            if let message = slot.message { actions.append(.toBackend(message.bytes, isText: message.isText)) }
+        }
+        while let slot = toClient.first, slot.isReady {
+            toClient.removeFirst()
+            if let message = slot.message { actions.append(.toClient(message.bytes, isText: message.isText)) }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// The devices that credentials have proven, and the challenges for proofs. In memory only: after a restart of the
+// gateway, clients prove their devices again.
+
+package import DeviceDirectory
+package import Envelope
+package import Protection
+import Synchronization
+
+/// The proven devices of clients of a JSON backend.
+///
+/// HTTP requests share no connection, so a proof is bound to the credential.
+package final class ProvenDevices: Sendable {
+    /// Ours: lifetime of a challenge, in nanoseconds.
+    package static let challengeLife: Int64 = 120_000_000_000
+    /// Ours: maximum open challenges; beyond it all are dropped, and clients request new ones.
+    static let challengeLimit = 20_000
+    /// Ours: maximum credentials with a proven device; beyond it all are dropped, and clients prove again.
+    static let provenLimit = 100_000
+    /// Ours: maximum calls of one account in ``callPeriod``, because a request for keys consumes another's prekeys.
+    package static let callLimit = 240
+    /// In nanoseconds.
+    static let callPeriod: Int64 = 60_000_000_000
+
+    private struct State {
+        var challenges: [CredentialCache.Digest: (nonce: [UInt8], until: Int64)] = [:]
+        package var proven: [CredentialCache.Digest: (account: AccountID, device: DeviceID)] = [:]
+        /// Devices of which the gateway has seen envelopes.
+        var sealers: Set<DeviceID> = []
+        package var calls: [AccountID: (count: Int, since: Int64)] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Stores the challenge of a credential, and replaces an earlier one.
+    package func challenge(_ credential: CredentialCache.Digest, with nonce: [UInt8], now: Int64) {
+        state.withLock { state in
+            if state.challenges.count >= Self.challengeLimit { state.challenges.removeAll() }
+            state.challenges[credential] = (nonce, now + Self.challengeLife)
+        }
+    }
+
+    /// Removes and returns the challenge of a credential, which can be used once; nil if there is none or it has
+    /// expired.
+    func takeChallenge(of credential: CredentialCache.Digest, now: Int64) -> [UInt8]? {
+        state.withLock { state in
+            guard let entry = state.challenges.removeValue(forKey: credential), entry.until > now else { return nil }
+            return entry.nonce
+        }
+    }
+
+    package func prove(_ device: DeviceID, of account: AccountID, by credential: CredentialCache.Digest) {
+        state.withLock { state in
+            if state.proven.count >= Self.provenLimit { state.proven.removeAll() }
+            state.proven[credential] = (account, device)
+        }
+    }
+
+    /// The device that a credential has proven; nil if there is none, or the directory does not publish it.
+    package func device(
+        of account: AccountID, by credential: CredentialCache.Digest, in directory: DirectoryCache
+    ) -> DeviceID? {
+        guard !directory.isEmpty, let proven = state.withLock({ $0.proven[credential] }), proven.account == account,
+            let entry = directory[account], !entry.isBlocked, entry.published.contains(proven.device)
+        else { return nil }
+        return proven.device
+    }
+
+    /// Records that an account has sent an envelope of its published device.
+    func noteEnvelope(of device: DeviceID) {
+        state.withLock { state in
+            if state.sealers.count < Self.provenLimit { state.sealers.insert(device) }
+        }
+    }
+
+    /// The devices proven since the start of this process, and those of which it has seen envelopes.
+    package var seen: (proven: Set<DeviceID>, sealing: Set<DeviceID>) {
+        state.withLock { (Set($0.proven.values.map(\.device)), $0.sealers) }
+    }
+
+    func mayCall(_ account: AccountID, now: Int64) -> Bool {
+        state.withLock { state in
+            if state.calls.count >= Self.provenLimit { state.calls.removeAll() }
+            var entry = state.calls[account] ?? (0, now)
+            if entry.since + Self.callPeriod <= now { entry = (0, now) }
+            entry.count += 1
+            state.calls[account] = entry
+            return entry.count <= Self.callLimit
+        }
+    }
+}
