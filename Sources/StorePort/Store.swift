@@ -39,8 +39,7 @@ package enum StoreChange: Equatable, Sendable {
 package struct ChangeGroup: Sendable, Equatable {
     package var changes: [StoreChange]
     /// Earlier groups of the batch, by index. If one of them fails, this one fails too: a message is not stored without
-    /// the
-    /// ratchet state that sealed it.
+    /// the ratchet state that sealed it.
     package var requires: [Int]
 
     package init(_ changes: [StoreChange], requires: [Int] = []) { (self.changes, self.requires) = (changes, requires) }
@@ -65,8 +64,7 @@ package enum StoreError: Error, Equatable, Sendable {
     /// It could not be written.
     case unavailable(String)
     /// It is unknown whether a transaction was committed, such as after a lost connection. Nothing that depends on it
-    /// may be
-    /// answered; the process restarts from the stored state.
+    /// may be answered; the process restarts from the stored state.
     case unknown(String)
     /// Another gateway has written a session since it was read.
     case fenced
@@ -93,8 +91,7 @@ package struct StoreContents: Sendable {
     package var conversations: [ConversationRow] = []
     package var devices: [DeviceRow] = []
     /// The highest ids that were ever used, those of removed rows included; no id is used twice. The queue has the
-    /// highest
-    /// id of requests.
+    /// highest id of requests.
     package var highestMessage: UInt64 = 0
     package var highestDelivery: UInt64 = 0
 
@@ -104,12 +101,10 @@ package struct StoreContents: Sendable {
 /// The port to the database. Drivers: SQLite (embedded default), memory (tests).
 package protocol Store: Sendable {
     /// Commits groups of changes in one transaction, synced when this returns. A group fails alone, with the groups
-    /// that
-    /// require it.
+    /// that require it.
     ///
     /// A commit ends in one of three ways: done (this returns), failed (this throws, and nothing has changed), or
-    /// unknown
-    /// (``StoreError/unknown(_:)``).
+    /// unknown (``StoreError/unknown(_:)``).
     ///
     /// - Returns: for each group nil, or why it failed.
     /// - Throws: ``StoreError`` if the transaction as a whole failed.

@@ -1,6 +1,5 @@
 // Opening the history that a backend returns, repeatedly and in any order, with stored content keys. No ratchet is
-// used,
-// and nothing is written.
+// used, and nothing is written.
 //
 // An envelope without a stored key is not tried on the ratchet. Both ends step in the transaction that stores the key,
 // so there is no message that the ratchet could still open and the store does not know.

@@ -124,8 +124,7 @@ extension Vault {
     // MARK: Expiry
 
     /// Ours: keys removed at a time, for each reason. That is twice as many as a busy gateway writes between two ticks,
-    /// and
-    /// the batch that removes them takes no longer than others.
+    /// and the batch that removes them takes no longer than others.
     static var pruneLimit: Int { 8192 }
     /// Ours: how often the store is checked for expired keys, in nanoseconds. A minute of delay is acceptable.
     package static var pruneInterval: Int64 { 60_000_000_000 }

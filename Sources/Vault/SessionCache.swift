@@ -27,8 +27,7 @@ package struct SessionCache<Random: RandomSource> {
     static var sessionLimit: Int { 50_000 }
 
     /// Ours: capacity for a serialized state, so that the array does not grow and leave copies in memory. A session has
-    /// some
-    /// 1 KB, and more if it has missed many messages.
+    /// some 1 KB, and more if it has missed many messages.
     package static var stateCapacity: Int { 16 * 1024 }
 
     private let sealer: StorageSealer
@@ -135,12 +134,10 @@ package struct SessionCache<Random: RandomSource> {
     }
 
     /// Sets up both ends of a session inside the vault. Nothing is sent: the prekeys are made for this use, used at
-    /// once
-    /// and wiped.
+    /// once and wiped.
     ///
     /// A device cannot have a session with itself: its conversation with itself gets a second identity, for this
-    /// session
-    /// only.
+    /// session only.
     package mutating func pair(_ sender: HostedDevice, _ recipient: HostedDevice) throws {
         guard sender === recipient else { return try pair(sender, recipient, identity: recipient.identity) }
         let twin = IdentityKeyPair(random: &random)

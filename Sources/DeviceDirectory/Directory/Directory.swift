@@ -238,8 +238,7 @@ package struct Directory {
 
 extension RecordRow {
     /// The row of a published device without its one-time prekeys, for a store that was restored to an older state:
-    /// some of
-    /// the prekeys have been used since.
+    /// some of the prekeys have been used since.
     ///
     /// - Returns: nil if this is no readable row of a published device.
     package var withoutOneTimeKeys: RecordRow? {

@@ -244,8 +244,7 @@ package enum PeerEvent: Sendable, Equatable {
     /// A member of a room asks the others to protect it, or to stop.
     case asked(RoomRequest)
     /// Both ends have begun a session, and ours is kept: the other end is to be notified. `isText` is true if the
-    /// message
-    /// was a text, which is not shown.
+    /// message was a text, which is not shown.
     case crossed(isText: Bool)
 }
 

@@ -28,8 +28,7 @@ package struct IRCParticipants<Random: RandomSource> {
         package var remoteID: String?
         var isOpened = false
         /// For a message to a room, in the count of ``RoomTable``: when it was sealed, and when the backend had it at
-        /// the
-        /// latest.
+        /// the latest.
         package var sealedAt: UInt64 = 0
         var relayedAt: UInt64?
     }

@@ -46,8 +46,7 @@ extension IRCParticipants {
     }
 
     /// The sessions with a remote device; nil if there are none, or if their record cannot be read. In the second case
-    /// the
-    /// device counts as one without keys until it begins a new session, and other members of a room can still be
+    /// the device counts as one without keys until it begins a new session, and other members of a room can still be
     /// reached.
     ///
     /// - Throws: ``StoreError`` if the store itself cannot be read, so that no device is mistaken for one without keys.

@@ -41,8 +41,7 @@ extension IRCParticipants {
     }
 
     /// Begins sessions with the devices that a directory has returned. The directory is not trusted: the list has to be
-    /// the
-    /// pinned one or a later version of it.
+    /// the pinned one or a later version of it.
     mutating func found(
         _ job: FoundJob, _ now: Timestamp, _ unit: inout Unit
     ) {

@@ -25,8 +25,7 @@ import Vault
 
 extension IRCParticipants {
     /// Ours: how long finished requests stay visible, in milliseconds, and how many at most; the same for the backend's
-    /// ids
-    /// of messages.
+    /// ids of messages.
     private static var kept: (time: Int64, rows: Int) { (3_600_000, 50_000) }
 
     /// Ours: for how many recipients a sender is notified of expired messages.

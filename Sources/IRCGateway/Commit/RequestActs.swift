@@ -84,8 +84,7 @@ extension IRCParticipants {
     }
 
     /// Undoes an act that was not committed. The queue has applied it, and stores both the act and its reversal as soon
-    /// as
-    /// it can.
+    /// as it can.
     private mutating func takeBack(_ act: RequestAct, _ subject: QueuedRequest?, wasHeld: Bool, _ now: Timestamp) {
         switch act.kind {
         case .drop(let id):

@@ -185,8 +185,7 @@ extension IRCParticipants {
     }
 
     /// Whether no other connection here is sure to open a message to a room: the sender is alone in it, or the message
-    /// is
-    /// for members with a status, whom only the backend knows.
+    /// is for members with a status, whom only the backend knows.
     func isReadByNobody(_ entry: InFlight) -> Bool {
         let peer = AccountID(text: entry.request.peer)
         guard let room = peer.roomName else { return false }

@@ -1,6 +1,5 @@
 // Rooms whose members hold their own keys: a message is sealed once under the sender's key, which each reader has
-// received
-// in a direct message.
+// received in a direct message.
 //
 // The key is sent, before the message, to each device that does not have it. After a reader has left, a new key is
 // made.

@@ -245,8 +245,7 @@ extension IRCParticipants {
     }
 
     /// How many other messages of a conversation are on their way. One that was overtaken over another connection is
-    /// not
-    /// lost.
+    /// not lost.
     private func coming(from sender: AccountID, to recipient: AccountID, besides message: MessageID) -> Int {
         inFlight.count {
             $0.value.account == sender && $0.value.request.peer == recipient.text && !$0.value.isOpened
@@ -302,8 +301,7 @@ extension IRCParticipants {
     }
 
     /// Whether an envelope has the bytes that this vault has sealed under its id. A ratchet that reports these bytes as
-    /// a
-    /// duplicate has opened this message and no other.
+    /// a duplicate has opened this message and no other.
     private func isAsSealed(_ envelope: Envelope) -> Bool {
         let id = envelope.messageID.value
         let request = inFlight[id]?.request ?? queue.request(Request.token(id)).flatMap { Request($0) }

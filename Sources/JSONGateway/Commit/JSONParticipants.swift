@@ -49,8 +49,7 @@ package struct JSONParticipants<Random: RandomSource> {
     }
 
     /// Assigns an id to a message. Ids rise with time, so that they stay in order even if rows were pruned:
-    /// milliseconds
-    /// times 1024.
+    /// milliseconds times 1024.
     private mutating func nextMessage(_ now: Timestamp) -> MessageID {
         lastMessage = max(lastMessage + 1, UInt64(max(now.wall, 0)) << 10)
         return MessageID(lastMessage)
