@@ -59,7 +59,6 @@ enum Assembly {
         let environment = IRCEnvironment(
             settings: ircSettings(configuration, as: role, network: network.name), policies: policies, latches: latches,
             peers: peers, directory: directory)
-        let unwritten = Shared<(@Sendable ([StoreChange]) -> Void)?>(nil)
         let endpoints = Shared(try Endpoints(configuration))
         let parts = Parts(
             configuration: configuration, role: role, network: network.name, store: store,
@@ -69,7 +68,7 @@ enum Assembly {
             failed: { failure, changes in
                 // The store's health is reported once; this is about one batch.
                 logger.debug("the store did not take a batch: \(failure.message)")
-                unwritten.withLock { $0 }?(changes)
+                environment.tally.giveBack(changes)
             })
         let front: any ChatFront
         let server: any ChatServer
@@ -93,12 +92,6 @@ enum Assembly {
                 } else {
                     logger.notice("the store works again")
                 }
-            }
-        }
-        unwritten.withLock {
-            $0 = { changes in
-                environment.tally.giveBack(changes)
-                front.giveBack(changes)
             }
         }
         let gateway = Gateway(
@@ -225,11 +218,15 @@ enum Assembly {
             guard case .account(let account)? = RequestScope(name: row.name) else { continue }
             _ = environment.requests.gate.hold(.account(account))
         }
+        let backend = try JSONBackend(configuration, parts.role, environment, parts.store, sealer: parts.sealer)
         let failed = parts.failed
         let thread = JSONFront.Thread(
             participants: participants, store: parts.store, clock: SystemClock.now,
-            onFailure: { failure, jobs in failed(failure, jobs.flatMap(\.records)) }, onUnknown: parts.endProcess)
-        let backend = try JSONBackend(configuration, parts.role, environment, parts.store, sealer: parts.sealer)
+            onFailure: { failure, jobs in
+                let changes = jobs.flatMap(\.records)
+                failed(failure, changes)
+                backend.environment.observations.giveBack(changes)
+            }, onUnknown: parts.endProcess)
         var services = HTTPServices(
             environment: backend.environment, clock: SystemClock.now, downstream: parts.downstream,
             upstream: parts.upstream)
