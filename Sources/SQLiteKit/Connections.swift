@@ -64,9 +64,14 @@ package enum Connections {
         }
     }
 
-    /// Moves the log into the database and closes it. If that fails, the next opening does it.
-    package static func close(_ pool: DatabasePool) {
+    /// Moves the log into the database. If that fails, the next opening does it.
+    package static func moveLog(_ pool: DatabasePool) {
         _ = try? pool.writeWithoutTransaction { try $0.checkpoint(.truncate) }
+    }
+
+    /// Moves the log into the database and closes it.
+    package static func close(_ pool: DatabasePool) {
+        moveLog(pool)
         try? pool.close()
     }
 

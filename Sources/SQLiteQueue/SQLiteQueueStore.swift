@@ -49,6 +49,9 @@ public final class SQLiteQueueStore: QueueStore {
         try? Connections.compact(pool)
     }
 
+    /// Moves the log into the database, so that the file alone is the whole queue. If that fails, the next opening does it.
+    package func moveLog() { Connections.moveLog(pool) }
+
     deinit { Connections.close(pool) }
 
     static var configuration: Configuration {

@@ -65,6 +65,9 @@ package final class SQLiteStore: Store {
         try Generation.write(next, files)
     }
 
+    /// Moves the log into the database, so that the file alone is the whole store. If that fails, the next opening does it.
+    package func moveLog() { Connections.moveLog(pool) }
+
     deinit { Connections.close(pool) }
 
     /// Commits a change without effect, to find out whether the disk accepts it.

@@ -34,6 +34,9 @@ enum Assembly {
         var gateway: Gateway
         var configuration: PawlConfiguration
         var group: MultiThreadedEventLoopGroup
+        /// Makes the store's file complete, after the last commit. Not left to the end of the last reference: one that stays would
+        /// leave commits in the log beside it.
+        var completeStore: @Sendable () -> Void
         /// Notices for the operator at this start.
         var notices: [String] = []
     }
@@ -110,7 +113,12 @@ enum Assembly {
                 return new
             }, requestStop: requestStop)
         return Assembled(
-            gateway: gateway, configuration: configuration, group: group, notices: [network.notice].compactMap { $0 })
+            gateway: gateway, configuration: configuration, group: group,
+            completeStore: {
+                store.moveLog()
+                queue?.moveLog()
+            },
+            notices: [network.notice].compactMap { $0 })
     }
 
     /// What the fronts of all chat protocols are made of.

@@ -45,6 +45,7 @@ struct GatewayService: Service {
         gateway.front.record(gateway.environment.tally.rows(at: SystemClock.now().wall))
         try? await gateway.front.drain()
         await gateway.front.stop()
+        assembled.completeStore()
         try await assembled.group.shutdownGracefully()
     }
 
