@@ -100,10 +100,10 @@ extension Participants {
         guard let committed, batch.failure == nil else {
             closed(batch.closing, isCommitted: false, now: now)
             drop(batch.failure == nil ? batch.shared : batch.units.flatMap(\.shared))
-            return finish(batch.units, [], .batch, now)
+            return finish(batch.units, batch.units.map { _ in false }, .batch, now)
         }
         closed(batch.closing, isCommitted: committed.last == .some(nil), now: now)
-        drop(Set(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0)))
+        drop(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
         // A unit that shares a rejected row was rejected with it.
         let isCommitted = committed.dropFirst(batch.shared.count).prefix(batch.units.count).map { $0 == nil }
         guard isCommitted.allSatisfy(\.self) else { return finish(batch.units, isCommitted, .unit, now) }
@@ -121,7 +121,7 @@ extension Participants {
         _ units: [Unit], _ isCommitted: [Bool], _ cause: RollbackCause, _ now: Timestamp
     ) -> Replies {
         var replies = [Replies](repeating: [], count: units.count)
-        for index in units.indices.reversed() where isCommitted.isEmpty || !isCommitted[index] {
+        for index in units.indices.reversed() where !isCommitted[index] {
             if cause == .unit { drop(units[index].shared) }
             fail(units[index], cause, &replies[index], now)
         }

@@ -23,6 +23,14 @@ package enum RequestScope: Hashable, Sendable {
         }
     }
 
+    /// The change that stores a hold since a time, in milliseconds since 1970.
+    package func held(at time: Int64) -> StoreChange {
+        .putRecord(RecordRow(kind: .hold, name: name, value: Array("\(time)".utf8)))
+    }
+
+    /// The change that removes a stored hold.
+    package var released: StoreChange { .removeRecord(.hold, name: name) }
+
     /// The reverse of ``name``; nil if it is no such name.
     package init?(name: String) {
         let parts = name.split(separator: " ", maxSplits: 1).map(String.init)

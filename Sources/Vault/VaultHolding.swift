@@ -13,8 +13,6 @@ package protocol VaultHolding: Participants where SharedRow == SessionID {
     var vault: Vault<Random> { get set }
     /// Whether a remote device is published under an id; hosted devices get other ids.
     var isPublished: (DeviceID) -> Bool { get }
-    /// Whether a device is published by an account that is not blocked, and so is not hosted in this vault.
-    func isElsewhere(_ device: DeviceID) -> Bool
 }
 
 extension VaultHolding {
@@ -25,6 +23,9 @@ extension VaultHolding {
     package mutating func drop(_ rows: some Sequence<SessionID>) { vault.sessionCache.drop(rows) }
 
     // MARK: Devices and sessions
+
+    /// Whether a device is hosted in the vault, or is the second end of its conversation with itself.
+    package func isHosted(_ device: DeviceID) -> Bool { vault.sessionCache.holds(device) }
 
     /// The device of an account, made and stored with the unit if there is none.
     package mutating func device(

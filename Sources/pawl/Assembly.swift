@@ -84,7 +84,6 @@ enum Assembly {
             let made = try jsonFront(parts)
             (front, server, json) = (made.front, made.server, made.front.backend)
         }
-        try refuseUnprotected(policies.snapshot, latches)
         let group = parts.group
         let queue = json?.writes.store
         let health = [store.health] + (queue.map { [$0.health] } ?? [])
@@ -170,9 +169,12 @@ enum Assembly {
         }
 
         /// Commits what opening the store has changed, and logs what the operator should know.
+        ///
+        /// - Throws: ``AdminFailure`` if the policy does not fit the store; no thread of the front runs yet.
         func begin(_ changes: [StoreChange], _ warnings: [String]) throws {
             if !changes.isEmpty { _ = try store.commit([changes]) }
             for warning in warnings { logger.warning("\(warning)") }
+            try Assembly.refuseUnprotected(environment.policies.snapshot, environment.latches)
         }
     }
 
@@ -307,7 +309,7 @@ enum Assembly {
     }
 
     /// - Throws: ``AdminFailure`` if conversations are protected and the policy would send them in the clear.
-    private static func refuseUnprotected(_ snapshot: PolicySnapshot, _ latches: LatchTable) throws {
+    fileprivate static func refuseUnprotected(_ snapshot: PolicySnapshot, _ latches: LatchTable) throws {
         if !snapshot.everyone.takesPart, !latches.isEmpty {
             throw AdminFailure(
                 "\(latches.count) conversations are protected, and the policy off would send them in the clear. Start "

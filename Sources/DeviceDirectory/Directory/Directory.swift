@@ -44,9 +44,7 @@ package struct Directory {
                 accounts[AccountID(text: row.name)] = try DirectoryAccount(row: row.value)
             }
             for row in try store.records(.directoryDevice) {
-                var cursor = ByteCursor(row.value)
-                let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
-                let device = try PublishedDevice(&cursor)
+                let (account, device) = try Self.published(row)
                 guard accounts[account] != nil else { continue }
                 accounts[account]?.devices[device.id] = device
                 owners[device.id] = account
@@ -74,10 +72,8 @@ package struct Directory {
         guard let row, var entry = try? DirectoryAccount(row: row.value) else { return replace(account, by: nil) }
         // Every published device is in the device list of its account.
         for listed in entry.deviceList.current {
-            guard let stored = try? store.record(.directoryDevice, name: Self.name(listed.id)) else { continue }
-            var cursor = ByteCursor(stored.value)
-            guard let owner = try? cursor.field(), owner == Array(account.text.utf8),
-                let device = try? PublishedDevice(&cursor)
+            guard let stored = try? store.record(.directoryDevice, name: Self.name(listed.id)),
+                let (owner, device) = try? Self.published(stored), owner == account
             else { continue }
             entry.devices[device.id] = device
         }
@@ -231,6 +227,15 @@ package struct Directory {
         value.append(field: Array(account.text.utf8))
         value += device.bytes
         return .putRecord(RecordRow(kind: .directoryDevice, name: Self.name(device.id), value: value))
+    }
+
+    /// Reads a row of ``RecordKind/directoryDevice``: account (2 + n), device.
+    private static func published(_ row: RecordRow) throws(EnvelopeError) -> (
+        account: AccountID, device: PublishedDevice
+    ) {
+        var cursor = ByteCursor(row.value)
+        let account = AccountID(text: String(decoding: try cursor.field(), as: UTF8.self))
+        return (account, try PublishedDevice(&cursor))
     }
 
     package static func name(_ id: DeviceID) -> String { String(id.value, radix: 16) }

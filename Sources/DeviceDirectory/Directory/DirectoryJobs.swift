@@ -36,23 +36,22 @@ package struct DirectoryJob: Sendable {
     }
 }
 
-/// An answer of the directory, always after the commit.
-package enum DirectoryAnswer: Sendable {
-    case message(DirectoryMessage)
+/// Replies of the directory, which the replies of a chat protocol contain.
+package protocol DirectoryReply: Sendable {
+    /// A message of the directory, as the answer to the client's request of this number; 0 if the gateway sends it unasked.
+    static func directory(id: UInt32, _ message: DirectoryMessage) -> Self
     /// The device that the connection has proven.
-    case proven(DeviceID, oneTime: Int)
+    static func proven(id: UInt32, _ device: DeviceID, oneTime: Int) -> Self
 }
 
 /// Participants that contain a directory.
-package protocol DirectoryHolding: Participants {
+package protocol DirectoryHolding: Participants where Reply: DirectoryReply {
     /// Nil in a sidecar, which uses the directory of the gateway in front.
     var directory: Directory? { get set }
     /// The view of ``directory`` for connections.
     var directoryCache: DirectoryCache { get }
     /// Whether an id belongs to a device hosted here; such an id cannot be published.
     func isHosted(_ device: DeviceID) -> Bool
-    /// The reply to the client's request of this number; 0 if the gateway sends it unasked.
-    static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> Reply
 }
 
 extension DirectoryHolding {
@@ -98,23 +97,24 @@ extension DirectoryHolding {
 
     /// Sends a connection a fresh nonce to sign.
     package func challenge(_ connection: ConnectionID, nonce: [UInt8], _ unit: inout Unit) {
-        unit.reply = (connection, Self.reply(0, .message(.challenge(nonce: nonce, account: ""))))
+        unit.reply = (connection, .directory(id: 0, .challenge(nonce: nonce, account: "")))
     }
 
     package mutating func directory(_ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit) {
-        func reply(_ answer: DirectoryAnswer) -> (ConnectionID, Reply) { (job.connection, Self.reply(job.id, answer)) }
-        unit.failure = reply(.message(.refused("the gateway could not store it; try again later")))
+        unit.failure = (
+            job.connection, .directory(id: job.id, .refused("the gateway could not store it; try again later"))
+        )
         do throws(Directory.Refusal) {
-            unit.reply = reply(try answer(job, now, &unit))
+            unit.reply = (job.connection, try answer(job, now, &unit))
         } catch {
             unit.cancel(in: &self, now: now)
-            unit.reply = reply(.message(.refused(error.reason)))
+            unit.reply = (job.connection, .directory(id: job.id, .refused(error.reason)))
         }
     }
 
     private mutating func answer(
         _ job: DirectoryJob, _ now: Timestamp, _ unit: inout Unit
-    ) throws(Directory.Refusal) -> DirectoryAnswer {
+    ) throws(Directory.Refusal) -> Reply {
         switch job.request {
         case .publish(let deviceList, let device, let signature, let nonce):
             guard
@@ -135,39 +135,39 @@ extension DirectoryHolding {
                             at: now.wall, actor: job.account.name, action: "devices",
                             detail: "started again: the keys are not those of before")))
             }
-            return .proven(device.id, oneTime: device.oneTime.count)
+            return .proven(id: job.id, device.id, oneTime: device.oneTime.count)
         case .find(let account, let connections):
             show(published: account, &unit)
             guard let (entry, low) = directory?.bundles(of: account, &unit.changes) else {
-                return .message(.found(.legacy))
+                return .directory(id: job.id, .found(.legacy))
             }
             if !low.isEmpty {
                 unit.onCommit { _, replies, _ in
-                    replies += connections.map { AddressedReply(connection: $0, reply: Self.reply(0, .message(.low))) }
+                    replies += connections.map { AddressedReply(connection: $0, reply: .directory(id: 0, .low)) }
                 }
             }
-            return .message(.found(entry))
+            return .directory(id: job.id, .found(entry))
         case .show(let account):
             guard let entry = directory?.accounts[account], !entry.isBlocked else {
-                return .message(.found(.legacy))
+                return .directory(id: job.id, .found(.legacy))
             }
-            return .message(.found(.capable(account: account.name, entry.deviceList, [])))
+            return .directory(id: job.id, .found(.capable(account: account.name, entry.deviceList, [])))
         case .replenish(let keys, let device):
             show(published: job.account, &unit)
             let count = try directory?.replenish(keys, of: device, job.account, &unit.changes) ?? 0
-            return .message(.done(oneTime: count))
+            return .directory(id: job.id, .done(oneTime: count))
         case .list(let deviceList):
             show(published: job.account, &unit)
             try directory?.update(deviceList, of: job.account, &unit.changes)
-            return .message(.done(oneTime: 0))
+            return .directory(id: job.id, .done(oneTime: 0))
         case .block(let account, let isBlocked):
             show(published: account, &unit)
             directory?.setBlocked(isBlocked, account, &unit.changes)
-            return .message(.done(oneTime: 0))
+            return .directory(id: job.id, .done(oneTime: 0))
         case .remove(let account, let device):
             show(published: account, &unit)
             directory?.remove(device, of: account, &unit.changes)
-            return .message(.done(oneTime: 0))
+            return .directory(id: job.id, .done(oneTime: 0))
         }
     }
 }

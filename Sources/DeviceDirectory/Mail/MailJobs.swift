@@ -9,8 +9,6 @@ package import StorePort
 /// Participants that contain mailboxes.
 package protocol MailHolding: DirectoryHolding {
     var mailboxes: Mailboxes { get set }
-    /// When mailboxes are next checked for expired entries, in monotonic nanoseconds.
-    var prunesMailAt: Int64 { get set }
     var store: any Store { get }
     /// Fresh random bytes, for the names of blobs.
     mutating func randomBytes(_ count: Int) -> [UInt8]
@@ -86,10 +84,7 @@ extension MailHolding {
     }
 
     package mutating func pruneMail(_ now: Timestamp, _ unit: inout Unit) {
-        guard now.monotonic >= prunesMailAt else { return }
-        prunesMailAt = now.monotonic + Mailboxes.pruneInterval
-        let directory = directory
-        mailboxes.prune(now: now.wall, &unit.changes) { directory?.owner(of: $0) != nil }
+        mailboxes.pruneIfDue(now, &unit.changes, isThere: isPublished)
     }
 
     private func isPublished(_ device: DeviceID, of account: AccountID) -> Bool {

@@ -9,7 +9,7 @@
 
 import Crypto
 package import Envelope
-import Protection
+package import Protection
 package import StorePort
 
 /// The mailboxes of all devices, and the blobs.
@@ -40,7 +40,7 @@ package struct Mailboxes {
     static let idMemory = 128
 
     /// Ours: how often mailboxes are checked for expired entries, in nanoseconds.
-    static let pruneInterval: Int64 = 60_000_000_000
+    private static let pruneInterval: Int64 = 60_000_000_000
 
     private struct Entry {
         package var sequence: UInt64
@@ -69,6 +69,11 @@ package struct Mailboxes {
         package var bytes = 0
         package var shares: [AccountID: Share] = [:]
 
+        /// Raises the highest number that was used, to that of a stored row.
+        mutating func raise(to row: RecordRow) {
+            last = max(last, row.value.reduce(0) { $0 << 8 | UInt64($1) })
+        }
+
         package mutating func add(_ entry: Entry) {
             entries.append(entry)
             last = max(last, entry.sequence)
@@ -89,6 +94,8 @@ package struct Mailboxes {
     /// The bytes of each sender.
     private var sizes: [AccountID: Int] = [:]
     private var sent: [DeviceID: [UInt64]] = [:]
+    /// When entries are next checked for their age, in monotonic nanoseconds.
+    private var prunesAt: Int64 = 0
     package private(set) var blobs: PublishedBlobs
 
     /// - Throws: ``StoreError/corrupt(_:)``.
@@ -96,13 +103,12 @@ package struct Mailboxes {
         blobs = try PublishedBlobs(store: store)
         for row in try store.records(.mailbox) {
             guard let device = Self.device(row.name) else { throw Self.damaged }
-            boxes[device, default: Box()].last = row.value.reduce(0) { $0 << 8 | UInt64($1) }
+            boxes[device, default: Box()].raise(to: row)
         }
         for row in try store.records(.mailboxEntry) {
-            let parts = row.name.split(separator: " ").map(String.init)
-            guard parts.count == 2, let device = Self.device(parts[0]), let sequence = UInt64(parts[1], radix: 16),
-                let mailboxEntry = try? MailboxEntry(row.value)
-            else { throw Self.damaged }
+            guard let (device, sequence) = Self.entry(row.name), let mailboxEntry = try? MailboxEntry(row.value) else {
+                throw Self.damaged
+            }
             add(mailboxEntry, sequence, to: device)
         }
         for row in try store.records(.sharedCiphertext) {
@@ -128,6 +134,16 @@ package struct Mailboxes {
         "A mailbox entry in the store is damaged. Bring back a backup: pawl restore FILE.")
 
     private static func device(_ name: String) -> DeviceID? { UInt64(name, radix: 16).map(DeviceID.init) }
+
+    /// The parts of ``name(_:_:)``; nil if it is no such name.
+    private static func entry(_ name: String) -> (device: DeviceID, sequence: UInt64)? {
+        let parts = name.split(separator: " ").map(String.init)
+        guard parts.count == 2, let device = device(parts[0]), let sequence = UInt64(parts[1], radix: 16) else {
+            return nil
+        }
+        return (device, sequence)
+    }
+
     private static func name(_ device: DeviceID, _ sequence: UInt64) -> String {
         device.name + " " + DeviceID(sequence).name
     }
@@ -158,11 +174,7 @@ package struct Mailboxes {
         do { row = try store.record(kind, name: name) } catch { return }
         switch kind {
         case .mailboxEntry:
-            let parts = name.split(separator: " ").map(String.init)
-            guard parts.count == 2, let device = Self.device(parts[0]), let sequence = UInt64(parts[1], radix: 16)
-            else {
-                return
-            }
+            guard let (device, sequence) = Self.entry(name) else { return }
             takeOut(sequence, of: device)
             if let row, let mailboxEntry = try? MailboxEntry(row.value) { add(mailboxEntry, sequence, to: device) }
             boxes[device]?.entries.sort { $0.sequence < $1.sequence }
@@ -174,7 +186,9 @@ package struct Mailboxes {
             guard let device = Self.device(name) else { return }
             sent[device] = row.map { Self.digests($0.value) }
         case .blob: blobs.restore(name, row?.value)
-        // Numbers of a mailbox only rise.
+        case .mailbox:
+            // Numbers of a mailbox only rise, also if the mailbox was removed from memory.
+            if let device = Self.device(name), let row { boxes[device, default: Box()].raise(to: row) }
         default: break
         }
     }
@@ -187,14 +201,22 @@ package struct Mailboxes {
         let entry = box.entries.remove(at: index)
         box.count(entry, -1)
         boxes[device] = box
+        _ = uncount(entry)
+    }
+
+    /// Takes an entry that its box does not hold any more out of the totals.
+    ///
+    /// - Returns: whether no entry uses its shared ciphertext any more.
+    private mutating func uncount(_ entry: Entry) -> Bool {
         count(-entry.size, of: entry.from)
         guard entry.sharedCiphertext != 0, let sharedCiphertext = sharedCiphertexts[entry.sharedCiphertext] else {
-            return
+            return false
         }
         sharedCiphertexts[entry.sharedCiphertext]?.count -= 1
-        guard sharedCiphertext.count == 1 else { return }
-        count(-sharedCiphertext.size, of: sharedCiphertext.from)
+        guard sharedCiphertext.count == 1 else { return false }
         sharedCiphertexts[entry.sharedCiphertext] = nil
+        count(-sharedCiphertext.size, of: sharedCiphertext.from)
+        return true
     }
 
     // MARK: Posting
@@ -287,8 +309,19 @@ package struct Mailboxes {
         remove(from: device, &changes) { $0.sequence <= through }
     }
 
+    /// Prunes if the last time was a minute ago.
+    ///
+    /// - Parameter isThere: whether a device is still published.
+    package mutating func pruneIfDue(
+        _ now: Timestamp, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool
+    ) {
+        guard now.monotonic >= prunesAt else { return }
+        prunesAt = now.monotonic + Self.pruneInterval
+        prune(now: now.wall, &changes, isThere: isThere)
+    }
+
     /// Removes expired entries, and all entries for devices that no longer exist.
-    package mutating func prune(now: Int64, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool) {
+    private mutating func prune(now: Int64, _ changes: inout [StoreChange], isThere: (DeviceID) -> Bool) {
         for (device, box) in boxes {
             if !isThere(device) {
                 remove(from: device, &changes) { _ in true }
@@ -311,14 +344,7 @@ package struct Mailboxes {
         for entry in box.entries where isRemoved(entry) {
             changes.append(.removeRecord(.mailboxEntry, name: Self.name(device, entry.sequence)))
             box.count(entry, -1)
-            count(-entry.size, of: entry.from)
-            guard entry.sharedCiphertext != 0, let sharedCiphertext = sharedCiphertexts[entry.sharedCiphertext] else {
-                continue
-            }
-            sharedCiphertexts[entry.sharedCiphertext]?.count -= 1
-            guard sharedCiphertext.count == 1 else { continue }
-            sharedCiphertexts[entry.sharedCiphertext] = nil
-            count(-sharedCiphertext.size, of: sharedCiphertext.from)
+            guard uncount(entry) else { continue }
             changes.append(.removeRecord(.sharedCiphertext, name: DeviceID(entry.sharedCiphertext).name))
         }
         box.entries.removeAll(where: isRemoved)

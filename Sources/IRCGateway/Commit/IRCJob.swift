@@ -263,7 +263,7 @@ package enum PeerDecision: Sendable, Equatable {
 }
 
 /// A reply of the participants, always after the commit.
-package enum IRCReply: Sendable {
+package enum IRCReply: DirectoryReply {
     /// - Parameter keys: requests with the room's key for its readers, to be sent first.
     case sealed(ticket: UInt64, Request, firstOfConversation: Bool, keys: [Request] = [])
     case sealFailed(ticket: UInt64, reason: String)

@@ -194,15 +194,6 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         dispatched = waiting(batch.dispatches)
     }
 
-    package func isHosted(_ device: DeviceID) -> Bool { vault.sessionCache.holds(device) }
-
-    package static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> IRCReply {
-        switch answer {
-        case .message(let message): .directory(id: id, message)
-        case .proven(let device, let oneTime): .proven(id: id, device, oneTime: oneTime)
-        }
-    }
-
     package mutating func restore(_ kind: RecordKind, name: String) {
         let store = vault.store
         switch kind {

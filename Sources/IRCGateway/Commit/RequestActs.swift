@@ -125,8 +125,7 @@ extension IRCParticipants {
                 return nil
             }
             if case .account = scope {
-                unit.changes.append(
-                    .putRecord(RecordRow(kind: .hold, name: scope.name, value: Array("\(now.wall)".utf8))))
+                unit.changes.append(scope.held(at: now.wall))
             }
         case .release(let scope):
             guard outbox.gate.holds.contains(scope) else {
@@ -136,7 +135,7 @@ extension IRCParticipants {
                 }
             }
             queueHold(scope, false, now)
-            if case .account = scope { unit.changes.append(.removeRecord(.hold, name: scope.name)) }
+            if case .account = scope { unit.changes.append(scope.released) }
         case .retry(let id): return retry(id, now, &subject)
         case .purge(let id):
             do {

@@ -44,7 +44,7 @@ package enum JSONJob: Sendable {
 }
 
 /// A reply of the participants, always after the commit.
-package enum JSONReply: Sendable {
+package enum JSONReply: DirectoryReply {
     case sealed(ticket: UInt64, SealedEnvelope)
     case sealFailed(ticket: UInt64, SealFailure)
     /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.

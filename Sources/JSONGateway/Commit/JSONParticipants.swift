@@ -17,7 +17,6 @@ package struct JSONParticipants<Random: RandomSource> {
     package var directory: Directory?
     package let directoryCache: DirectoryCache
     package var mailboxes: Mailboxes
-    package var prunesMailAt: Int64 = 0
     /// The highest message id that was assigned; no id is used twice.
     private var lastMessage: UInt64
     private let traces: RequestTraces
@@ -120,13 +119,4 @@ extension JSONParticipants: VaultHolding, MailHolding {
     }
 
     package mutating func randomBytes(_ count: Int) -> [UInt8] { vault.randomBytes(count) }
-
-    package func isHosted(_ device: DeviceID) -> Bool { vault.sessionCache.holds(device) }
-
-    package static func reply(_ id: UInt32, _ answer: DirectoryAnswer) -> JSONReply {
-        switch answer {
-        case .message(let message): .directory(id: id, message)
-        case .proven(let device, let oneTime): .proven(id: id, device, oneTime: oneTime)
-        }
-    }
 }

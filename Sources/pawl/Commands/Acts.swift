@@ -290,13 +290,7 @@ struct ConversationsCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
 
         func answer(_ gateway: Gateway) async throws -> AdminAnswer {
-            let isRoom = second == nil && gateway.front.isRoomName(first)
-            if !gateway.front.foldsCase, second != nil {
-                throw AdminFailure("Name one conversation, as pawl conversations list shows it.")
-            }
-            guard isRoom || second != nil else { throw AdminFailure("Name both people, or one room with its prefix.") }
-            let one = isRoom ? gateway.room(first) : gateway.account(named: first)
-            let id = ConversationID(one, second.map(gateway.account) ?? one)
+            let id = try gateway.front.conversation(first, with: second)
             let names = second.map { "\(first) and \($0)" } ?? first
             guard gateway.environment.latches.latch(of: id) > .plaintext else {
                 throw AdminFailure("There is no protected conversation of \(names). See: pawl conversations list.")

@@ -253,10 +253,7 @@ extension Gateway {
 
     /// A hint for an operator who may have mistyped a name; empty if the account is connected.
     fileprivate func hint(_ scope: RequestScope) -> String {
-        guard front is IRCFront, case .account(let account) = scope,
-            environment.roster.connections(of: account).isEmpty
-        else { return "" }
-        return " Nobody of that name is connected now."
+        if case .account(let account) = scope { front.hint(for: account) } else { "" }
     }
 }
 

@@ -4,6 +4,7 @@
 import DeviceDirectory
 import Envelope
 import IRCGateway
+import JSONGateway
 import Outbox
 import PawlConfiguration
 import Protection
@@ -34,8 +35,12 @@ protocol ChatFront: Sendable {
     func names() -> any NameResolver
     /// The account of a services name that an operator writes.
     func services(_ name: String) -> AccountID
-    /// Whether a name is written as a room's.
-    func isRoomName(_ name: String) -> Bool
+    /// The conversation that an operator names: of two people, or one room or conversation.
+    ///
+    /// - Throws: ``AdminFailure`` if it is not named as this protocol names conversations.
+    func conversation(_ first: String, with second: String?) throws -> ConversationID
+    /// A hint for an operator who may have mistyped the name of an account; empty if there is none.
+    func hint(for account: AccountID) -> String
     /// - Throws: ``AdminFailure`` if an account is written as a room, or the other way round.
     func checkNames(account: String?, room: String?) throws
     /// Accounts and rooms that are known in memory, besides those in the store.
@@ -58,7 +63,7 @@ protocol ChatFront: Sendable {
     /// Devices of clients that have proven themselves, and those whose envelopes came.
     var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { get }
     /// Requests that fitted no route of the mapping; nil if there is no mapping.
-    var unmatched: [UnmatchedRequest]? { get }
+    var unmatched: [UnmatchedRequests.Row]? { get }
     /// The notice after an operator has reset a conversation.
     var resetNotice: String { get }
     /// What a backup contains, in words.
@@ -116,12 +121,4 @@ protocol NameResolver {
     /// Returns the account of a name: a services account, or the nick of a connected person without one.
     func account(_ name: String) -> AccountID
     func room(_ name: String) -> AccountID
-}
-
-/// A request of a client that fitted no route of the mapping.
-struct UnmatchedRequest: Sendable {
-    var method: String
-    var path: String
-    var count: Int
-    var lastSeen: Int64
 }

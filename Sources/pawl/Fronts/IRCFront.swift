@@ -5,6 +5,7 @@ import DeviceDirectory
 import DoubleRatchet
 import Envelope
 import IRCGateway
+import JSONGateway
 import NIOCore
 import NIOPosix
 import NIOSupport
@@ -46,7 +47,20 @@ struct IRCFront: ChatFront {
     var foldsCase: Bool { true }
     func names() -> any NameResolver { ConnectedNames(environment) }
     func services(_ name: String) -> AccountID { .services(name.lowercased()) }
-    func isRoomName(_ name: String) -> Bool { name.first.map { !$0.isLetter && !$0.isNumber } == true }
+
+    func conversation(_ first: String, with second: String?) throws -> ConversationID {
+        let names = names()
+        if let second { return ConversationID(names.account(first), names.account(second)) }
+        guard isRoomName(first) else { throw AdminFailure("Name both people, or one room with its prefix.") }
+        return ConversationID(names.room(first), names.room(first))
+    }
+
+    func hint(for account: AccountID) -> String {
+        environment.roster.connections(of: account).isEmpty ? " Nobody of that name is connected now." : ""
+    }
+
+    /// Whether a name begins as the names of rooms do.
+    private func isRoomName(_ name: String) -> Bool { name.first.map { !$0.isLetter && !$0.isNumber } == true }
 
     func checkNames(account: String?, room: String?) throws {
         if let account, let first = account.first, "#&+!".contains(first) {
@@ -120,7 +134,7 @@ struct IRCFront: ChatFront {
     }
 
     var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { ([], []) }
-    var unmatched: [UnmatchedRequest]? { nil }
+    var unmatched: [UnmatchedRequests.Row]? { nil }
     var resetNotice: String { "Connected members have been notified." }
     var backupContents: String { "The store" }
 

@@ -46,7 +46,17 @@ struct JSONFront: ChatFront {
     var foldsCase: Bool { false }
     func names() -> any NameResolver { ExactNames() }
     func services(_ name: String) -> AccountID { .services(name) }
-    func isRoomName(_: String) -> Bool { true }
+
+    func conversation(_ first: String, with second: String?) throws -> ConversationID {
+        guard second == nil else {
+            throw AdminFailure("Name one conversation, as pawl conversations list shows it.")
+        }
+        return .ofRoom(first)
+    }
+
+    /// An account of a JSON backend has no connection that could be missing.
+    func hint(for _: AccountID) -> String { "" }
+
     func checkNames(account _: String?, room _: String?) throws {}
 
     func knownNames(_ observations: [ObservationRow]) -> [AccountID] {
@@ -190,16 +200,8 @@ struct JSONFront: ChatFront {
             [("", backend.meters.upstreamConnections)])
     }
 
-    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) {
-        let seen = backend.environment.devices.seen
-        return (seen.proven, seen.sealing)
-    }
-
-    var unmatched: [UnmatchedRequest]? {
-        backend.environment.unmatched.all.map {
-            UnmatchedRequest(method: $0.method, path: $0.path, count: $0.count, lastSeen: $0.lastSeen)
-        }
-    }
+    var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { backend.environment.devices.seen }
+    var unmatched: [UnmatchedRequests.Row]? { backend.environment.unmatched.all }
 
     var resetNotice: String { "The gateway cannot notify people over HTTP: tell them yourself." }
     var backupContents: String { "The store, the queue of writes" }
@@ -250,13 +252,9 @@ struct JSONFront: ChatFront {
     private func hold(_ scope: RequestScope, _ isHeld: Bool, on gateway: Gateway) -> String? {
         let wasHeld = gate.holds.contains(scope)
         guard isHeld || wasHeld else { return "Nothing of this account is held." }
-        let name = scope.name
-        let change: StoreChange =
-            isHeld
-            ? .putRecord(RecordRow(kind: .hold, name: name, value: Array("\(SystemClock.now().wall)".utf8)))
-            : .removeRecord(.hold, name: name)
+        let change = isHeld ? scope.held(at: SystemClock.now().wall) : scope.released
         do {
-            try gateway.commit([change, gateway.audit("queue.\(isHeld ? "hold" : "release")", name)])
+            try gateway.commit([change, gateway.audit("queue.\(isHeld ? "hold" : "release")", scope.name)])
         } catch {
             return "The store could not be written, so nothing has changed. Check the disk."
         }

@@ -1,12 +1,8 @@
 // A running gateway as the admin commands see it.
 
-import CommitLoop
-import DoubleRatchet
 import Foundation
 import IRCGateway
-import JSONGateway
 import Logging
-import NIOCore
 import NIOSupport
 import PawlConfiguration
 import Protection
@@ -15,7 +11,6 @@ import RequestQueue
 import SQLiteKit
 import StorePort
 import Synchronization
-import Vault
 
 /// The interface of a running gateway to the admin commands.
 final class Gateway: Sendable {
@@ -103,10 +98,15 @@ final class Gateway: Sendable {
     /// Checks whether a store that failed works again.
     func probeStoresIfFailing() { if storeProblem != nil { probeStores() } }
 
+    /// Takes the counters that are in memory, to be stored or given back.
+    func unstored() -> [StoreChange] {
+        let now = SystemClock.now().wall
+        return environment.tally.rows(at: now) + front.takeObservations(at: now)
+    }
+
     /// Stores the counters that are in memory.
     func writeDown() throws {
-        let now = SystemClock.now().wall
-        let changes = environment.tally.rows(at: now) + front.takeObservations(at: now)
+        let changes = unstored()
         do {
             try commit(changes)
         } catch {

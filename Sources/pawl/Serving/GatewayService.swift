@@ -76,10 +76,7 @@ struct GatewayService: Service {
         while !Task.isCancelled {
             try await Task.sleep(for: .seconds(Self.tickSeconds))
             gateway.probeStoresIfFailing()
-            let now = SystemClock.now()
-            gateway.front.tick(gateway.environment.tally.rows(at: now.wall))
-            let observations = gateway.front.takeObservations(at: now.wall)
-            if !observations.isEmpty { gateway.front.record(observations) }
+            gateway.front.tick(gateway.unstored())
         }
     }
 }
