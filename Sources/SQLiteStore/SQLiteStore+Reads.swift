@@ -80,6 +80,8 @@ extension SQLiteStore {
         }
     }
 
+    package var queueTables: any QueueReading { StoredQueue(store: self) }
+
     package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
         try translating {
             try pool.writeWithoutTransaction { try QueueReader($0).stored(id)?.request }

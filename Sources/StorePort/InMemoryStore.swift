@@ -26,7 +26,7 @@ package final class InMemoryStore: Store {
         package var loseNextOutcome = false
     }
 
-    private let state = Mutex(State())
+    fileprivate let state = Mutex(State())
 
     package init() {}
 
@@ -95,6 +95,8 @@ package final class InMemoryStore: Store {
         }
     }
 
+    package var queueTables: any QueueReading { InMemoryQueueTables(store: self) }
+
     package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? {
         state.withLock { $0.queue.request(Request.token(id))?.request }
     }
@@ -136,6 +138,29 @@ package final class InMemoryStore: Store {
 
     package func conversations(limit: Int) throws(StoreError) -> [ConversationRow] {
         state.withLock { Array($0.conversations.values.sorted { $0.since < $1.since }.prefix(limit)) }
+    }
+}
+
+/// Reads of the queue's tables.
+private struct InMemoryQueueTables: QueueReading {
+    let store: InMemoryStore
+
+    func load() throws(QueueStoreError) -> QueueContents { store.state.withLock { $0.queue.contents } }
+
+    func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
+        store.state.withLock { $0.queue.outcome(token) }
+    }
+
+    func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
+        store.state.withLock { $0.queue.request(token)?.request }
+    }
+
+    func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest] {
+        store.state.withLock { $0.queue.requests(states: states, after: after, limit: limit).map(\.request) }
+    }
+
+    func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? {
+        store.state.withLock { $0.queue.finishedAt(id) }
     }
 }
 

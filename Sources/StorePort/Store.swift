@@ -125,6 +125,8 @@ package protocol Store: Sendable {
     /// When the next key expires, and the first message that has one; nil if there are no keys.
     func oldestContentKeys() throws(StoreError) -> (expiresAt: Int64, message: MessageID)?
 
+    /// Reads of the queue's tables, which see all that is committed.
+    var queueTables: any QueueReading { get }
     /// The queue's row of a request, finished or not.
     func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest?
 

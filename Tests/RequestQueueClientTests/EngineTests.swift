@@ -27,8 +27,8 @@ import Testing
     private let log = Log()
 
     init() {
-        engine = QueueEngine(store: store)
-        engine.start(QueueMachine(.init(), lease: 1)) { _, _ in }
+        engine = QueueEngine(QueueMachine(.init(), lease: 1), store: store)
+        engine.start { _, _ in }
     }
 
     private func token(_ number: Int) -> RequestToken { RequestToken(high: 1, low: UInt64(number)) }

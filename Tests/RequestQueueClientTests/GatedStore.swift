@@ -55,4 +55,5 @@ final class GatedStore: QueueStore {
     ) throws(QueueStoreError) -> [QueuedRequest] {
         try store.requests(states: states, after: after, limit: limit)
     }
+    func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? { try store.finishedAt(id) }
 }

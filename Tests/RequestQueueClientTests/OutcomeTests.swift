@@ -81,7 +81,7 @@ import Testing
         let host = "http://host.invalid"
         let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
         func keepsHeader(_ name: String) -> Bool { name != "X-A" }
-        func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { request.attempts > 1 }
+        func waitsForLogin(_ request: APIClientQueueRequest, refused _: SessionKey) -> Bool { request.attempts > 1 }
     }
 
     @Test func whatIsNotStored() async throws {

@@ -155,6 +155,24 @@ import Testing
         #expect(world.machine.token(idempotencyKey: taken.description, tenant: "a") == nil)
     }
 
+    /// The store has refused the insertion, and taken everything else of the batch.
+    @Test func whatTheStoreHasRefusedHasNeverBeen() throws {
+        let world = world()
+        let kept = try append(world)
+        let refused = try append(world)
+        let counts = world.machine.counts
+        world.machine.discard(refused, now: world.now)
+        #expect(world.machine.depth == 1 && world.machine.underWay == 1)
+        #expect(world.machine.counts.appended == counts.appended - 1)
+        #expect(world.machine.counts.refused == counts.refused + 1)
+        #expect(world.machine.token(idempotencyKey: refused.description, tenant: "a") == nil)
+        // A second time, and one that is unknown, change nothing.
+        world.machine.discard(refused, now: world.now)
+        #expect(world.machine.counts.refused == counts.refused + 1)
+        #expect(world.machine.conclude(kept, Self.success, now: world.now)?.state == .done)
+        #expect(world.machine.depth == 0 && world.machine.underWay == 0)
+    }
+
     /// It is under way when its time has come, among others that have theirs before them.
     @Test func whatComesBackAfterItsTimeIsGivenUp() throws {
         let world = world { $0.limits.age = 60_000 }

@@ -1,7 +1,5 @@
-import GRDB
 import QueueConformance
 import RequestQueue
-import SQLiteQueue
 import StorePort
 import Testing
 
@@ -13,28 +11,22 @@ private final class VaultQueueStore: QueueStore {
 
     init(_ scratch: Scratch) throws { store = try scratch.open() }
 
-    private func translating<Value>(_ body: () throws -> Value) throws(QueueStoreError) -> Value {
-        do { return try body() } catch { throw QueueStoreError("\(error)") }
-    }
-
-    private func reading<Value>(_ body: (QueueReader) throws -> Value) throws(QueueStoreError) -> Value {
-        try translating { try store.pool.read { try body(QueueReader($0)) } }
-    }
-
     func commit(_ changes: [QueueChange]) throws(QueueStoreError) {
-        let outcomes = try translating { try store.commit([changes.map(StoreChange.queue)]) }
+        let outcomes: [StoreError?]
+        do { outcomes = try store.commit([changes.map(StoreChange.queue)]) } catch { throw QueueStoreError("\(error)") }
         if let failure = outcomes.compactMap({ $0 }).first { throw QueueStoreError(failure.message) }
     }
-    func load() throws(QueueStoreError) -> QueueContents { try translating { try store.queueContents() } }
+    func load() throws(QueueStoreError) -> QueueContents { try store.queueTables.load() }
     func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
-        try reading { try $0.outcome(token) }
+        try store.queueTables.outcome(token)
     }
     func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
-        try reading { try $0.request(token) }
+        try store.queueTables.request(token)
     }
     func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest] {
-        try reading { try $0.requests(states: states, after: after, limit: limit) }
+        try store.queueTables.requests(states: states, after: after, limit: limit)
     }
+    func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? { try store.queueTables.finishedAt(id) }
 }
 
 /// What the queue is promised by a file of its own it is promised beside the vault's rows.

@@ -50,6 +50,7 @@ package final class WatchedStore: Store {
     package func load() throws(StoreError) -> StoreContents { try store.load() }
     package func session(_ id: SessionID) throws(StoreError) -> SessionRow? { try store.session(id) }
     package func queueContents() throws(StoreError) -> QueueContents { try store.queueContents() }
+    package var queueTables: any QueueReading { store.queueTables }
     package func queuedRequest(_ id: UInt64) throws(StoreError) -> QueuedRequest? { try store.queuedRequest(id) }
     package func deliveries(of account: AccountID) throws(StoreError) -> [DeliveryRow] {
         try store.deliveries(of: account)

@@ -49,6 +49,11 @@ public struct QueueBatch: Sendable {
     /// An empty batch.
     package init() {}
 
+    /// Leaves out attempts of requests that were discarded after their turn.
+    package mutating func withhold(_ tokens: Set<RequestToken>) {
+        dispatches.removeAll { tokens.contains($0.request.token) }
+    }
+
     /// Whether there is nothing to do.
     public var isEmpty: Bool { changes.isEmpty && withdrawn.isEmpty && results.isEmpty }
 }

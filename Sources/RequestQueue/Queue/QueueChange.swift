@@ -181,17 +181,36 @@ public struct QueueContents: Sendable {
     public init() {}
 }
 
+/// Reads of the tables of a queue. They may run while the writer commits.
+public protocol QueueReading: Sendable {
+    /// Reads all that a process needs to start.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    func load() throws(QueueStoreError) -> QueueContents
+    /// How a finished request ended; nil if it is not finished, or was pruned.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome?
+    /// A request, finished or not; nil if it is unknown or was pruned.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest?
+    /// Requests in these states with an id above `after`, in the order of their ids; for reports.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest]
+    /// When a request ended, in milliseconds since 1970; nil if it has not, or was pruned.
+    ///
+    /// - Throws: ``QueueStoreError``.
+    func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64?
+}
+
 /// The port to the database. Drivers: SQLite, memory.
-public protocol QueueStore: Sendable {
+public protocol QueueStore: QueueReading {
     /// Commits the changes in one transaction, and returns when it is synced.
     ///
     /// - Throws: ``QueueStoreError``; nothing has changed then.
     func commit(_ changes: [QueueChange]) throws(QueueStoreError)
-    func load() throws(QueueStoreError) -> QueueContents
-    func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome?
-    func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest?
-    /// Requests in these states with an id above `after`, in the order of their ids; for reports.
-    func requests(states: [RequestState], after: UInt64, limit: Int) throws(QueueStoreError) -> [QueuedRequest]
 }
 
 /// Why an operation of a store failed.

@@ -41,6 +41,15 @@ extension QueueMachine {
         counts.appended -= 1
     }
 
+    /// Removes a request whose insertion was not committed although its batch was, as if it was never appended.
+    public mutating func discard(_ token: RequestToken, now: QueueTime) {
+        guard let id = tokens[token], let entry = entries[id] else { return }
+        if entry.request.state == .inFlight { entry.host.breaker.withdrew(now: now.uptime) }
+        _ = remove(id)
+        counts.appended -= 1
+        counts.refused += 1
+    }
+
     /// Number of requests of a tenant that wait or are in flight.
     public func depth(of tenant: String) -> Int { tenants[tenant]?.requests ?? 0 }
 

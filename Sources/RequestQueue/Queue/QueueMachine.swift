@@ -281,7 +281,8 @@ public struct QueueMachine: Sendable {
 
     /// When the next turn is due if no event comes first, in milliseconds of uptime; nil if none is due.
     public func nextWake() -> Int64? {
-        [timers.min?.at, deadlines.min?.at, leaseEnds.min?.at, trial?.until].compactMap { $0 }.min()
+        let attempts = isClosed || isPaused ? [] : [timers.min?.at, trial?.until]
+        return ([deadlines.min?.at, leaseEnds.min?.at] + attempts).compactMap { $0 }.min()
     }
 
     /// Keeps outcomes for handlers from now on.

@@ -74,12 +74,14 @@ public struct NewRequest: Sendable {
     public var idempotencyKey: String?
     /// This request replaces one that waits under the same key.
     public var coalescingKey: String?
+    /// Data of the application. It is stored with the request; the queue neither reads nor sends it.
+    public var metadata: [UInt8]?
 
     /// A request; arguments that are left out have the defaults of the fields.
     public init(
         _ config: APIRequestConfig, tenant: String = "", lane: String? = nil, creates: [EntityReference] = [],
         dependsOn: [RequestToken] = [], identifiers: [UInt8]? = nil, idempotencyKey: String? = nil,
-        coalescingKey: String? = nil
+        coalescingKey: String? = nil, metadata: [UInt8]? = nil
     ) {
         self.config = config
         self.tenant = tenant
@@ -89,6 +91,7 @@ public struct NewRequest: Sendable {
         self.identifiers = identifiers
         self.idempotencyKey = idempotencyKey
         self.coalescingKey = coalescingKey
+        self.metadata = metadata
     }
 }
 
@@ -107,6 +110,7 @@ public struct QueuedRequest: Sendable, Equatable {
             /// The idempotency key; nil if it is the token.
             var ownKey: String?
             var coalescingKey: String?
+            var metadata: [UInt8]?
         }
 
         let fields: Fields
@@ -155,6 +159,11 @@ public struct QueuedRequest: Sendable, Equatable {
         get { content.fields.coalescingKey }
         set { change { $0.coalescingKey = newValue } }
     }
+    /// Data of the application, which the queue neither reads nor sends.
+    public internal(set) var metadata: [UInt8]? {
+        get { content.fields.metadata }
+        set { change { $0.metadata = newValue } }
+    }
     /// When it was accepted, in milliseconds since 1970.
     public internal(set) var timestamp: Int64
     /// The current state.
@@ -181,7 +190,7 @@ public struct QueuedRequest: Sendable, Equatable {
     public init(
         id: UInt64, token: RequestToken, tenant: String, lane: String?, config: APIRequestConfig,
         creates: [EntityReference], dependsOn: [UInt64], identifiers: [UInt8]?, idempotencyKey: String,
-        coalescingKey: String?, timestamp: Int64
+        coalescingKey: String?, metadata: [UInt8]? = nil, timestamp: Int64
     ) {
         self.id = id
         self.timestamp = timestamp
@@ -189,7 +198,7 @@ public struct QueuedRequest: Sendable, Equatable {
             .init(
                 token: token, tenant: tenant, lane: lane, config: config, creates: creates, dependsOn: dependsOn,
                 identifiers: identifiers, ownKey: RequestToken(idempotencyKey) == token ? nil : idempotencyKey.nonEmpty,
-                coalescingKey: coalescingKey))
+                coalescingKey: coalescingKey, metadata: metadata))
     }
 
     /// A new request.
@@ -200,7 +209,7 @@ public struct QueuedRequest: Sendable, Equatable {
             .init(
                 token: token, tenant: new.tenant, lane: new.lane, config: new.config, creates: new.creates,
                 dependsOn: dependsOn, identifiers: new.identifiers, ownKey: new.idempotencyKey?.nonEmpty,
-                coalescingKey: new.coalescingKey))
+                coalescingKey: new.coalescingKey, metadata: new.metadata))
     }
 
     private mutating func change(_ body: (inout Content.Fields) -> Void) {

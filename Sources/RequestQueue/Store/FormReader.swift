@@ -8,6 +8,7 @@ struct FormReader {
     init(_ input: [UInt8]) { self.input = input }
 
     var isAtEnd: Bool { position == input.count }
+    var rest: [UInt8] { Array(input[position...]) }
 
     mutating func byte() throws(Unreadable) -> UInt8 {
         guard position < input.count else { throw .damaged }

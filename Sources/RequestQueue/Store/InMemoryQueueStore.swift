@@ -33,23 +33,28 @@ public final class InMemoryQueueStore: QueueStore {
         if failed { throw QueueStoreError("The disk is full (pretended).") }
     }
 
-    /// See ``QueueStore/load()``.
+    /// See ``QueueReading/load()``.
     public func load() throws(QueueStoreError) -> QueueContents { state.withLock { $0.rows.contents } }
 
-    /// See ``QueueStore/outcome(_:)``.
+    /// See ``QueueReading/outcome(_:)``.
     public func outcome(_ token: RequestToken) throws(QueueStoreError) -> RequestOutcome? {
         state.withLock { $0.rows.outcome(token) }
     }
 
-    /// See ``QueueStore/request(_:)``.
+    /// See ``QueueReading/request(_:)``.
     public func request(_ token: RequestToken) throws(QueueStoreError) -> QueuedRequest? {
         state.withLock { $0.rows.request(token)?.request }
     }
 
-    /// See ``QueueStore/requests(states:after:limit:)``.
+    /// See ``QueueReading/requests(states:after:limit:)``.
     public func requests(
         states: [RequestState], after: UInt64, limit: Int
     ) throws(QueueStoreError) -> [QueuedRequest] {
         state.withLock { $0.rows.requests(states: states, after: after, limit: limit).map(\.request) }
+    }
+
+    /// See ``QueueReading/finishedAt(_:)``.
+    public func finishedAt(_ id: UInt64) throws(QueueStoreError) -> Int64? {
+        state.withLock { $0.rows.finishedAt(id) }
     }
 }

@@ -60,7 +60,11 @@ package struct QueueRows: Sendable {
         return contents
     }
 
-    func outcome(_ token: RequestToken) -> RequestOutcome? { row(token)?.outcome }
+    /// How a finished request ended; nil if it is not finished.
+    package func outcome(_ token: RequestToken) -> RequestOutcome? { row(token)?.outcome }
+
+    /// When a request ended, in milliseconds since 1970; nil if it has not.
+    package func finishedAt(_ id: UInt64) -> Int64? { rows[id]?.finishedAt }
 
     /// A request, finished or not, and when it ended, in milliseconds since 1970.
     package func request(_ token: RequestToken) -> (request: QueuedRequest, finishedAt: Int64?)? {
@@ -95,6 +99,7 @@ extension QueueRows.Row {
         read.dependsOn = content.dependsOn
         read.identifiers = content.identifiers
         read.coalescingKey = content.coalescingKey
+        read.metadata = content.metadata
         return (read, reason)
     }
 }

@@ -1,9 +1,9 @@
 // The stored form of a request: the part that never changes. Integers are big-endian; texts and bytes follow their
 // length in four bytes.
 
-/// Encodes and decodes requests, in version 1, or 2 if the path has raw parts.
+/// Encodes and decodes requests, in version 1, 2 if the path has raw parts, or 3 if there is metadata.
 public enum RequestForm {
-    static let versions: ClosedRange<UInt8> = 1...2
+    static let versions: ClosedRange<UInt8> = 1...3
 
     /// A form that cannot be read.
     public enum Unreadable: Error, Equatable, Sendable, CustomStringConvertible {
@@ -32,6 +32,8 @@ public enum RequestForm {
         public var identifiers: [UInt8]?
         /// A later request with the same key replaces this one while it waits.
         public var coalescingKey: String?
+        /// Data of the application.
+        public var metadata: [UInt8]?
 
         /// Stands for a form that cannot be read, for reports.
         public static let unreadable = Content(config: APIRequestConfig(path: ""), creates: [], dependsOn: [])
@@ -43,12 +45,13 @@ public enum RequestForm {
         var capacity = request.size
         if capacity == 0, case .rawData(let data) = request.config.body { capacity = data.count + 128 }
         var writer = FormWriter(capacity: min(max(capacity, 128), 1 << 16))
-        writer.byte(request.config.path.isRaw ? 2 : 1)
+        writer.byte(request.metadata != nil ? 3 : request.config.path.isRaw ? 2 : 1)
         writer.config(request.config)
         writer.list(request.creates) { $0.reference($1) }
         writer.list(request.dependsOn) { $0.number($1) }
         writer.optional(request.identifiers) { $0.bytes($1) }
         writer.optional(request.coalescingKey) { $0.text($1) }
+        if let metadata = request.metadata { writer.bytes(metadata) }
         return writer.output
     }
 
@@ -63,7 +66,8 @@ public enum RequestForm {
             config: reader.config(), creates: reader.list { (r) throws(Unreadable) in try r.reference() },
             dependsOn: reader.list { (r) throws(Unreadable) in try r.number() },
             identifiers: reader.optional { (r) throws(Unreadable) in try r.bytes() },
-            coalescingKey: reader.optional { (r) throws(Unreadable) in try r.text() })
+            coalescingKey: reader.optional { (r) throws(Unreadable) in try r.text() },
+            metadata: found == 3 ? reader.bytes() : nil)
         guard reader.isAtEnd else { throw .damaged }
         return content
     }
@@ -80,9 +84,17 @@ public enum RequestForm {
 
     /// The reverse of ``encode(_:)-swift.type.method``; nil if the bytes are damaged.
     public static func decodeHeaders(_ bytes: [UInt8]) -> [ResolvedRequest.Header]? {
+        guard let (headers, rest) = decodeHeaders(beginning: bytes), rest.isEmpty else { return nil }
+        return headers
+    }
+
+    /// Decodes the output of ``encode(_:)-swift.type.method`` at the beginning of bytes.
+    ///
+    /// - Returns: the fields and the bytes after them; nil if the bytes are damaged.
+    package static func decodeHeaders(beginning bytes: [UInt8]) -> ([ResolvedRequest.Header], rest: [UInt8])? {
         var reader = FormReader(bytes)
         let headers = try? reader.list { (r) throws(Unreadable) in try ResolvedRequest.Header(r.text(), r.text()) }
-        return reader.isAtEnd ? headers : nil
+        return headers.map { ($0, reader.rest) }
     }
 }
 

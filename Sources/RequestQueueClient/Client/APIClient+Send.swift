@@ -76,11 +76,15 @@ extension APIClient {
     ) throws(UnresolvedReference) -> NetworkRequest {
         let resolved = try config.resolved { names[$0] }
         var headers = resolved.headers
-        if config.includeSessionKey, let session, sendsSession(with: config) { headers += session.headers }
         let base = resolved.host ?? host
+        var url = (base.hasSuffix("/") ? String(base.dropLast()) : base) + resolved.target
+        if config.includeSessionKey, let session, sendsSession(with: config) {
+            headers += session.headers
+            if let query = session.query { url += (url.contains("?") ? "&" : "?") + query }
+        }
         return NetworkRequest(
-            method: resolved.method, url: (base.hasSuffix("/") ? String(base.dropLast()) : base) + resolved.target,
-            headers: headers, body: resolved.body, timeoutInterval: resolved.timeoutInterval ?? timeoutInterval)
+            method: resolved.method, url: url, headers: headers, body: resolved.body,
+            timeoutInterval: resolved.timeoutInterval ?? timeoutInterval)
     }
 }
 
@@ -90,9 +94,13 @@ public struct SessionKey: Hashable, Sendable, CustomStringConvertible, CustomDeb
 {
     /// Header fields that are attached to each request.
     public var headers: [ResolvedRequest.Header]
+    /// A part of the query that is attached to each request, percent-encoded, such as `access_token=...`; nil for none.
+    public var query: String?
 
-    /// A key of any header fields.
-    public init(headers: [ResolvedRequest.Header]) { self.headers = headers }
+    /// A key of any header fields, and of a part of the query.
+    public init(headers: [ResolvedRequest.Header] = [], query: String? = nil) {
+        (self.headers, self.query) = (headers, query)
+    }
 
     /// A bearer token (RFC 6750 section 2.1).
     public init(bearer token: String) { headers = [.init("Authorization", "Bearer \(token)")] }

@@ -23,6 +23,9 @@ public protocol APIClient: Sendable {
     /// It must await long work and never block, as in ``NetworkClient/send(_:)``.
     func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig
 
+    /// The session key of one request, which is attached in place of its tenant's. Default: nil, for the tenant's.
+    func session(for request: APIClientQueueRequest) -> SessionKey?
+
     /// Whether a session key may go to a host other than ``host``, which a request names in ``APIRequestConfig/host``.
     /// Default: no; the request is then sent without it. Called if scheme, name or port differ.
     func sendsSession(to host: String) -> Bool
@@ -33,7 +36,9 @@ public protocol APIClient: Sendable {
 
     /// Whether a request whose session key the backend refused with 401 waits for its tenant's next login. Default:
     /// yes. If not, it has failed, and other requests of the tenant continue.
-    func waitsForLogin(_ request: APIClientQueueRequest) -> Bool
+    ///
+    /// - Parameter key: the key that was sent.
+    func waitsForLogin(_ request: APIClientQueueRequest, refused key: SessionKey) -> Bool
 
     /// Parses the body of an answer with a failing status. Nil for 403, 404 and 407 means that the backend did not give
     /// this answer: the request waits, see ``AttemptFailure/unexpected(_:)``. Default: any JSON object is the
@@ -50,12 +55,14 @@ extension APIClient {
     public var jsonCoderConfig: APIJSONCoderConfig { APIJSONCoderConfig() }
     /// A minute.
     public var timeoutInterval: Int64 { 60_000 }
+    /// The tenant's.
+    public func session(for request: APIClientQueueRequest) -> SessionKey? { nil }
     /// No.
     public func sendsSession(to host: String) -> Bool { false }
     /// All.
     public func keepsHeader(_ name: String) -> Bool { true }
     /// Yes.
-    public func waitsForLogin(_ request: APIClientQueueRequest) -> Bool { true }
+    public func waitsForLogin(_ request: APIClientQueueRequest, refused key: SessionKey) -> Bool { true }
     /// The request as it is.
     public func prepareRequest(_ requestConfig: APIRequestConfig) async -> APIRequestConfig { requestConfig }
     /// Any JSON object, with its member `message` or `error` if that is a string.

@@ -90,7 +90,7 @@ public struct HTTPNetworkClient: NetworkClient {
     }
 
     /// Maps an error of the libraries below.
-    static func failure(_ error: any Error) -> NetworkFailure {
+    package static func failure(_ error: any Error) -> NetworkFailure {
         switch error {
         case let error as NetworkFailure: error
         case let error as HTTPClientError: meaning(error)

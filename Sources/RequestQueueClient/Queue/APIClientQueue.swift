@@ -23,14 +23,15 @@ public final class APIClientQueue: APIClientQueuing {
 
     /// The backend's client.
     public let client: any APIClient
-    let store: any QueueStore
+    let store: any QueueReading
     private let watch: @Sendable (QueueEvent) -> Void
     private let credentials: SessionCredentials
     private let state: Mutex<State>
     private let results: AsyncStream<QueueBatch.Result>.Continuation
     private let handling: Mutex<Task<Void, Never>?> = Mutex(nil)
     private let firstHandler: AsyncStream<Void>.Continuation
-    private let engine: QueueEngine
+    private let driver: any QueueDriver
+    private let deliversOutcomes: Bool
     /// By lease; nil for attempts whose task is still being made.
     private let attempts: Mutex<[UInt64: Task<Void, Never>?]> = Mutex([:])
     private let tokens = RandomTokens()
@@ -45,42 +46,61 @@ public final class APIClientQueue: APIClientQueuing {
     ///   - handlers: in the order in which they are called. Without any, outcomes are not kept.
     ///   - awaitsHandlers: whether handlers come later, by ``register(_:)``. Outcomes, also those that an earlier
     ///     process left, are kept and wait for the first of them. While more than a thousand wait, nothing is sent.
-    ///   - watch: called with each event as it happens, on the queue's threads. It must be quick.
+    ///   - watch: called with each event as it happens, on the driver's threads. It must be quick.
     /// - Throws: ``QueueStoreError`` if the store cannot be read.
-    public init(
+    public convenience init(
         client: any APIClient, store: any QueueStore, settings: QueueMachine.Settings = .init(),
         credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:], held: [String] = [],
         handlers: [any APIClientQueueResponseHandler] = [], awaitsHandlers: Bool = false,
         watch: @escaping @Sendable (QueueEvent) -> Void = { _ in }
     ) throws(QueueStoreError) {
-        self.client = client
-        self.store = store
-        self.credentials = credentials
-        self.watch = watch
         let contents = try store.load()
-        let sessions = credentials.keys(in: contents).merging(sessions) { $1 }
-        let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
-        self.results = results
+        let sessions = credentials.keys(in: contents.sessions).merging(sessions) { $1 }
         var settings = settings
         settings.host = client.host
         if !handlers.isEmpty || awaitsHandlers { settings.keepsOutcomes = true }
         if settings.attemptTimeout == nil { settings.attemptTimeout = client.timeoutInterval }
-        let waits = awaitsHandlers && handlers.isEmpty
-        state = Mutex(
-            State(
-                handlers: handlers, sessions: sessions, keepsOutcomes: settings.keepsOutcomes, awaitsHandler: waits))
-        let (arrival, firstHandler) = AsyncStream<Void>.makeStream()
-        self.firstHandler = firstHandler
         var machine = QueueMachine(settings, lease: .random(in: .min ... .max))
         for tenant in sessions.keys { machine.setSession(tenant.text, present: true) }
         let now = QueueEngine.now()
         for tenant in held { machine.hold(tenant: tenant, true, now: now) }
         machine.restore(contents, now: now)
-        engine = QueueEngine(store: store) { watch(.store($0)) }
-        engine.start(machine) { [weak self] batch, answers in self?.act(on: batch, answers) }
+        self.init(
+            client: client, store: store, driver: QueueEngine(machine, store: store) { watch(.store($0)) },
+            credentials: credentials, sessions: sessions, handlers: handlers, keepsOutcomes: settings.keepsOutcomes,
+            awaitsHandlers: awaitsHandlers && handlers.isEmpty, watch: watch)
+    }
+
+    /// Opens a queue whose machine the caller has made, with what an earlier process left, and owns.
+    ///
+    /// - Parameters:
+    ///   - store: the tables that the driver commits to.
+    ///   - sessions: the session keys that the machine knows to be present.
+    ///   - keepsOutcomes: as the machine has it.
+    ///   - deliversOutcomes: whether handlers get outcomes; false if the owner of the machine marks them as handled.
+    package init(
+        client: any APIClient, store: any QueueReading, driver: any QueueDriver,
+        credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:],
+        handlers: [any APIClientQueueResponseHandler] = [], keepsOutcomes: Bool, awaitsHandlers: Bool = false,
+        deliversOutcomes: Bool = true, watch: @escaping @Sendable (QueueEvent) -> Void
+    ) {
+        self.client = client
+        self.store = store
+        self.credentials = credentials
+        self.watch = watch
+        self.driver = driver
+        self.deliversOutcomes = deliversOutcomes
+        let (stream, results) = AsyncStream<QueueBatch.Result>.makeStream()
+        self.results = results
+        state = Mutex(
+            State(
+                handlers: handlers, sessions: sessions, keepsOutcomes: keepsOutcomes, awaitsHandler: awaitsHandlers))
+        let (arrival, firstHandler) = AsyncStream<Void>.makeStream()
+        self.firstHandler = firstHandler
+        driver.start { [weak self] batch, answers in self?.act(on: batch, answers) }
         let task = Task { [weak self] in
-            var isOpen = !waits
-            if waits {
+            var isOpen = !awaitsHandlers
+            if awaitsHandlers {
                 for await _ in arrival {
                     isOpen = true
                     break
@@ -96,13 +116,13 @@ public final class APIClientQueue: APIClientQueuing {
     deinit {
         results.finish()
         firstHandler.finish()
-        let (engine, attempts) = (engine, attempts.withLock { $0.values.compactMap { $0 } })
-        engine.post { machine, now in
+        let (driver, attempts) = (driver, attempts.withLock { $0.values.compactMap { $0 } })
+        driver.post { machine, now in
             machine.release(now: now)
             return nil
         }
         Thread {
-            engine.stop()
+            driver.stop()
             for task in attempts { task.cancel() }
         }.start()
     }
@@ -134,10 +154,10 @@ public final class APIClientQueue: APIClientQueuing {
             return nil
         }
         // The last commit may take long, so it must not block a thread that others need.
-        let engine = engine
+        let driver = driver
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             Thread {
-                engine.stop()
+                driver.stop()
                 continuation.resume()
             }.start()
         }
@@ -295,10 +315,10 @@ public final class APIClientQueue: APIClientQueuing {
         return request.state.isFinal ? RequestOutcome(.failure(status: nil), cause: request.cause) : nil
     }
 
-    // MARK: The engine
+    // MARK: The driver
 
     @discardableResult
-    func post(_ event: @escaping QueueEngine.Event) -> Bool { engine.post(event) }
+    func post(_ event: @escaping MachineEvent) -> Bool { driver.post(event) }
 
     func perform<Value: Sendable>(
         _ body: @escaping @Sendable (inout QueueMachine, QueueTime) throws -> Value
@@ -338,7 +358,7 @@ public final class APIClientQueue: APIClientQueuing {
         guard !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty else { return }
         for dispatch in batch.dispatches { watch(.sent(dispatch.request.token)) }
         let (sessions, waiters, isBehind) = state.withLock { state in
-            state.unhandled += batch.results.count
+            if deliversOutcomes { state.unhandled += batch.results.count }
             return (state.sessions, state.waiters.take(batch.results), state.unhandled > Self.backlog)
         }
         // Noted before its task is known, because an attempt may have ended by then.
@@ -351,7 +371,7 @@ public final class APIClientQueue: APIClientQueuing {
         for (waiter, outcome) in waiters { waiter.end(.success(outcome)) }
         for result in batch.results {
             watch(.ended(result.request.token, result.outcome))
-            results.yield(result)
+            if deliversOutcomes { results.yield(result) }
         }
         if isBehind {
             post { machine, _ in
@@ -382,14 +402,14 @@ public final class APIClientQueue: APIClientQueuing {
     var attempting: Int { attempts.withLock { $0.count } }
 
     private func attempt(_ dispatch: QueueBatch.Dispatch, session: SessionKey?) async {
-        let (answer, hasSession) = await Attempt(client: client, dispatch: dispatch, session: session).run()
+        let (answer, sent) = await Attempt(client: client, dispatch: dispatch, session: session).run()
         watch(.answered(dispatch.request.token, answer))
         let reply = answer.keeping(client.keepsHeader)
         let tenant = dispatch.request.tenant
         var (hasNewer, waits) = (false, true)
         if case .failure(.status(401), _, _, _) = reply, dispatch.request.config.includeSessionKey {
             // A host that did not get the key has not refused it.
-            waits = hasSession && client.waitsForLogin(APIClientQueueRequest(dispatch.request))
+            waits = sent.map { client.waitsForLogin(APIClientQueueRequest(dispatch.request), refused: $0) } ?? false
             hasNewer =
                 waits
                 && state.withLock { state in

@@ -58,6 +58,9 @@ public struct APIClientQueueRequest: Sendable {
 
     init(_ request: QueuedRequest) { self.request = request }
 
+    /// The request as the queue stores it.
+    package var queued: QueuedRequest { request }
+
     /// The request that was appended.
     public var wrapped: Wrapped { Wrapped(config: request.config) }
     /// The token that ``APIClientQueuing/append(_:)`` returned.
@@ -68,6 +71,8 @@ public struct APIClientQueueRequest: Sendable {
     public var lane: String? { request.lane }
     /// The sender's data for handlers.
     public var identifiers: Data? { request.identifiers.map { Data($0) } }
+    /// The sender's data that is stored with the request and never sent.
+    public var metadata: Data? { request.metadata.map { Data($0) } }
     /// The entities that the request creates.
     public var creates: [EntityReference] { request.creates }
     /// When it was accepted, in milliseconds since 1970.

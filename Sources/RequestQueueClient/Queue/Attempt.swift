@@ -9,17 +9,18 @@ struct Attempt: Sendable {
     let dispatch: QueueBatch.Dispatch
     let session: SessionKey?
 
-    /// How it ended, and whether the session key was sent with it.
-    func run() async -> (reply: AttemptReply, hasSession: Bool) {
+    /// How it ended, and the session key that was sent with it.
+    func run() async -> (reply: AttemptReply, sent: SessionKey?) {
         let begun = ContinuousClock.now
         let config = await client.prepareRequest(dispatch.request.config)
-        let hasSession = session != nil && config.includeSessionKey && client.sendsSession(with: config)
+        let session = client.session(for: APIClientQueueRequest(dispatch.request)) ?? session
+        let sent = config.includeSessionKey && client.sendsSession(with: config) ? session : nil
         var request: NetworkRequest
         do throws(UnresolvedReference) {
             request = try client.networkRequest(config, names: dispatch.names, session: session)
         } catch {
             // `prepareRequest` has added an entity without a remote identifier. No placeholder may go out.
-            return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), hasSession)
+            return (.failure(.network(.badURL), retryAfter: nil, headers: [], body: []), sent)
         }
         // One deadline for the whole attempt, so the time for the preparation is subtracted.
         request.timeoutInterval = max(request.timeoutInterval - (ContinuousClock.now - begun).milliseconds, 1)
@@ -29,9 +30,9 @@ struct Attempt: Sendable {
         }
         do throws(NetworkFailure) {
             let response = try await client.send(request, once: config.deduplicate)
-            return (reply(response), hasSession)
+            return (reply(response), sent)
         } catch {
-            return (.failure(.network(error), retryAfter: nil, headers: [], body: []), hasSession)
+            return (.failure(.network(error), retryAfter: nil, headers: [], body: []), sent)
         }
     }
 

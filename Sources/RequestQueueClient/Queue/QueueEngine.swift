@@ -7,10 +7,7 @@ import RequestQueue
 import Synchronization
 
 /// Runs a ``QueueMachine`` on a thread of its own, and larger commits on another one. Commits block only these threads.
-final class QueueEngine: Sendable {
-    /// An event for the machine. Its answer is given when the batch is committed, or has failed.
-    typealias Event = @Sendable (inout QueueMachine, QueueTime) -> QueueAnswer?
-    /// Does what a batch allows. It may give some of the answers; the others are given after it.
+final class QueueEngine: QueueDriver {
     typealias Act = @Sendable (QueueBatch, QueueAnswers) -> Void
 
     /// Milliseconds until the next try after a commit has failed.
@@ -27,7 +24,7 @@ final class QueueEngine: Sendable {
 
     /// Wrapping the closure saves an allocation for each array element.
     private struct Boxed {
-        let event: Event
+        let event: MachineEvent
     }
 
     private struct Inbox {
@@ -51,17 +48,26 @@ final class QueueEngine: Sendable {
     /// Called when commits begin to fail, and when they work again.
     private let storeChanged: @Sendable (QueueStoreError?) -> Void
 
-    init(store: any QueueStore, storeChanged: @escaping @Sendable (QueueStoreError?) -> Void = { _ in }) {
+    /// The machine until the thread takes it.
+    private let machine: Mutex<QueueMachine?>
+
+    init(
+        _ machine: QueueMachine, store: any QueueStore,
+        storeChanged: @escaping @Sendable (QueueStoreError?) -> Void = { _ in }
+    ) {
+        self.machine = Mutex(machine)
         self.store = store
         self.storeChanged = storeChanged
         committer = QueueCommitter(store)
     }
 
-    /// Starts the thread. Call it before ``post(_:)``.
-    ///
-    /// - Parameter act: called with each committed batch, in the order of the commits, on any thread.
-    func start(_ machine: consuming QueueMachine, act: @escaping Act) {
-        let machine = machine
+    /// Starts the thread. Call it once, before ``post(_:)``.
+    func start(_ act: @escaping Act) {
+        let taken = machine.withLock { machine in
+            defer { machine = nil }
+            return machine
+        }
+        guard let machine = taken else { return }
         let thread = Thread { [self] in
             var loop = Loop(engine: self, machine: machine, act: act)
             loop.run()
@@ -77,7 +83,7 @@ final class QueueEngine: Sendable {
     ///
     /// - Returns: whether it will be processed; false if the thread has ended.
     @discardableResult
-    func post(_ event: @escaping Event) -> Bool {
+    func post(_ event: @escaping MachineEvent) -> Bool {
         let (isPosted, isDue) = inbox.withLock { inbox in
             guard !inbox.hasEnded else { return (false, false) }
             inbox.events.append(Boxed(event: event))

@@ -1,20 +1,21 @@
 // Answers to callers that wait for a commit.
 
-import RequestQueue
 import Synchronization
 
 /// The answer to one caller that waits for a commit.
-struct QueueAnswer: Sendable {
+package struct QueueAnswer: Sendable {
     /// Called with the error if the commit failed, and with the other answers of the same commit.
-    let give: @Sendable (QueueStoreError?, QueueAnswers) -> Void
+    package let give: @Sendable (QueueStoreError?, QueueAnswers) -> Void
+
+    package init(_ give: @escaping @Sendable (QueueStoreError?, QueueAnswers) -> Void) { self.give = give }
 }
 
 /// The answers that wait for one commit.
-final class QueueAnswers: Sendable {
+package final class QueueAnswers: Sendable {
     private let rest: Mutex<ArraySlice<QueueAnswer>>
     private let failure: QueueStoreError?
 
-    init(_ answers: [QueueAnswer], _ failure: QueueStoreError?) {
+    package init(_ answers: [QueueAnswer], _ failure: QueueStoreError?) {
         rest = Mutex(answers[...])
         self.failure = failure
     }
@@ -23,12 +24,12 @@ final class QueueAnswers: Sendable {
     ///
     /// - Returns: whether there was one.
     @discardableResult
-    func giveNext() -> Bool {
+    package func giveNext() -> Bool {
         guard let answer = rest.withLock({ $0.popFirst() }) else { return false }
         answer.give(failure, self)
         return true
     }
 
     /// Gives all that have not been given yet.
-    func giveAll() { while giveNext() {} }
+    package func giveAll() { while giveNext() {} }
 }
