@@ -125,8 +125,8 @@ let package = Package(
         library(
             "HTTPServer",
             [
-                "HTTPCodec", "JSONGateway", "NIOSupport", "Protection", "Reports", "Vault", deque, nioCore, nioHPACK,
-                nioHTTP2, nioPosix, nioSSL, nioTLS,
+                "CommitLoop", "HTTPCodec", "JSONGateway", "NIOSupport", "Outbox", "Protection", "Reports",
+                "RequestQueue", "Vault", deque, nioCore, nioHPACK, nioHTTP2, nioPosix, nioSSL, nioTLS,
             ]),
         library("RequestQueueClient", ["RequestQueue", asyncHTTPClient, nioCore, nioHTTP1, nioPosix, nioSSL]),
         // Floor 4: the program.
@@ -141,7 +141,7 @@ let package = Package(
                 "DeviceDirectory", "Devices", "DoubleRatchet", "Envelope", "HTTPCodec", "HTTPServer", "IRCCodec",
                 "IRCGateway", "IRCServer", "JSONCodec", "JSONGateway", "MappingFile", "NIOSupport", "Outbox",
                 "PawlConfiguration", "Protection", "QRCode", "Reports", "RequestQueue", "RequestQueueClient",
-                "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser, asyncHTTPClient,
+                "SQLiteKit", "SQLiteQueue", "SQLiteStore", "StorePort", "Vault", argumentParser,
                 logging, nioCore, nioHTTP1, nioPosix, nioSSL, lifecycle, unixSignals,
             ],
             swiftSettings: settings),
@@ -216,8 +216,9 @@ let package = Package(
         tests(
             "PawlTests",
             [
-                "Envelope", "IRCGateway", "PawlConfiguration", "PeerKit", "Protection", "SQLiteStore", "StorePort",
-                "TestKit", "TestThreads", "pawl", argumentParser, logging,
+                "Envelope", "HTTPCodec", "IRCGateway", "JSONGateway", "PawlConfiguration", "PeerKit", "Protection",
+                "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl",
+                argumentParser, logging,
             ]),
         tests("TidyTests", []),
         tests(

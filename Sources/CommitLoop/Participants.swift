@@ -22,15 +22,20 @@ package protocol Participants: SendableMetatype {
     mutating func prepare(_ job: Job, _ unit: inout UnitOfWork<Self>, now: Timestamp)
 
     /// Ends a batch after its last job, such as with the queue's turn.
-    mutating func close(now: Timestamp) -> (closing: Closing, changes: [StoreChange])
+    ///
+    /// - Parameter units: may get further changes, such as the row of a request that a unit has queued.
+    mutating func close(_ units: inout [UnitOfWork<Self>], now: Timestamp) -> (closing: Closing, changes: [StoreChange])
 
     /// The rows of the batch that units share, each as a group of its own.
     ///
     /// - Throws: an error if a row cannot be made; then nothing of the batch is committed.
     mutating func sharedChanges() throws -> [(row: SharedRow, change: StoreChange)]
 
-    /// Handles the outcome of ``close(now:)``, before any unit is completed or rolled back.
+    /// Handles the outcome of ``close(_:now:)``, before any unit is completed or rolled back.
     mutating func closed(_ closing: Closing, isCommitted: Bool, now: Timestamp)
+
+    /// Returns the replies to the end of a batch, after all its units are completed or rolled back.
+    mutating func settled(_ closing: Closing, isCommitted: Bool, now: Timestamp) -> [AddressedReply<Reply>]
 
     /// Drops uncommitted shared rows from memory, so that they are read from the store again.
     mutating func drop(_ rows: some Sequence<SharedRow>)
@@ -69,7 +74,7 @@ extension Participants {
             prepare(job, &unit, now: now)
             units.append(unit)
         }
-        let (closing, changes) = close(now: now)
+        let (closing, changes) = close(&units, now: now)
         var batch = CommitBatch<Self>(units: units, closing: closing)
         do {
             let shared = try sharedChanges()
@@ -97,12 +102,20 @@ extension Participants {
     ///
     /// - Parameter committed: what ``Store/commit(_:)`` returned; nil if it threw.
     package mutating func complete(_ batch: CommitBatch<Self>, committed: [StoreError?]?, now: Timestamp) -> Replies {
+        let isCommitted = batch.failure == nil && committed?.last == .some(nil)
+        closed(batch.closing, isCommitted: isCommitted, now: now)
+        let replies = end(batch, committed, now)
+        return replies + settled(batch.closing, isCommitted: isCommitted, now: now)
+    }
+
+    /// Completes or rolls back each unit, and returns the replies.
+    private mutating func end(
+        _ batch: CommitBatch<Self>, _ committed: [StoreError?]?, _ now: Timestamp
+    ) -> Replies {
         guard let committed, batch.failure == nil else {
-            closed(batch.closing, isCommitted: false, now: now)
             drop(batch.failure == nil ? batch.shared : batch.units.flatMap(\.shared))
             return finish(batch.units, batch.units.map { _ in false }, .batch, now)
         }
-        closed(batch.closing, isCommitted: committed.last == .some(nil), now: now)
         drop(zip(batch.shared, committed).filter { $0.1 != nil }.map(\.0))
         // A unit that shares a rejected row was rejected with it.
         let isCommitted = committed.dropFirst(batch.shared.count).prefix(batch.units.count).map { $0 == nil }

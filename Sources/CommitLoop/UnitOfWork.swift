@@ -2,6 +2,7 @@
 // while they prepare the job; its completions run after the store has committed the changes.
 
 package import Protection
+package import RequestQueue
 package import StorePort
 
 /// A reply and the connection that it is for.
@@ -34,6 +35,8 @@ package struct UnitOfWork<State: Participants> {
     package var changes: [StoreChange] = []
     /// Rows shared with other units, such as ratchet states; the unit is rejected if the store rejects one of them.
     package var shared: [State.SharedRow] = []
+    /// The requests that the job appends to the queue. Their rows are in ``changes`` after ``Participants/close(_:now:)``.
+    package var requests: [UInt64] = []
     /// The reply after the commit; nil if there is none, or if a completion sends it.
     package var reply: (connection: ConnectionID, reply: State.Reply)?
     /// The reply if the unit is not committed.
@@ -68,5 +71,23 @@ package struct UnitOfWork<State: Participants> {
     func complete(_ state: inout State, _ replies: inout Replies, _ now: Timestamp) {
         for completion in completions { completion(&state, &replies, now) }
         if let reply { replies.append(.init(connection: reply.connection, reply: reply.reply)) }
+    }
+}
+
+extension [StoreChange] {
+    /// The changes of a queue's turn, after those that insert requests of units have moved to these units: a request is
+    /// not stored without the ratchet states that sealed it.
+    package init<State>(_ batch: QueueBatch, to units: inout [UnitOfWork<State>]) {
+        var places: [UInt64: Int] = [:]
+        for (place, unit) in units.enumerated() { for request in unit.requests { places[request] = place } }
+        self = []
+        reserveCapacity(batch.changes.count)
+        for change in batch.changes {
+            if case .insert(let request, _) = change, let place = places[request.id] {
+                units[place].changes.append(.queue(change))
+            } else {
+                append(.queue(change))
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 //
 // NIOHTTP1 does not parse what passes through the gateway: its values hold no reason phrase, no unknown method and no
 // value that is not UTF-8, and it accepts line ends that a backend may read differently. A message that could be read
-// in two ways is rejected. Queued writes do go through NIOHTTP1, under AsyncHTTPClient.
+// in two ways is rejected.
 
 package import NIOCore
 

@@ -4,6 +4,7 @@ import JSONGateway
 import NIOCore
 import NIOSupport
 import Protection
+import RequestQueue
 import Vault
 
 /// Receives answers, on its event loop.
@@ -42,26 +43,28 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
     package func answered(_ replies: [JSONReply]) { target?.answered(replies) }
 
     package func submit(_ job: JSONJob) {
-        if !isRegistered {
-            isRegistered = true
-            services.register(self, id)
-        }
+        register()
         services.submit([job])
     }
 
     package func findWrite(_ account: AccountID, _ key: WriteKey, by credential: Credential) {
-        services.findWrite(account, key, credential) { writeMatch in
-            self.eventLoop.execute { self.target?.receive(.foundWrite(writeMatch)) }
-        }
+        register()
+        services.findWrite(id, account, key, credential)
     }
 
     package func enqueue(_ write: QueuedWrite) {
-        services.enqueue(write) { result in
-            self.eventLoop.execute { self.target?.receive(.enqueued(result)) }
-        }
+        register()
+        services.enqueue(id, write)
     }
 
-    package func await(_ token: WriteToken) {
+    /// Registers for replies with the first job.
+    private func register() {
+        guard !isRegistered else { return }
+        isRegistered = true
+        services.register(self, id)
+    }
+
+    package func await(_ token: RequestToken) {
         services.await(token) { outcome in
             self.eventLoop.execute { self.target?.receive(.written(outcome)) }
         }
@@ -69,7 +72,7 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
 
     package func listen(to account: AccountID) {
         self.account = account
-        services.environment.sockets.add(id, of: account) { news in
+        services.environment.writes.sockets.add(id, of: account) { news in
             self.eventLoop.execute { self.target?.receive(news) }
         }
     }
@@ -85,7 +88,7 @@ final class ExchangeInbox: CommitClient, @unchecked Sendable {
         target = nil
         if watchesProtection { services.environment.unwatchProtection(id) }
         watchesProtection = false
-        if let account { services.environment.sockets.remove(id, of: account) }
+        if let account { services.environment.writes.sockets.remove(id, of: account) }
         account = nil
         guard isRegistered else { return }
         isRegistered = false

@@ -101,7 +101,8 @@ final class HTTP2Connection: ChannelInboundHandler, @unchecked Sendable {
             return refused > limits.streams ? end(.enhanceYourCalm) : ()
         }
         let request = HTTPConnection(
-            channel: stream, pool: connection.pool, isSecure: true, firstID: connection.firstID &+ opened,
+            channel: stream, services: connection.services, pool: connection.pool, isSecure: true,
+            firstID: connection.firstID &+ opened,
             known: connection.addressReader)
         try pipeline.addHandler(HTTPHandler(request))
     }

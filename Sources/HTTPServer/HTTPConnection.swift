@@ -25,7 +25,7 @@ final class HTTPConnection: @unchecked Sendable {
     private var body: BodyReader?
     package private(set) var exchange: ExchangeRunner?
     private(set) var relay: (any WebSocketRelay)?
-    private var lookups: [LookupRunner] = []
+    private var lookups: [WholeRequest] = []
     private var isProcessing = false
     package private(set) var isOpen = true
     private(set) var isInputOpen = true
@@ -50,13 +50,15 @@ final class HTTPConnection: @unchecked Sendable {
     /// - Parameters:
     ///   - firstID: a random number; the ids of exchanges follow it.
     ///   - known: the prelude if it has been read already; nil on a new connection.
-    init(channel: any Channel, pool: UpstreamPool, isSecure: Bool, firstID: UInt64, known: ProxiedAddressReader? = nil)
-    {
+    init(
+        channel: any Channel, services: HTTPServices, pool: UpstreamPool, isSecure: Bool, firstID: UInt64,
+        known: ProxiedAddressReader? = nil
+    ) {
         self.channel = channel
         self.pool = pool
         self.isSecure = isSecure
         self.firstID = firstID
-        services = pool.services
+        self.services = services
         reader = HeadReader(limits: services.limits.head)
         var options = services.downstream()
         options.webIRCPassword = nil
@@ -292,12 +294,21 @@ final class HTTPConnection: @unchecked Sendable {
             lookup.head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
         }
         lookup.head = forwarded(lookup.head, isChunked: false)
-        let runner = LookupRunner(lookup, pool: pool, eventLoop: eventLoop) { [unowned self] runner, event in
-            lookups.removeAll { $0 === runner }
-            receive(event)
+        // A lookup does not wait for a connection: its exchange may hold one already, and waiting could deadlock.
+        let rules = WholeRequest.Rules(
+            timeout: limits.lookup, limit: lookup.limit, cuts: false, waits: false, retries: true)
+        let id = lookup.id
+        let request = WholeRequest(
+            lookup.head, rules: rules, pool: pool, eventLoop: eventLoop
+        ) { [unowned self] request, result in
+            lookups.removeAll { $0 === request }
+            switch result {
+            case .success(let answer): receive(.found(id, answer.head, answer.body))
+            case .failure: receive(.notFound(id))
+            }
         }
-        lookups.append(runner)
-        runner.start()
+        lookups.append(request)
+        request.start()
     }
 
     /// Returns the head for the backend, with the fields about the client.

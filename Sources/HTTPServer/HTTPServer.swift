@@ -2,7 +2,7 @@
 
 import JSONGateway
 package import NIOCore
-package import NIOPosix
+import NIOPosix
 import NIOSSL
 import NIOSupport
 import Reports
@@ -12,7 +12,7 @@ import Synchronization
 package final class HTTPServer: ChatServer {
     private let services: HTTPServices
     private let group: MultiThreadedEventLoopGroup
-    private let pools: [ObjectIdentifier: UpstreamPool]
+    private let pools: UpstreamPools
     private let state = Mutex(State())
     private let connectionIDs: @Sendable () -> UInt64
 
@@ -25,18 +25,14 @@ package final class HTTPServer: ChatServer {
     /// The ALPN protocols of listeners with TLS, preferred first. RFC 7301. WebSockets need HTTP/1.1.
     package static let protocols = [HTTP2Connection.protocolName, "http/1.1"]
 
-    /// - Parameter connectionIDs: random numbers that are never used twice.
-    package init(
-        services: HTTPServices, group: MultiThreadedEventLoopGroup, connectionIDs: @escaping @Sendable () -> UInt64
-    ) {
+    /// - Parameters:
+    ///   - pools: the connections to the backend; their group serves the clients too.
+    ///   - connectionIDs: random numbers that are never used twice.
+    package init(services: HTTPServices, pools: UpstreamPools, connectionIDs: @escaping @Sendable () -> UInt64) {
         self.services = services
-        self.group = group
-        self.connectionIDs = connectionIDs
-        var pools: [ObjectIdentifier: UpstreamPool] = [:]
-        for loop in group.makeIterator() {
-            pools[ObjectIdentifier(loop)] = UpstreamPool(services: services, eventLoop: loop)
-        }
         self.pools = pools
+        self.connectionIDs = connectionIDs
+        group = pools.group
     }
 
     /// Binds all listeners, or none: throws ``ListenFailure`` if one fails.
@@ -90,7 +86,7 @@ package final class HTTPServer: ChatServer {
         }
         let tls = usesTLS ? options.tls : nil
         // A TLS listener without a certificate accepts nothing.
-        guard tls != nil || !usesTLS, let pool = pools[ObjectIdentifier(channel.eventLoop)] else {
+        guard tls != nil || !usesTLS, let pool = pools[channel.eventLoop] else {
             throw ChannelError.operationUnsupported
         }
         if let refusal { return try refuse(channel, refusal, tls) }
@@ -98,7 +94,8 @@ package final class HTTPServer: ChatServer {
         channel.closeFuture.whenComplete { _ in
             self.state.withLock { $0.connections[ObjectIdentifier(channel)] = nil }
         }
-        let connection = HTTPConnection(channel: channel, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
+        let connection = HTTPConnection(
+            channel: channel, services: services, pool: pool, isSecure: usesTLS, firstID: connectionIDs())
         if let tls, !connection.expectsHeaderBeforeTLS {
             try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls))
         }
@@ -119,12 +116,7 @@ package final class HTTPServer: ChatServer {
     package var isDraining: Bool { state.withLock { $0.isDraining } }
 
     /// Applies new upstream options: closes idle connections to the backend at once, others after use.
-    package func renewUpstream() {
-        for loop in group.makeIterator() {
-            guard let pool = pools[ObjectIdentifier(loop)] else { continue }
-            loop.execute { pool.renew() }
-        }
-    }
+    package func renewUpstream() { pools.renew() }
 
     /// Stops accepting clients. Completes requests in progress and then closes their connections; WebSockets stay.
     package func drain() async {
@@ -148,9 +140,6 @@ package final class HTTPServer: ChatServer {
             channel.closeFuture.whenComplete { _ in ending.cancel() }
         }
         for channel in channels { try? await channel.closeFuture.get() }
-        for loop in group.makeIterator() {
-            guard let pool = pools[ObjectIdentifier(loop)] else { continue }
-            try? await loop.submit { pool.stop() }.get()
-        }
+        await pools.stop()
     }
 }

@@ -3,6 +3,7 @@
 package import JSONGateway
 package import NIOSupport
 package import Protection
+package import RequestQueue
 import Vault
 
 /// Services for all HTTP connections of a gateway.
@@ -16,13 +17,11 @@ package struct HTTPServices: Sendable {
     package var register: @Sendable (any CommitClient<JSONReply>, ConnectionID) -> Void = { _, _ in }
     package var unregister: @Sendable (ConnectionID) -> Void = { _ in }
     package var loggedIn: @Sendable (AccountID, Credential) -> Void = { _, _ in }
-    package var findWrite:
-        @Sendable (AccountID, WriteKey, Credential, @escaping @Sendable (WriteMatch) -> Void) -> Void =
-            { $3(.new($1)) }
-    package var enqueue:
-        @Sendable (QueuedWrite, @escaping @Sendable (Result<KnownWrite, WriteRefusal>) -> Void) -> Void =
-            { $1(.failure(.unavailable)) }
-    package var await: @Sendable (WriteToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
+    /// Looks up an earlier write of the account with this key; ``JSONReply/foundWrite(_:)`` goes to the connection.
+    package var findWrite: @Sendable (ConnectionID, AccountID, WriteKey, Credential) -> Void = { _, _, _, _ in }
+    /// Queues a write; ``JSONReply/queued(_:_:)`` goes to the connection.
+    package var enqueue: @Sendable (ConnectionID, QueuedWrite) -> Void = { _, _ in }
+    package var await: @Sendable (RequestToken, @escaping @Sendable (WriteOutcome) -> Void) -> Void = { _, _ in }
     package var clock: @Sendable () -> Timestamp
     /// Receives the errors of connections to the backend, for the log.
     package var upstreamFailed: @Sendable (any Error) -> Void = { _ in }

@@ -1,6 +1,6 @@
 // One HTTP/1.1 connection to the backend. It carries one request at a time.
 
-import HTTPCodec
+package import HTTPCodec
 import NIOCore
 import NIOTLS
 
@@ -31,10 +31,12 @@ protocol UpstreamUser: AnyObject {
 }
 
 /// The failure of a connection to the backend.
-enum UpstreamError: Error, CustomStringConvertible {
+package enum UpstreamError: Error, CustomStringConvertible {
     case closed
     case timeout
     case notHTTP(HTTPFault)
+    /// The request waited for a connection until its time was over. Connecting itself takes less.
+    case noFreeConnection
     /// 101 to a request that did not ask for an upgrade.
     case unaskedUpgrade
 
@@ -43,6 +45,7 @@ enum UpstreamError: Error, CustomStringConvertible {
         switch self {
         case .closed: "it closed the connection before its answer was complete"
         case .timeout: "it did not answer in time"
+        case .noFreeConnection: "too many connections to it are in use"
         case .notHTTP(let fault): "its answer is refused: \(fault.rule)"
         case .unaskedUpgrade: "its answer is refused: it changes the protocol without being asked"
         }

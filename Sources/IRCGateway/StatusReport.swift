@@ -3,7 +3,7 @@
 
 import DeviceDirectory
 import Envelope
-import Outbox
+package import Outbox
 package import Protection
 import Reports
 import RequestQueue
@@ -58,6 +58,15 @@ package struct StatusReport: Codable, Sendable, Equatable {
         package var doubtful: Int?
         /// Waiting requests that need their sender's next login; HTTP only.
         package var withoutLogin: Int?
+
+        package init(
+            _ counts: RequestCounts, held: Int, heldAccounts: [String], oldestSeconds: Int64?, doubtful: Int? = nil,
+            withoutLogin: Int? = nil
+        ) {
+            (accepted, done, dead, waiting) = (counts.accepted, counts.done, counts.dead, counts.waiting)
+            (self.held, self.heldAccounts, self.oldestSeconds) = (held, heldAccounts, oldestSeconds)
+            (self.doubtful, self.withoutLogin) = (doubtful, withoutLogin)
+        }
     }
 
     package struct Blocker: Codable, Sendable, Equatable {
@@ -173,7 +182,7 @@ package struct Reporter: Sendable {
         (self.environment, self.store) = (environment, store)
     }
 
-    /// The current status.
+    /// The current status, without the requests, which each chat protocol counts itself.
     ///
     /// - Throws: ``StoreError`` if the store cannot be read.
     package func status(
@@ -197,7 +206,8 @@ package struct Reporter: Sendable {
             conversations: .init(
                 gateway: conversations.filter { $0.latch == .gateway }.count,
                 device: conversations.filter { $0.latch == .device }.count),
-            shares: try shares(now), queue: try queue(), requests: try requests(now),
+            shares: try shares(now), queue: [:],
+            requests: .init(RequestCounts(), held: 0, heldAccounts: [], oldestSeconds: nil),
             blockers: blockers(observations) + outsidersInRooms(),
             warnings: warnings(snapshot, legacy: names.subtracting(asked).count))
     }
@@ -226,13 +236,16 @@ package struct Reporter: Sendable {
         }
     }
 
-    private func queue() throws(StoreError) -> [String: Int] {
+    /// The numbers of stored requests to IRC, by state.
+    ///
+    /// - Throws: ``StoreError`` if the store cannot be read.
+    package func queue() throws(StoreError) -> [String: Int] {
         let counts = try store.requestCounts()
         return Dictionary(
             uniqueKeysWithValues: [RequestState.pending, .done, .dead].map { ($0.name, counts[$0] ?? 0) })
     }
 
-    /// The counts of requests. They are from one moment, so they add up.
+    /// The counts of requests to IRC. They are from one moment, so they add up.
     ///
     /// - Throws: ``StoreError`` if the store cannot be read.
     package func requests(_ now: Timestamp) throws(StoreError) -> StatusReport.Requests {
@@ -246,8 +259,7 @@ package struct Reporter: Sendable {
         let oldest = try store.requests(states: [.pending], limit: 1).first
         let counts = environment.requests.counters.counts
         return StatusReport.Requests(
-            accepted: counts.accepted, done: counts.done, dead: counts.dead, waiting: counts.waiting,
-            held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
+            counts, held: min(held, counts.waiting), heldAccounts: heldAccounts.sorted(),
             oldestSeconds: oldest.map { max(now.wall - max($0.acceptedAt, 0), 0) / 1000 })
     }
 

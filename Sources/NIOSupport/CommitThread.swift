@@ -98,6 +98,8 @@ package final class CommitThread<State: Participants>: Sendable {
     package func stop() async {
         queue.withLock { $0.isStopped = true }
         try? await pool.shutdownGracefully()
+        // Clients may hold this thread.
+        queue.withLock { $0.clients = [:] }
     }
 
     /// Jobs that wait, for reports.

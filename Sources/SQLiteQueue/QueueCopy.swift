@@ -1,6 +1,6 @@
 // Copies a queue for a backup, and prepares a copy that is restored.
 
-import GRDB
+package import GRDB
 public import RequestQueue
 import SQLiteKit
 
@@ -33,15 +33,30 @@ extension SQLiteQueueStore {
             let queue = try DatabaseQueue(path: path, configuration: configuration)
             let count = try queue.writeWithoutTransaction { database in
                 try Connections.migrate(database, QueueTables.migrations)
-                try database.execute(
-                    sql: """
-                        UPDATE queue_progress SET state = 2, lease = NULL, is_held = 0, doubts = doubts + 1, finished_at = ?1,
-                            cause = ?2 WHERE state = 0
-                        """, arguments: [now, cause])
-                return database.changesCount
+                return try QueueTables.settle(database, cause: cause, now: now)
             }
             try queue.close()
             return count
         }
+    }
+}
+
+extension QueueTables {
+    /// Ends the unfinished requests of an older state: each may have been done since, so it is dead, and in doubt once
+    /// more.
+    ///
+    /// - Parameters:
+    ///   - cause: why, in words.
+    ///   - now: milliseconds since 1970.
+    /// - Returns: the number of these requests.
+    package static func settle(_ database: Database, cause: String, now: Int64) throws -> Int {
+        let result = OutcomeColumns.write(.failure(status: nil), isCut: false).result
+        try database.execute(
+            sql: """
+                UPDATE queue_progress
+                SET state = 2, lease = NULL, is_held = 0, doubts = doubts + 1, finished_at = ?1, result = ?2, cause = ?3
+                WHERE state = 0
+                """, arguments: [now, result, cause])
+        return database.changesCount
     }
 }

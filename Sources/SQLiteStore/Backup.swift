@@ -15,13 +15,10 @@ package enum Backup {
     ///
     /// During the copy, the write-ahead log grows with all that is written meanwhile.
     ///
-    /// - Parameters:
-    ///   - queue: a closed copy of the queue of writes, made before, so that the store has the keys of the requests in
-    ///     it.
-    ///   - progress: called every few megabytes, on the caller's thread.
+    /// - Parameter progress: called every few megabytes, on the caller's thread.
     /// - Throws: ``StoreError/unavailable(_:)`` if the file exists, or the disk fails.
     package static func write(
-        _ store: SQLiteStore, queue: String? = nil, to path: String, progress: (BackupProgress) -> Void = { _ in }
+        _ store: SQLiteStore, to path: String, progress: (BackupProgress) -> Void = { _ in }
     ) throws(StoreError) {
         guard !FileSystem.exists(path) else {
             throw .unavailable("There is a file \(path) already. Give the backup a name of its own.")
@@ -32,7 +29,7 @@ package enum Backup {
         for leftover in leftovers { try FileSystem.remove(leftover) }
         do throws(StoreError) {
             try copyPages(store, to: copy, progress)
-            try pack(copy, queue, store.key, into: partial, progress)
+            try pack(copy, store.key, into: partial, progress)
             try FileSystem.move(partial, to: path)
             try FileSystem.syncDirectory(FileSystem.parent(of: path))
         } catch {
@@ -70,31 +67,24 @@ package enum Backup {
     }
 
     private static func pack(
-        _ copy: String, _ queue: String?, _ key: StorageKey, into partial: String,
-        _ progress: (BackupProgress) -> Void
+        _ copy: String, _ key: StorageKey, into partial: String, _ progress: (BackupProgress) -> Void
     ) throws(StoreError) {
+        var input = try OpenFile(copy, O_RDONLY)
+        let size = input.size
         var output = try OpenFile(partial, O_WRONLY | O_CREAT | O_EXCL)
-        let paths = [copy] + (queue.map { [$0] } ?? [])
-        let sizes = try paths.map { path throws(StoreError) in try OpenFile(path, O_RDONLY).size }
-        var header = BackupHeader(
-            schema: Schema.known, key: key, storeLength: sizes[0], queueLength: queue == nil ? nil : sizes[1]
-        ).bytes
+        var header = BackupHeader(schema: Schema.known, key: key, storeLength: size).bytes
         defer { SecretBytes.wipe(&header) }
         var hash = SHA256()
         hash.update(data: header)
         try output.write(header)
         var done = 0
-        for (path, size) in zip(paths, sizes) {
-            var input = try OpenFile(path, O_RDONLY)
-            let end = done + size
-            while done < end {
-                let chunk = try input.read(upTo: min(end - done, BackupHeader.chunk))
-                guard !chunk.isEmpty else { throw .unavailable("\(path) has changed while it was read.") }
-                hash.update(data: chunk)
-                try output.write(chunk)
-                done += chunk.count
-                progress(BackupProgress(phase: .writing, done: done, total: sizes.reduce(0, +)))
-            }
+        while done < size {
+            let chunk = try input.read(upTo: min(size - done, BackupHeader.chunk))
+            guard !chunk.isEmpty else { throw .unavailable("\(copy) has changed while it was read.") }
+            hash.update(data: chunk)
+            try output.write(chunk)
+            done += chunk.count
+            progress(BackupProgress(phase: .writing, done: done, total: size))
         }
         try output.write(Array(hash.finalize()))
         try output.sync()

@@ -7,8 +7,9 @@
 //     +----------+---------+---------+--------------+---------+------------------+----------------+
 //       8 B        4 B       4 B       8 B            32 B      n B, SQLite file   32 B, of all before
 //
-// That is version 1. Version 2, for a backend that speaks HTTP, has the queue of writes between the store and the
-// checksum: a SQLite file as well, of the remaining length.
+// That is version 1. Version 2 was written in front of a backend that speaks HTTP while its queue of writes had a file
+// of its own, and is only read. It has the queue between the store and the checksum: a SQLite file as well, of the
+// remaining length.
 //
 // Numbers are big-endian. The checksum detects damage; it is no signature.
 
@@ -41,7 +42,7 @@ package struct BackupProgress: Equatable, Sendable {
 /// The first bytes of a backup file.
 struct BackupHeader {
     static let magic = Array("PAWLBKUP".utf8)
-    /// The versions that this program writes and reads: the store alone, and with a queue beside it.
+    /// The version that this program writes and reads, and the one that it only reads: with a queue beside the store.
     static let (version, versionWithQueue): (UInt32, UInt32) = (1, 2)
     /// In bytes.
     static let length = 56
@@ -57,18 +58,19 @@ struct BackupHeader {
     /// In bytes; nil if there is no queue.
     let queueLength: Int?
 
-    init(schema: Int, key: StorageKey, storeLength: Int, queueLength: Int?) {
-        (self.schema, self.key) = (schema, key)
-        (self.storeLength, self.queueLength) = (storeLength, queueLength)
+    /// The header of a new backup.
+    init(schema: Int, key: StorageKey, storeLength: Int) {
+        (self.schema, self.key, self.storeLength) = (schema, key, storeLength)
+        queueLength = nil
     }
 
     /// Store and queue, in bytes.
     var bodyLength: Int { storeLength + (queueLength ?? 0) }
 
-    /// The encoded header. It holds the key.
+    /// The encoded header of a new backup. It holds the key.
     var bytes: [UInt8] {
         var output = Self.magic
-        Self.append(UInt64(queueLength == nil ? Self.version : Self.versionWithQueue), width: 4, to: &output)
+        Self.append(UInt64(Self.version), width: 4, to: &output)
         Self.append(UInt64(schema), width: 4, to: &output)
         Self.append(UInt64(storeLength), width: 8, to: &output)
         key.withBytes { output.append(contentsOf: $0) }

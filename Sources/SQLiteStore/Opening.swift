@@ -48,13 +48,23 @@ struct Opening {
             """)
     }
 
-    /// Opens the store for writing and migrates it to the schema of this program. The caller closes the pool before it
-    /// releases the lock.
-    func connect() throws(StoreError) -> DatabasePool {
-        try translating(files.store) {
+    /// Opens the store for writing, migrates it to the schema of this program, and takes over the queue of an earlier
+    /// version. The caller closes the pool before it releases the lock.
+    ///
+    /// - Returns: the pool, and the number of requests that were taken over; nil if there was no such queue.
+    func connect() throws(StoreError) -> (pool: DatabasePool, takenOver: Int?) {
+        // Before the migration: a refusal leaves the store as it was.
+        let takeover = try QueueTakeover(files)
+        let pool = try translating(files.store) {
             try Connections.open(
                 files.store, Self.configuration(limits), readers: StoreLimits.readers,
                 checkpointPages: StoreLimits.checkpointPages, prepare: Schema.migrate)
+        }
+        do throws(StoreError) {
+            return (pool, try takeover?.run(pool))
+        } catch {
+            Connections.close(pool)
+            throw error
         }
     }
 

@@ -3,13 +3,15 @@
 
 import Foundation
 import GRDB
+import RequestQueue
 import SQLiteKit
+import SQLiteQueue
 package import StorePort
 
 /// Restores backup files.
 package enum Restore {
     /// The cause of requests that waited in a backup and are dead.
-    static let reason = "restored from a backup"
+    static let cause = "Restored from a backup. It may have been sent since."
 
     /// The result of a restore.
     package struct Result: Equatable, Sendable {
@@ -24,14 +26,11 @@ package enum Restore {
     ///   - force: whether existing files are moved aside; if false, the directory must be empty.
     ///   - actor: for the audit log.
     ///   - now: in milliseconds since 1970.
-    ///   - settleQueue: called with the path of the backup's queue of writes, if it has one. It must ensure that
-    ///     nothing in the queue is sent.
     ///   - progress: called every megabyte, on the caller's thread.
     /// - Throws: ``StoreError``. Nothing is changed before the backup is known to be whole.
     @discardableResult
     package static func run(
         file: String, directory: String, key source: StorageKey.Source, force: Bool, actor: String, now: Int64,
-        settleQueue: (_ path: String) throws(StoreError) -> Void = { _ in },
         progress: (BackupProgress) -> Void = { _ in }
     ) throws(StoreError) -> Result {
         let files = StoreFiles(directory)
@@ -43,7 +42,8 @@ package enum Restore {
         defer { withExtendedLifetime(lock) {} }
 
         for leftover in StoreFiles.database(files.unfinishedRestore) { try FileSystem.remove(leftover) }
-        let queue = files.directory + "/queue.sqlite"
+        // Backups of earlier versions have a queue beside the store, which the next opening takes over.
+        let queue = EarlierQueue(directory: files.directory).path
         let newQueue = queue + ".restored"
         for leftover in StoreFiles.database(newQueue) { try FileSystem.remove(leftover) }
         try backup.unpack(to: files.unfinishedRestore, progress: progress)
@@ -51,7 +51,7 @@ package enum Restore {
         let hasQueue: Bool
         do throws(StoreError) {
             hasQueue = try backup.unpackQueue(to: newQueue, progress: progress)
-            if hasQueue { try settleQueue(newQueue) }
+            if hasQueue { try settle(newQueue, now) }
             generation = try prepare(files, backup, actor: actor, now: now)
         } catch {
             for leftover in StoreFiles.database(files.unfinishedRestore) + StoreFiles.database(newQueue) {
@@ -114,6 +114,15 @@ package enum Restore {
             """)
     }
 
+    /// Ends the unfinished requests of an unpacked queue.
+    private static func settle(_ queue: String, _ now: Int64) throws(StoreError) {
+        do throws(QueueStoreError) {
+            try SQLiteQueueStore.settle(copy: queue, cause: cause, now: now)
+        } catch {
+            throw error.isDamage ? .corrupt(error.message) : .unavailable(error.message)
+        }
+    }
+
     /// Prepares the unpacked store for use, and returns its new generation.
     private static func prepare(
         _ files: StoreFiles, _ backup: CheckedBackup, actor: String, now: Int64
@@ -128,7 +137,7 @@ package enum Restore {
             try queue.writeWithoutTransaction { database in
                 try Schema.migrate(database)
                 try Rollback.settle(
-                    database, reason: reason, action: "store.restored",
+                    database, cause: cause, action: "store.restored",
                     detail: "generation \(contents.generation), from \(backup.path)", actor: actor,
                     generation: generation, now: now)
             }
@@ -139,10 +148,10 @@ package enum Restore {
 
     /// Moves the files of the old store into a directory beside them.
     private static func moveAside(_ files: StoreFiles, _ now: Int64) throws(StoreError) -> [String] {
+        let queue = EarlierQueue(directory: files.directory)
         let old =
             (StoreFiles.database(files.store) + StoreFiles.database(files.unfinishedStore)
-            + StoreFiles.database(files.directory + "/queue.sqlite")
-            + [files.generation, files.deliveryJournal, files.directory + "/queue.sqlite.lock"]).filter(
+            + StoreFiles.database(queue.path) + [files.generation, files.deliveryJournal, queue.lock]).filter(
                 FileSystem.exists)
         guard !old.isEmpty else { return [] }
         let aside = unused(files.directory + "/replaced-\(now)")

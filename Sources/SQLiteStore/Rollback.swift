@@ -6,11 +6,13 @@ import DeviceDirectory
 import Foundation
 import GRDB
 import SQLiteKit
+import SQLiteQueue
 package import StorePort
 
 /// The operator's command to accept an older state.
 package enum Rollback {
-    /// Accepts the state in a directory, and makes the two generations equal.
+    /// Accepts the state in a directory, and makes the two generations equal. The queue of an earlier version is taken
+    /// over before, so that its waiting requests are ended too.
     ///
     /// - Parameter now: for the audit log, in milliseconds since 1970.
     /// - Throws: ``StoreError``, as for opening; `unavailable` if nothing was rolled back.
@@ -27,12 +29,13 @@ package enum Rollback {
             throw .unavailable("The store in \(files.directory) is the newest; there is nothing to accept.")
         }
         let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
-        let pool = try opening.connect()
+        let (pool, _) = try opening.connect()
         defer { withExtendedLifetime(opening.lock) { Connections.close(pool) } }
         try translating(files.store) {
             try pool.writeWithoutTransaction { database in
                 try settle(
-                    database, reason: "an older state of the store was accepted", action: "store.rollback_accepted",
+                    database, cause: "An older state of the store was accepted. It may have been sent since.",
+                    action: "store.rollback_accepted",
                     detail: "generation \(opening.contents.generation) came after \(opening.fileGeneration ?? 0)",
                     actor: actor, generation: next, now: now)
             }
@@ -65,7 +68,7 @@ package enum Rollback {
     /// Removes sessions, prekeys and sender keys, ends waiting requests, adds an audit entry, skips ids that may be in
     /// use, and sets the generation.
     static func settle(
-        _ database: Database, reason: String, action: String, detail: String, actor: String, generation: UInt64,
+        _ database: Database, cause: String, action: String, detail: String, actor: String, generation: UInt64,
         now: Int64
     ) throws {
         try database.inTransaction(.immediate) {
@@ -75,12 +78,7 @@ package enum Rollback {
                 sql: "DELETE FROM record WHERE kind IN (?, ?)",
                 arguments: [RecordKind.preKey.rawValue, RecordKind.senderKey.rawValue])
             try removeOneTimeKeys(database)
-            try database.execute(
-                sql: """
-                    UPDATE queue_progress SET state = 2, lease = NULL, result = 1, cause = ?, finished_at = ?
-                    WHERE finished_at IS NULL
-                    """,
-                arguments: [reason, now])
+            _ = try QueueTables.settle(database, cause: cause, now: now)
             try database.execute(
                 sql: "INSERT INTO audit (at, actor, action, detail) VALUES (?, ?, ?, ?)",
                 arguments: [now, actor, action, detail])
@@ -93,6 +91,13 @@ package enum Rollback {
                         highest_delivery = highest_delivery + ?2
                     """,
                 arguments: [Int64(generation), Int64(StoreLimits.idGap)])
+            // Also the ids of requests, for a queue that counts them from the ones that it finds.
+            try database.execute(
+                sql: """
+                    UPDATE queue_meta
+                    SET highest = ?1 + max(highest, coalesce((SELECT max(id) FROM queue_request), 0))
+                    """,
+                arguments: [Int64(StoreLimits.idGap)])
             return .commit
         }
     }

@@ -19,6 +19,8 @@ package final class SQLiteStore: Store {
     package let key: StorageKey
     /// Number of times that the store was opened, including this one.
     package let generation: UInt64
+    /// Number of requests that this opening has moved here from the queue of an earlier version; nil if there was none.
+    package let takenOver: Int?
 
     /// Whether commits succeed, and whether the file is still there.
     package let health: StoreHealth
@@ -34,8 +36,10 @@ package final class SQLiteStore: Store {
     /// Opens the store of a directory; the first start makes directory, key and store. Never overwrites a file, and
     /// never repairs by wiping.
     ///
+    /// The queue of an earlier version, which had a file of its own, is moved into the store.
+    ///
     /// - Throws: ``StoreError``, with the remedy: `locked`, `missing`, `corrupt`, `tooNew`, `wrongKey`, `unusableKey`,
-    ///   `rolledBack`, or `unavailable` if the file system fails.
+    ///   `rolledBack`, or `unavailable` if the file system fails or the earlier queue cannot be taken over.
     package static func open(
         directory: String, key source: StorageKey.Source, limits: StoreLimits = StoreLimits()
     ) throws(StoreError) -> SQLiteStore {
@@ -47,8 +51,8 @@ package final class SQLiteStore: Store {
     /// Opens a store that has passed the checks, and increments its generation.
     init(_ opening: Opening) throws(StoreError) {
         (key, files, limits, lock) = (opening.key, opening.files, opening.limits, opening.lock)
-        let pool = try opening.connect()
-        self.pool = pool
+        let (pool, takenOver) = try opening.connect()
+        (self.pool, self.takenOver) = (pool, takenOver)
         health = StoreHealth(opening.files.store)
         let next = max(opening.contents.generation, opening.fileGeneration ?? 0) + 1
         generation = next
@@ -63,6 +67,8 @@ package final class SQLiteStore: Store {
         // The store first: a crash in between leaves it ahead of the file, and only a store that is behind is a
         // rollback.
         try Generation.write(next, files)
+        // After a flood of requests most of the file may be free.
+        try? Connections.compact(pool)
     }
 
     /// Moves the log into the database, so that the file alone is the whole store. If that fails, the next opening does it.

@@ -12,7 +12,7 @@ enum Schema {
     static let applicationID = 0x5041_574C
 
     /// Each migrates a store from the version of its index to the next. A released one never changes.
-    private static let migrations = [version1, version2, version3, version4, version5]
+    private static let migrations = [version1, version2, version3, version4, version5, version6]
 
     /// The version that this program writes.
     static var known: Int { migrations.count }
@@ -206,4 +206,9 @@ enum Schema {
                 WHERE remote_id IS NOT NULL ORDER BY id;
             DROP TABLE request;
             """
+
+    // From this version on, the queue's tables hold the writes to a JSON backend too; the tables are the same. A program
+    // that knows version 5 keeps those writes in `queue.sqlite`, which QueueTakeover has removed: it would begin an
+    // empty queue there, and send nothing of this one. So it has to refuse the store. The statement changes nothing.
+    private static let version6 = "UPDATE queue_meta SET superseded = superseded;"
 }

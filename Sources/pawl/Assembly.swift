@@ -21,8 +21,8 @@ import PawlConfiguration
 import Protection
 import Reports
 import RequestQueue
+import RequestQueueClient
 import SQLiteKit
-import SQLiteQueue
 import SQLiteStore
 import StorePort
 import Vault
@@ -73,38 +73,24 @@ enum Assembly {
                 logger.debug("the store did not take a batch: \(failure.message)")
                 environment.tally.giveBack(changes)
             })
-        let front: any ChatFront
-        let server: any ChatServer
-        let json: JSONBackend?
-        switch configuration.upstream.url.scheme.chat {
-        case .irc:
-            (front, server) = try ircFront(parts)
-            json = nil
-        case .json:
-            let made = try jsonFront(parts)
-            (front, server, json) = (made.front, made.server, made.front.backend)
-        }
+        let (front, server): (any ChatFront, any ChatServer) =
+            switch configuration.upstream.url.scheme.chat {
+            case .irc: try ircFront(parts)
+            case .json: try jsonFront(parts)
+            }
         let group = parts.group
-        let queue = json?.writes.store
-        let health = [store.health] + (queue.map { [$0.health] } ?? [])
-        for health in health {
-            health.watch { problem in
-                if let problem {
-                    logger.error("the store fails, and messages that have to be stored are refused: \(problem)")
-                } else {
-                    logger.notice("the store works again")
-                }
+        store.health.watch { problem in
+            if let problem {
+                logger.error("the store fails, and messages that have to be stored are refused: \(problem)")
+            } else {
+                logger.notice("the store works again")
             }
         }
         let gateway = Gateway(
             role: role, environment: environment, store: store, front: front, server: server,
-            health: health,
-            probeStores: {
-                store.probe()
-                queue?.probe()
-            }, logger: logger,
+            health: store.health, probeStore: { store.probe() }, logger: logger,
             configuration: configuration, policySource: source,
-            writeBackup: { try Self.backUp(store, json?.writes.store, to: $0) },
+            writeBackup: { try Backup.write(store, to: $0) },
             reload: {
                 let new = try reload()
                 let changed = try Endpoints(new)
@@ -113,11 +99,16 @@ enum Assembly {
             }, requestStop: requestStop)
         return Assembled(
             gateway: gateway, configuration: configuration, group: group,
-            completeStore: {
-                store.moveLog()
-                queue?.moveLog()
-            },
-            notices: [network.notice].compactMap { $0 })
+            completeStore: { store.moveLog() },
+            notices: [network.notice, takeoverNotice(store)].compactMap { $0 })
+    }
+
+    /// The notice of a start that has moved the queue of an earlier version into the store; nil for other starts.
+    private static func takeoverNotice(_ store: SQLiteStore) -> String? {
+        store.takenOver.map { count in
+            "The queue of an earlier version is in the store now: \(count) \(count == 1 ? "request" : "requests"), finished "
+                + "ones included. Its file queue.sqlite was removed."
+        }
     }
 
     /// What the fronts of all chat protocols are made of.
@@ -214,38 +205,49 @@ enum Assembly {
         return (IRCFront(thread: thread, environment: environment, store: parts.store), server)
     }
 
-    private static func jsonFront(_ parts: Parts) throws -> (front: JSONFront, server: any ChatServer) {
+    private static func jsonFront(_ parts: Parts) throws -> (any ChatFront, any ChatServer) {
         let (configuration, environment) = (parts.configuration, parts.environment)
+        guard parts.role == .front else {
+            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
+        }
+        let shared = try JSONBackend.environment(configuration, environment, parts.store, sealer: parts.sealer)
+        let held = try parts.store.records(.hold).compactMap { row in
+            if case .account(let account)? = RequestScope(name: row.name) { account } else { nil }
+        }
+        for account in held { _ = environment.requests.gate.hold(.account(account)) }
         var changes: [StoreChange] = []
         var participants = try JSONParticipants(
             network: parts.network, sealer: parts.sealer, store: parts.store, latches: environment.latches,
-            traces: environment.requests.traces, now: SystemClock.now(), random: SystemRandomSource(),
-            directory: environment.directory ?? DirectoryCache(), changes: &changes)
+            traces: environment.requests.traces, writes: shared.writes,
+            queue: JSONBackend.queueSettings(configuration), held: held, now: SystemClock.now(),
+            random: SystemRandomSource(), directory: environment.directory ?? DirectoryCache(), changes: &changes)
         participants.vault.earlierNetworks = parts.earlierNetworks
         participants.vault.historyRetention = configuration.history.retention.milliseconds
+        let credentials = JSONBackend.credentials(configuration, parts.sealer)
+        let sessions = credentials.keys(in: participants.storedSessions).mapValues(SessionKey.init(stored:))
+        for account in sessions.keys { participants.queue.setSession(account.text, present: true) }
         try parts.begin(changes, participants.warnings)
-        for row in try parts.store.records(.hold) {
-            guard case .account(let account)? = RequestScope(name: row.name) else { continue }
-            _ = environment.requests.gate.hold(.account(account))
-        }
-        let backend = try JSONBackend(configuration, parts.role, environment, parts.store, sealer: parts.sealer)
         let failed = parts.failed
         let thread = JSONFront.Thread(
             participants: participants, store: parts.store, clock: SystemClock.now,
             onFailure: { failure, jobs in
                 let changes = jobs.flatMap(\.records)
                 failed(failure, changes)
-                backend.environment.observations.giveBack(changes)
+                shared.observations.giveBack(changes)
             }, onUnknown: parts.endProcess)
         var services = HTTPServices(
-            environment: backend.environment, clock: SystemClock.now, downstream: parts.downstream,
-            upstream: parts.upstream)
+            environment: shared, clock: SystemClock.now, downstream: parts.downstream, upstream: parts.upstream)
         services.submit = { thread.submit($0) }
         services.register = { thread.register($0, as: $1) }
         services.unregister = { thread.unregister($0) }
         services.upstreamFailed = parts.upstreamFailed
+        let pools = UpstreamPools(services: services, group: parts.group)
+        guard let sender = pools.sender(on: parts.group.next()) else { preconditionFailure("every loop has a pool") }
+        let backend = JSONBackend(
+            configuration, shared, parts.store, thread, credentials: credentials, sessions: sessions, sender: sender,
+            meters: services.meters)
         backend.serve(&services)
-        let server = HTTPServer(services: services, group: parts.group) { UInt64.random(in: 1 ... .max) }
+        let server = HTTPServer(services: services, pools: pools) { UInt64.random(in: 1 ... .max) }
         return (JSONFront(thread: thread, backend: backend, gate: environment.requests.gate), server)
     }
 
@@ -258,18 +260,6 @@ enum Assembly {
             downstream = try Assembly.downstream(configuration)
             upstream = try Assembly.upstream(configuration)
         }
-    }
-
-    /// Writes store, key and queue into one file.
-    ///
-    /// The queue is copied first, so that the copy of the store has the keys of all messages in the queue.
-    private static func backUp(_ store: SQLiteStore, _ queue: SQLiteQueueStore?, to path: String) throws {
-        guard !FileManager.default.fileExists(atPath: path) else { return try Backup.write(store, to: path) }
-        let copy = path + ".queue"
-        try? FileManager.default.removeItem(atPath: copy)
-        defer { try? FileManager.default.removeItem(atPath: copy) }
-        try queue?.copy(to: copy)
-        try Backup.write(store, queue: queue == nil ? nil : copy, to: path)
     }
 
     // MARK: Store

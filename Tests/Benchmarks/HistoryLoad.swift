@@ -96,7 +96,9 @@ private struct History {
         var changes: [StoreChange] = []
         self.vault = try JSONParticipants(
             network: "benchmark", sealer: StorageSealer(key: store.key.withBytes { $0 }), store: store,
-            latches: LatchTable(), now: Self.now, random: SystemRandomSource(), changes: &changes)
+            latches: LatchTable(), writes: WriteTables(keys: WriteKeys(secret: [])),
+            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), now: Self.now,
+            random: SystemRandomSource(), changes: &changes)
         _ = try store.commit([changes])
     }
 

@@ -36,6 +36,20 @@ import Testing
         try loop.expect(["a=5", "wheel 3=1", "#1"])
     }
 
+    @Test func theEndOfABatchIsToldLast() throws {
+        var loop = try Loop()
+        loop.state.listener = ConnectionID(99)
+        let jobs = Loop.jobs([[.number, .notify(9)], [.add("a", 1)]])
+        let batch = loop.state.prepare(jobs, now: Timestamp(monotonic: 1, wall: 1))
+        let replies = loop.state.complete(
+            batch, committed: try loop.store.commit(batch.groups), now: Timestamp(monotonic: 2, wall: 2))
+        #expect(Loop.texts(replies).last == "99: number 1 settled true")
+        #expect(replies.count == 4)
+        let failed = loop.state.prepare(jobs, now: Timestamp(monotonic: 3, wall: 3))
+        let told = loop.state.complete(failed, committed: nil, now: Timestamp(monotonic: 4, wall: 4))
+        #expect(Loop.texts(told).last == "99: number 2 settled false", "after the rollbacks")
+    }
+
     /// A unit's completions run in the order in which they were added, then its reply follows.
     @Test func repliesFollowTheOrderOfJobs() throws {
         var loop = try Loop()

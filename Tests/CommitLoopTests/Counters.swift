@@ -76,8 +76,10 @@ struct Counters: Participants {
     private var dirty: Set<Int> = []
     /// Makes ``sharedChanges()`` throw.
     var cannotSeal = false
-    /// Makes the store refuse the changes of ``close(now:)``.
+    /// Makes the store refuse the changes of ``close(_:now:)``.
     var closesStale = false
+    /// The connection that is told of the end of each batch.
+    var listener: ConnectionID?
     /// The calls of the loop, in their order, with the reads of the store.
     var journal: [String] = []
 
@@ -175,7 +177,7 @@ struct Counters: Participants {
         }
     }
 
-    mutating func close(now: Timestamp) -> (closing: Int, changes: [StoreChange]) {
+    mutating func close(_: inout [Unit], now: Timestamp) -> (closing: Int, changes: [StoreChange]) {
         journal.append("close")
         guard lastNumber != writtenNumber else { return (lastNumber, []) }
         let row = RecordRow(kind: .sent, name: "number", value: Self.bytes(lastNumber))
@@ -195,6 +197,11 @@ struct Counters: Participants {
                 .putSession(SessionRow(id: Self.session(number), fence: wheel.fence, sealedState: state))
             )
         }
+    }
+
+    mutating func settled(_ closing: Int, isCommitted: Bool, now: Timestamp) -> Replies {
+        guard let listener else { return [] }
+        return [.init(connection: listener, reply: "number \(closing) settled \(isCommitted)")]
     }
 
     mutating func closed(_ closing: Int, isCommitted: Bool, now: Timestamp) {

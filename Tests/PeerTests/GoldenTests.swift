@@ -1,11 +1,12 @@
 import Foundation
 import PeerKit
+import TestKit
 import TestThreads
 import Testing
 
 /// Data directories that earlier versions have written, that before the Triple Ratchet (schema 2) and that before kept keys
 /// of messages (3): a gateway with two accounts and a message under way, and two sidecars that knew each other. They are kept
-/// as they were, in `Golden`.
+/// as they were, in `Golden`. For that of a gateway in front of a JSON backend see `EarlierQueueLab`.
 @Suite(.blocking) struct GoldenTests {
     private let directory: String
 
@@ -108,5 +109,45 @@ import Testing
         #expect(after.contains("\"keys\" : \"verified\""))
         #expect(!people[0].transcript.contains { $0.body.contains("keys that are not the ones") })
         #expect(!tap.shows("canary"))
+    }
+
+    /// The queue of a file of its own goes on in the store: what waits is sent once, what is done is not, and what is dead is shown.
+    @Test func writesOfAQueueFileGoOn() throws {
+        defer { remove() }
+        let lab = try EarlierQueueLab()
+        #expect(try lab.left().contains("queue.sqlite"))
+        let gateway = try lab.start()
+        defer { gateway.stop() }
+        #expect(try lab.left().isEmpty)
+        #expect(try lab.ids(gateway, "pending") == ["2", "4", "5"])
+        #expect(try lab.ids(gateway, "done") == ["1"])
+        let dead = try gateway.admin(["queue", "list", "--state", "dead"]).stdout
+        #expect(try lab.ids(gateway, "dead") == ["3"] && dead.contains("status 400"), "\(dead)")
+        let audit = try gateway.admin(["audit"]).stdout
+        #expect(audit.contains("store.queue_taken_over") && audit.contains("5 requests"), "\(audit)")
+        // Alice's client, which may never have had the answer, repeats what is done.
+        let (alice, bob) = (lab.alice(gateway), lab.bob(gateway))
+        let again = try alice.tryPosting("canary done", in: "c1", id: "own-1")
+        #expect(again.status == 201 && again.json["message_id"] == "m3", "\(again.text)")
+        #expect(try lab.writes() == ["POST /conversations/c1/messages"])
+        try lab.release(gateway)
+        try eventually("all are sent") { try lab.ids(gateway, "pending").isEmpty }
+        #expect(try lab.ids(gateway, "done") == ["1", "2", "4", "5"])
+        let sent = try lab.writes().dropFirst().sorted()
+        // The edit goes to the id that the backend has given the message.
+        #expect(
+            sent == [
+                "PATCH /conversations/c1/messages/m3", "POST /conversations/c1/messages",
+                "POST /conversations/c2/messages",
+            ])
+        #expect(try bob.texts("c1") == ["canary edited", "canary waits"])
+        #expect(try bob.texts("c2") == ["canary in flight"])
+        #expect(try !lab.backend.knows("canary"))
+        // The next start finds all of it in the store.
+        gateway.stop()
+        try gateway.start()
+        #expect(try lab.ids(gateway, "dead") == ["3"] && lab.ids(gateway, "pending").isEmpty && lab.left().isEmpty)
+        #expect(try alice.tryPosting("canary waits", in: "c1", id: "own-4").json["message_id"] != .null)
+        #expect(try lab.writes().count == 4)
     }
 }

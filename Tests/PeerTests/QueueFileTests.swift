@@ -4,89 +4,106 @@ import TestKit
 import TestThreads
 import Testing
 
-/// A queue that a gateway does not start with, and what brings it back; mappings that it does not take.
+/// The queue file of an earlier version that a gateway does not start with, and what brings it back; backups; mappings
+/// that are not taken.
 @Suite(.blocking, .serialized) struct QueueFileTests {
     private static let c = GenericLab.conversation
 
-    private func start(_ lab: GenericLab, mapping: String = JSONLab.mapping("generic")) throws -> ChildProcess.Output {
-        let port = try FreePort()
-        return try PawlProcess.run(
-            [
-                "serve", "--listen", "http://127.0.0.1:\(port.number)", "--upstream",
-                "http://127.0.0.1:\(lab.backend.port)", "--policy", "hosted", "--metrics", "", "--data",
-                lab.gateway.dataDirectory,
-            ], environment: ["PAWL_MAPPING": mapping])
-    }
-
-    private func refused(_ lab: GenericLab, _ words: String...) throws {
-        let output = try start(lab)
+    private func refused(_ lab: EarlierQueueLab, _ words: String...) throws {
+        let output = try lab.tryToStart()
         #expect(output.status == .exited(1), "\(output)")
-        for words in words { #expect(output.stderr.contains(words), "\(words): \(output.stderr)") }
+        for word in words { #expect(output.stderr.contains(word), "\(word): \(output.stderr)") }
     }
 
-    @Test func refusalsChangeNothingAndARepairSavesWhatWaits() throws {
-        let lab = try GenericLab(policy: "hosted", environment: ["PAWL_QUEUE_CREDENTIALS": "sealed"])
-        try lab.alice.post("warm", in: Self.c)
-        try lab.backend.set(.away)
-        let client = try lab.begin("POST", "/conversations/\(Self.c)/messages", ["id": "own-1", "text": "saved"])
-        try eventually("it waits") { try JSONLab.waiting(lab.gateway) == 1 }
-        let data = lab.gateway.dataDirectory
-        try refused(lab, "in use by another pawl")
-        #expect(lab.gateway.stop() == .exited(0))
-        client.hangUp()
-        let path = data + "/queue.sqlite"
-        let file = URL(fileURLWithPath: path)
-        let good = try Data(contentsOf: file)
-        let whole = try lab.gateway.admin(["queue", "repair"])
+    @Test func refusalsChangeNothingAndARepairSavesWhatCanBeRead() throws {
+        let lab = try EarlierQueueLab()
+        let file = URL(fileURLWithPath: lab.queue)
+        // It reads the log, and moves it into the file.
+        let whole = try lab.admin(["queue", "repair"])
         #expect(whole.succeeded && whole.stdout.contains("is not damaged"), "\(whole)")
+        let good = try Data(contentsOf: file)
 
         // SQLite's user_version, which counts the migrations, stands at offset 60.
-        var newer = try Data(contentsOf: file)
+        var newer = good
         newer.replaceSubrange(60..<64, with: [0, 0, 0x27, 0x0F])
         try newer.write(to: file)
         try refused(lab, "schema 9999", "newer program")
-        #expect(try lab.gateway.admin(["queue", "repair"]).status == .exited(1))
+        #expect(try lab.admin(["queue", "repair"]).status == .exited(1))
         #expect(try Data(contentsOf: file) == newer)
 
-        // Cut off, and damaged.
+        // Cut off, missing, and damaged.
         try good.prefix(4096 + 100).write(to: file)
-        try refused(lab, "is damaged", "pawl queue repair --data \(data)")
-        for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: path + end) }
-        try refused(lab, "existed before and is missing", "pawl queue repair --data \(data)")
-        #expect(!FileManager.default.fileExists(atPath: path))
-
+        try refused(lab, "is damaged", "pawl queue repair --data \(lab.data)")
+        for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: lab.queue + end) }
+        try refused(lab, "existed before and is missing", "pawl queue repair --data \(lab.data)")
+        #expect(!FileManager.default.fileExists(atPath: lab.queue))
         var damaged = good
-        // An index is damaged: whatever it leads to can still be read.
-        damaged.replaceSubrange(28..<32, with: [0x7F, 0, 0, 0])
+        // The fourth page has what became of the requests: it is lost, the requests are not.
+        damaged.replaceSubrange(3 * 4096..<4 * 4096, with: [UInt8](repeating: 0x5A, count: 4096))
         try damaged.write(to: file)
-        try refused(lab, "is damaged")
+        try refused(lab, "is damaged", "pawl queue repair --data \(lab.data)")
         #expect(try Data(contentsOf: file) == damaged)
-        let repaired = try lab.gateway.admin(["queue", "repair", "--json"])
+        let repaired = try lab.admin(["queue", "repair", "--json"])
         #expect(repaired.succeeded, "\(repaired)")
         let report = try JSONValue(Array(repaired.stdout.utf8))
-        #expect(report["outcome"] == "repaired", "\(report)")
-        #expect(FileManager.default.fileExists(atPath: path + ".damaged"))
-        let again = try lab.gateway.admin(["queue", "repair", "--force"])
+        #expect(report["outcome"] == "repaired" && report["requests"] == 5 && report["doubtful"] == 5, "\(report)")
+        let again = try lab.admin(["queue", "repair", "--force"])
         #expect(again.status == .exited(1) && again.stderr.contains("earlier repair"), "\(again)")
-        try lab.backend.behave()
-        try lab.gateway.start()
-        #expect(try lab.bob.texts(Self.c).first == "warm")
+
+        let gateway = try lab.start()
+        defer { gateway.stop() }
+        // What the repair has kept stays.
+        let left = try lab.left()
+        #expect(left.first == "queue.sqlite.damaged", "\(left)")
+        #expect(left.allSatisfy { $0.hasPrefix("queue.sqlite.damaged") }, "\(left)")
+        let dead = try gateway.admin(["queue", "list", "--state", "dead"]).stdout
+        #expect(try lab.ids(gateway, "dead").count == 5 && dead.contains("was damaged"), "\(dead)")
+        #expect(try lab.writes().count == 1)
+        // An operator sends one again.
+        #expect(try gateway.admin(["queue", "release", "--account", "alice"]).succeeded)
+        #expect(try gateway.admin(["queue", "retry", "5"]).succeeded)
+        try eventually("it is sent") { try lab.ids(gateway, "done") == ["5"] }
+        #expect(try lab.bob(gateway).texts("c1").last == "canary waits")
+        try refused(lab, "in use by another pawl")
+        let none = try lab.admin(["queue", "repair"])
+        #expect(none.status == .exited(1) && none.stderr.contains("There is no queue"), "\(none)")
     }
 
     @Test func aMissingQueueIsBegunAnewOnlyWhenAskedFor() throws {
-        let lab = try GenericLab(policy: "hosted")
-        try lab.alice.post("warm", in: Self.c)
-        lab.gateway.stop()
-        let path = lab.gateway.dataDirectory + "/queue.sqlite"
-        for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: path + end) }
+        let lab = try EarlierQueueLab()
+        for end in ["", "-wal", "-shm"] { try? FileManager.default.removeItem(atPath: lab.queue + end) }
         try refused(lab, "existed before")
-        let begun = try lab.gateway.admin(["queue", "repair"])
+        let begun = try lab.admin(["queue", "repair"])
         #expect(begun.succeeded && begun.stdout.contains("An empty queue"), "\(begun)")
-        try lab.gateway.start()
-        #expect(try lab.bob.texts(Self.c) == ["warm"])
+        let gateway = try lab.start()
+        defer { gateway.stop() }
+        #expect(try lab.left().isEmpty)
+        #expect(try lab.ids(gateway, "pending").isEmpty && lab.ids(gateway, "done").isEmpty)
+        #expect(try gateway.admin(["queue", "release", "--account", "alice"]).succeeded)
+        try lab.alice(gateway).post("after", in: "c2")
+        #expect(try lab.bob(gateway).texts("c2") == ["after"])
     }
 
-    @Test func aBackupHasStoreAndQueueOfOneMoment() throws {
+    /// The backup of an earlier version has the queue beside the store. What waited in it may have been sent since.
+    @Test func aBackupOfAnEarlierVersionIsRestored() throws {
+        let lab = try EarlierQueueLab()
+        let restored = try lab.admin(["restore", lab.backup, "--force"])
+        #expect(restored.succeeded, "\(restored)")
+        let gateway = try lab.start()
+        defer { gateway.stop() }
+        #expect(try lab.left().isEmpty)
+        #expect(try lab.ids(gateway, "pending").isEmpty && lab.ids(gateway, "done") == ["1"])
+        let dead = try gateway.admin(["queue", "list", "--state", "dead"]).stdout
+        #expect(try lab.ids(gateway, "dead") == ["2", "3", "4", "5"])
+        #expect(dead.contains("Restored from a backup"), "\(dead)")
+        let again = try lab.alice(gateway).tryPosting("canary done", in: "c1", id: "own-1")
+        #expect(again.status == 201 && again.json["message_id"] == "m3", "\(again.text)")
+        #expect(try lab.writes().count == 1)
+        let audit = try gateway.admin(["audit"]).stdout
+        #expect(audit.contains("store.restored") && audit.contains("store.queue_taken_over"), "\(audit)")
+    }
+
+    @Test func aBackupHasTheStoreWithItsQueue() throws {
         let lab = try GenericLab(policy: "hosted", environment: ["PAWL_QUEUE_CREDENTIALS": "sealed"])
         try lab.alice.post("before", in: Self.c, id: "own-0")
         try lab.backend.set(.away)

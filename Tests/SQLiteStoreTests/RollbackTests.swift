@@ -16,7 +16,7 @@ import Testing
         try scratch.with { store in
             try Rows.commit(
                 store, [.insert(Rows.request(1)), .insert(Rows.request(2))],
-                [.done(2, at: 1)],
+                [.done(2, at: 1)], [.queue(.lease(id: 1, lease: 9)), .queue(.hold(id: 1, true))],
                 [.putSession(Rows.session(1, 2, fence: 1)), .putDevice(Rows.device(1, "alice"))],
                 [.putConversation(Rows.conversation("alice", "bob")), .insertDelivery(Rows.delivery(1))],
                 KeyRows.all())
@@ -43,7 +43,12 @@ import Testing
             #expect(store.generation == 5)
             #expect(try store.session(Rows.session(1, 2, fence: 1).id) == nil)
             #expect(try store.request(1)?.state == .dead)
-            #expect(try store.request(1)?.reason == "an older state of the store was accepted")
+            let reason = "An older state of the store was accepted. It may have been sent since."
+            #expect(try store.request(1)?.reason == reason)
+            let row = try #require(try store.queuedRequest(1))
+            #expect(row.state == .dead && row.lease == nil && !row.isHeld && row.doubts == 1)
+            let queue = try store.queueContents()
+            #expect(queue.requests.isEmpty && queue.finished.map(\.at) == [1, 77] && queue.highest > 1 << 32)
             #expect(try store.request(2)?.state == .done)
             let line = try #require(try store.auditLog(limit: 9).last)
             #expect(line.at == 77 && line.actor == "root" && line.action == "store.rollback_accepted")

@@ -112,7 +112,8 @@ import Testing
         CREATE INDEX content_key_expiry ON content_key (expires_at);
         """
 
-    /// What version 5 added instead of the table of requests: the queue's tables, as their version 2 has them.
+    /// What version 5 added instead of the table of requests: the queue's tables, as their version 2 has them. Version 6 has the same
+    /// tables; see `QueueTakeoverTests.anOlderProgramRefusesTheStore`.
     private static let fifth = """
         PRAGMA user_version = 5;
         DROP TABLE request;

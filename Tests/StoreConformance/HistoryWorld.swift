@@ -66,7 +66,9 @@ package final class HistoryWorld {
         participants = try JSONParticipants(
             network: network, carrier: carrier ?? self.carrier,
             sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store, latches: latches,
-            now: now, random: SystemRandomSource(), changes: &changes)
+            writes: WriteTables(keys: WriteKeys(secret: [])),
+            queue: JSONParticipants<SystemRandomSource>.queueSettings(host: ""), now: now, random: SystemRandomSource(),
+            changes: &changes)
         participants.vault.historyRetention = retention
         participants.vault.earlierNetworks = earlier
         _ = try store.commit([changes])
@@ -100,7 +102,9 @@ package final class HistoryWorld {
     package func settle(_ batch: CommitBatch<JSONParticipants<SystemRandomSource>>, _ committed: [StoreError?]?)
         -> [JSONReply]
     {
-        participants.complete(batch, committed: committed, now: now).map(\.reply)
+        // Without the turns of the queue, which has nothing to do here.
+        participants.complete(batch, committed: committed, now: now)
+            .filter { $0.connection != JSONParticipants<SystemRandomSource>.sender }.map(\.reply)
     }
 
     package func job(

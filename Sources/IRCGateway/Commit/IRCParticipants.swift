@@ -180,9 +180,11 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
         }
     }
 
-    package mutating func close(now: Timestamp) -> (closing: QueueBatch, changes: [StoreChange]) {
+    package mutating func close(
+        _ units: inout [Unit], now: Timestamp
+    ) -> (closing: QueueBatch, changes: [StoreChange]) {
         let batch = turnQueue(now)
-        return (batch, batch.changes.map(StoreChange.queue))
+        return (batch, [StoreChange](batch, to: &units))
     }
 
     package mutating func closed(_ batch: QueueBatch, isCommitted: Bool, now: Timestamp) {
@@ -190,8 +192,12 @@ extension IRCParticipants: VaultHolding, DirectoryHolding {
             _ = queue.failed(batch)
             return
         }
-        publishCounts()
         dispatched = waiting(batch.dispatches)
+    }
+
+    package mutating func settled(_: QueueBatch, isCommitted: Bool, now _: Timestamp) -> Replies {
+        if isCommitted { publishCounts() }
+        return []
     }
 
     package mutating func restore(_ kind: RecordKind, name: String) {

@@ -2,10 +2,8 @@
 // opened the messages. The queue dispatches a request to a connection of its sender, which paces itself, does not send
 // held requests, and reports the outcome.
 //
-// One queue, driven in two places. A message to IRC is committed with the ratchet states that sealed it and completed
-// with those that opened it, so `IRCParticipants` drives a machine whose tables are in the same store. Writes to a JSON
-// backend have a machine with a thread and a file (`WriteQueue` in `pawl`), which applications can use without a
-// gateway.
+// The machine is that of the library for applications, which drive it with a thread and a file of its own. Here its
+// tables are in the store, and each change is in the transaction of the ratchet step that caused it.
 //
 // A newly sealed message is sent by the connection that submitted it. Requests that a connection returned when it ended
 // or logged out, and requests of an earlier process, are sent only by the connection that asks for them after its
@@ -135,9 +133,4 @@ extension IRCParticipants {
             Request.token(id), RequestOutcome(.success(status: 0), cause: cause),
             identifiers: names.map { [$0] } ?? [], now: now.queueTime)
     }
-}
-
-extension Timestamp {
-    /// The moment as the queue's time.
-    var queueTime: QueueTime { QueueTime(wall: wall, uptime: monotonic / 1_000_000) }
 }

@@ -73,13 +73,13 @@ extension IRCParticipants {
             id: id, account: job.sender.text, peer: job.recipient.text, target: job.target, verb: job.verb,
             bodies: bodies, acceptedAt: now.wall)
         _ = try queue.append(request.queued, token: Request.token(id), id: id, now: now.queueTime)
+        unit.requests.append(id)
         unit.onCommit { state, _, now in state.outbox.traces.note(.committed, of: id, at: now.wall) }
         unit.onRollback { state, cause, _, now in
             state.untrack(id)
             switch cause {
             case .cancelled: state.queue.retract(Request.token(id))
-            // Another gateway has taken over the sessions, and with them the requests that they sealed.
-            case .unit: state.giveUp(id, Notices.connectionEnded, now)
+            case .unit: state.queue.discard(Request.token(id), now: now.queueTime)
             // The queue has rolled it back with its turn.
             case .batch: break
             }

@@ -6,6 +6,7 @@ import Devices
 import DoubleRatchet
 package import Envelope
 package import Protection
+package import RequestQueue
 package import StorePort
 package import Vault
 
@@ -13,6 +14,14 @@ package import Vault
 package enum JSONJob: Sendable {
     /// Seals a message for a backend that keeps history.
     case seal(SealMessageJob)
+    /// Looks up an earlier write.
+    case find(FindWriteJob)
+    /// Queues a write, and seals its text.
+    case write(WriteJob)
+    /// An event for the queue, such as the end of an attempt.
+    case queue(MachineEvent)
+    /// The time that the last ``JSONReply/turn(_:)`` named has come.
+    case wake
     /// Opens envelopes from the history of such a backend.
     case open(OpenMessagesJob)
     /// The backend has rejected a message: if no other was sealed in its conversation, the latch is lowered.
@@ -34,8 +43,8 @@ package enum JSONJob: Sendable {
     /// Whether the submitter gets a reply.
     package var isAnswered: Bool {
         switch self {
-        case .protect, .refused, .reset, .record, .tick: false
-        case .seal, .open, .challenge, .directory, .mail: true
+        case .protect, .refused, .reset, .record, .tick, .queue, .wake: false
+        case .seal, .find, .write, .open, .challenge, .directory, .mail: true
         }
     }
 
@@ -47,6 +56,12 @@ package enum JSONJob: Sendable {
 package enum JSONReply: DirectoryReply {
     case sealed(ticket: UInt64, SealedEnvelope)
     case sealFailed(ticket: UInt64, SealFailure)
+    /// Whether the queue knows an earlier write.
+    case foundWrite(WriteMatch)
+    /// A write is queued and committed, or was refused.
+    case queued(RequestToken, Result<KnownWrite, ExchangeRefusal>)
+    /// For the part of the program that sends the queue's requests, see ``JSONParticipants/sender``.
+    case turn(QueueTurn)
     /// - Parameter outcomes: in the order of ``OpenMessagesJob/items``.
     case opened(ticket: UInt64, [OpenOutcome])
     /// A message of the directory, as the answer to the client's request of this number.

@@ -1,5 +1,5 @@
-// The participants of a JSON gateway's transactions: the vault, the directory of people's own devices, and their
-// mailboxes. Each job is passed to the part that does it.
+// The participants of a JSON gateway's transactions: the vault, the queue of writes, the directory of people's own
+// devices, and their mailboxes. Each job is passed to the part that does it.
 
 package import CommitLoop
 package import DeviceDirectory
@@ -8,6 +8,7 @@ package import DoubleRatchet
 package import Envelope
 package import Outbox
 package import Protection
+package import RequestQueue
 package import StorePort
 package import Vault
 
@@ -20,6 +21,16 @@ package struct JSONParticipants<Random: RandomSource> {
     /// The highest message id that was assigned; no id is used twice.
     private var lastMessage: UInt64
     private let traces: RequestTraces
+    package var queue: QueueMachine
+    let writes: WriteTables
+    /// The sealed credentials of accounts that the queue has stored.
+    package private(set) var storedSessions: [ExactText: [UInt8]] = [:]
+    /// The answers that wait for the end of the batch.
+    var answers: [QueueAnswer] = []
+    /// Writes whose units were rejected in the batch that is being completed.
+    var discarded: Set<RequestToken> = []
+    /// When the queue last said that it has something to do next, in milliseconds of uptime.
+    var announcedWake: Int64?
     /// Warnings for the operator, found when the store was opened.
     package private(set) var warnings: [String] = []
 
@@ -27,11 +38,14 @@ package struct JSONParticipants<Random: RandomSource> {
 
     /// Takes over a store.
     ///
-    /// - Parameter changes: to be committed before the first job.
+    /// - Parameters:
+    ///   - held: accounts whose writes an operator holds.
+    ///   - changes: to be committed before the first job.
     /// - Throws: ``StoreError`` if a device cannot be unsealed or a row is damaged.
     package init(
         network: String, carrier: Carrier = .json, sealer: StorageSealer, store: any Store, latches: LatchTable,
-        traces: RequestTraces = RequestTraces(), now: Timestamp, random: Random,
+        traces: RequestTraces = RequestTraces(), writes: WriteTables, queue settings: QueueMachine.Settings,
+        held: [AccountID] = [], now: Timestamp, random: Random,
         directory: DirectoryCache = DirectoryCache(), changes: inout [StoreChange]
     ) throws(StoreError) {
         let contents = try store.load()
@@ -43,13 +57,20 @@ package struct JSONParticipants<Random: RandomSource> {
         mailboxes = try Mailboxes(store: store)
         lastMessage = contents.highestMessage
         self.traces = traces
+        self.writes = writes
+        queue = QueueMachine(settings, lease: vault.sessionCache.randomNumber())
+        for account in held { queue.hold(tenant: account.text, true, now: now.queueTime) }
+        let queued = try store.queueContents()
+        queue.restore(queued, now: now.queueTime)
+        for request in queued.requests { writes.waiting.begin(request) }
+        storedSessions = queued.sessions
         warnings = try openDirectory(store, now, &changes)
         for account in ended.sorted() { changes.append(.forgetAccount(account)) }
     }
 
     /// Assigns an id to a message. Ids rise with time, so that they stay in order even if rows were pruned:
     /// milliseconds times 1024.
-    private mutating func nextMessage(_ now: Timestamp) -> MessageID {
+    mutating func nextMessage(_ now: Timestamp) -> MessageID {
         lastMessage = max(lastMessage + 1, UInt64(max(now.wall, 0)) << 10)
         return MessageID(lastMessage)
     }
@@ -58,11 +79,15 @@ package struct JSONParticipants<Random: RandomSource> {
 extension JSONParticipants: VaultHolding, MailHolding {
     package typealias Job = JSONJob
     package typealias Reply = JSONReply
-    package typealias Closing = Void
+    package typealias Closing = QueueClosing
 
     package mutating func prepare(_ job: JSONJob, _ unit: inout Unit, now: Timestamp) {
         switch job {
         case .seal(let job): seal(job, now, &unit)
+        case .find(let job): find(job, now, &unit)
+        case .write(let job): write(job, now, &unit)
+        case .queue(let event): pass(event, now)
+        case .wake: announcedWake = nil
         case .open(let job): open(job, now, &unit)
         case .refused(let conversation, let message): refused(conversation, message, &unit)
         case .protect(let conversation, let names): protect(conversation, names, now, &unit)
@@ -105,9 +130,22 @@ extension JSONParticipants: VaultHolding, MailHolding {
         unit.failure = unit.reply
     }
 
-    package mutating func close(now: Timestamp) -> (closing: Void, changes: [StoreChange]) { ((), []) }
+    package mutating func close(
+        _ units: inout [Unit], now: Timestamp
+    ) -> (closing: QueueClosing, changes: [StoreChange]) {
+        let batch = queue.turn(now: now.queueTime)
+        defer { answers = [] }
+        return (QueueClosing(batch: batch, answers: answers), [StoreChange](batch, to: &units))
+    }
 
-    package mutating func closed(_: Void, isCommitted: Bool, now: Timestamp) {}
+    package mutating func closed(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) {
+        if isCommitted { record(closing.batch.results) } else { _ = queue.failed(closing.batch) }
+    }
+
+    package mutating func settled(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) -> Replies {
+        guard let turn = reply(to: closing, isCommitted: isCommitted, now) else { return [] }
+        return [AddressedReply(connection: Self.sender, reply: .turn(turn))]
+    }
 
     package mutating func restore(_ kind: RecordKind, name: String) {
         let store = store

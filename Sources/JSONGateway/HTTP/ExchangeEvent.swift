@@ -5,7 +5,7 @@ package import HTTPCodec
 package import JSONCodec
 package import NIOCore
 package import Protection
-import Vault
+package import RequestQueue
 
 /// An event of an exchange.
 package enum ExchangeEvent: Sendable {
@@ -26,12 +26,8 @@ package enum ExchangeEvent: Sendable {
     case found(Lookup.ID, ResponseHead, ByteBuffer)
     /// A lookup got no answer.
     case notFound(Lookup.ID)
-    /// A reply of the vault.
+    /// A reply of the participants. Also answers ``ExchangeAction/findWrite(_:_:by:)`` and ``ExchangeAction/enqueue(_:)``.
     case vault(JSONReply)
-    /// Whether the queue knows an earlier write with the key, after ``ExchangeAction/findWrite(_:_:by:)``.
-    case foundWrite(WriteMatch)
-    /// A write is queued and committed, or was refused.
-    case enqueued(Result<KnownWrite, WriteRefusal>)
     /// How a write ended, after ``ExchangeAction/await(_:)``.
     case written(WriteOutcome)
     /// The time of the last ``ExchangeAction/wake(at:)`` is reached.
@@ -68,7 +64,7 @@ package enum ExchangeAction: Sendable {
     /// Queues a write.
     case enqueue(QueuedWrite)
     /// Requests ``ExchangeEvent/written(_:)`` when this write ends.
-    case await(WriteToken)
+    case await(RequestToken)
     /// Requests ``ExchangeEvent/woken`` at a time in monotonic nanoseconds.
     case wake(at: Int64)
 }
@@ -90,24 +86,18 @@ package struct Lookup: Sendable, Equatable {
     }
 }
 
-/// The name of a write in the queue.
-package struct WriteToken: Hashable, Sendable {
-    package var high: UInt64
-    package var low: UInt64
-
-    package init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
-}
-
 /// A write in the queue, of this request or of an earlier equal one.
 package struct KnownWrite: Sendable, Equatable {
-    package var token: WriteToken
+    package var token: RequestToken
     /// The local id that the client got; nil if it got none.
     package var localID: String?
     /// Whether the write has failed for good.
     package var isLost: Bool
+    /// The message that was sealed for this request; nil if none was.
+    package var message: MessageID?
 
-    package init(token: WriteToken, localID: String?, isLost: Bool) {
-        (self.token, self.localID, self.isLost) = (token, localID, isLost)
+    package init(token: RequestToken, localID: String?, isLost: Bool, message: MessageID? = nil) {
+        (self.token, self.localID, self.isLost, self.message) = (token, localID, isLost, message)
     }
 }
 
@@ -119,7 +109,18 @@ package enum WriteMatch: Sendable, Equatable {
 }
 
 /// A write to the backend that the queue sends until it is done.
-package struct QueuedWrite: Sendable, Equatable {
+package struct QueuedWrite: Sendable {
+    /// A text to seal. The envelope takes its place in the message, which becomes the body.
+    package struct Text: Sendable {
+        package var plaintext: [UInt8]
+        package var message: OutgoingMessage
+        package var conversation: AccountID
+
+        package init(_ plaintext: [UInt8], in message: OutgoingMessage, of conversation: AccountID) {
+            (self.plaintext, self.message, self.conversation) = (plaintext, message, conversation)
+        }
+    }
+
     /// The author.
     package var account: AccountID
     /// The client's credential, with which the write is sent. In memory only.
@@ -134,21 +135,21 @@ package struct QueuedWrite: Sendable, Equatable {
     package var key: WriteKey?
     package var head: RequestHead
     package var body: ByteBuffer
-    /// The local id of the created message that the client got; nil if it got none.
-    package var localID: String?
+    /// The text to seal when the write is queued; nil if the body is sent as it is.
+    package var text: Text?
+    /// Whether the client is answered before the backend, with a local id of the created message.
+    package var answersAtOnce: Bool
     /// The client's own name of the created message, see ``WaitingWrites``; nil if the write creates none.
     package var ownName: String?
     /// The path of the created message's backend id in the answer.
     package var remoteID: JSONPath?
     /// Positions of such ids of other messages. The queue replaces them by backend ids when it sends the write.
     package var references: [QueuedReference]
-    /// The message that is sealed in the write, for its trace; not stored.
-    package var message: MessageID?
 
     package init(
         account: AccountID, credential: Credential, lane: String, key: WriteKey?, head: RequestHead,
-        body: ByteBuffer, localID: String? = nil, ownName: String? = nil, remoteID: JSONPath? = nil,
-        references: [QueuedReference] = [], message: MessageID? = nil
+        body: ByteBuffer, text: Text? = nil, answersAtOnce: Bool = false, ownName: String? = nil,
+        remoteID: JSONPath? = nil, references: [QueuedReference] = []
     ) {
         self.account = account
         self.credential = credential
@@ -156,18 +157,20 @@ package struct QueuedWrite: Sendable, Equatable {
         self.key = key
         self.head = head
         self.body = body
-        self.localID = localID
+        self.text = text
+        self.answersAtOnce = answersAtOnce
         self.ownName = ownName
         self.remoteID = remoteID
         self.references = references
-        self.message = message
     }
 
     /// The references of the created message until the backend assigns an id.
     ///
-    /// - Parameter mark: a text unique to this write.
-    package func creates(marked mark: String) -> [String] {
-        [localID, ownName.map { WaitingWrites.reference($0, mark: mark) }].compactMap(\.self)
+    /// - Parameters:
+    ///   - localID: the id that the client gets; nil if it gets none.
+    ///   - token: a text unique to this write.
+    package func creates(_ localID: String?, token: String) -> [String] {
+        [localID, ownName.map { WaitingWrites.reference($0, token: token) }].compactMap(\.self)
     }
 }
 
@@ -181,7 +184,7 @@ package struct QueuedReference: Sendable, Equatable {
     }
 
     package var place: Place
-    /// One of ``QueuedWrite/creates(marked:)`` of an earlier write.
+    /// One of ``QueuedWrite/creates(_:token:)`` of an earlier write.
     package var local: String
 
     package init(_ place: Place, local: String) { (self.place, self.local) = (place, local) }

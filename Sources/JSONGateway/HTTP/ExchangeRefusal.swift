@@ -8,7 +8,7 @@ package import Reports
 import Vault
 
 /// The reason why the gateway answers instead of the backend.
-package enum ExchangeRefusal: Sendable, Equatable {
+package enum ExchangeRefusal: Error, Sendable, Equatable {
     /// Refused by the policy.
     case refused(Refusal)
     /// The request's body is too long to be sealed.

@@ -4,12 +4,12 @@
 // too long, is judged by its conversation if the path names it; otherwise it is refused as soon as anything is
 // protected.
 
-package import Envelope
 import HTTPCodec
 import JSONCodec
 import NIOCore
 package import Protection
 import Reports
+import RequestQueue
 import Vault
 
 extension HTTPExchange {
@@ -69,7 +69,7 @@ extension HTTPExchange {
     private func key(of account: AccountID) -> WriteKey? {
         guard let id = clientID, let credential else { return nil }
         let content = (try? outgoing?.plaintext()) ?? Array(body.readableBytesView)
-        return environment.writeKeys.key(
+        return environment.writes.keys.key(
             of: account, head.method, head.target(without: credential), id: id, content: content)
     }
 
@@ -168,7 +168,6 @@ extension HTTPExchange {
     // MARK: Sealed
 
     private mutating func seal(for room: AccountID, _ actions: inout [ExchangeAction]) {
-        guard let account else { return }
         guard let outgoing else {
             if let obstacle { return refuse(obstacle, &actions) }
             // The body has not been collected yet.
@@ -180,57 +179,45 @@ extension HTTPExchange {
         } catch {
             return refuse(.unreadable(error), &actions)
         }
-        ticket = environment.nextTicket()
-        stage = .sealing
-        actions.append(
-            .submit(
-                .seal(
-                    SealMessageJob(
-                        connection: connection, ticket: ticket, sender: account, conversation: room,
-                        plaintext: plaintext))))
+        enqueue(&actions, text: QueuedWrite.Text(plaintext, in: outgoing, of: room))
     }
 
-    package mutating func sealed(_ envelope: [UInt8], _ message: MessageID, _ actions: inout [ExchangeAction]) {
-        guard let outgoing else { return }
-        environment.tally.add(.sentGateway)
-        self.message = message
-        do throws(MessageFault) {
-            body = try outgoing.sealed(envelope)
-        } catch {
-            return refuse(.unreadable(error), &actions)
-        }
-        if case .atOnce = match?.route.answer { localID = LocalMessageID.text(of: message) }
-        enqueue(&actions)
-    }
-
-    private mutating func enqueue(_ actions: inout [ExchangeAction]) {
+    /// Queues the write.
+    ///
+    /// - Parameter text: the text to seal; nil if the body is sent as it is.
+    private mutating func enqueue(_ actions: inout [ExchangeAction], text: QueuedWrite.Text? = nil) {
         guard let account, let credential else { return }
         let isNew = match?.route.remoteID != nil
         stage = .queue
         var write = QueuedWrite(
             account: account, credential: credential, lane: conversation, key: writeKey,
             head: head.stored(without: credential, at: mapping.account.credentials), body: body,
-            localID: isNew ? localID : nil,
+            text: text, answersAtOnce: isNew && text != nil && answersAtOnce,
             ownName: isNew ? clientID.map { WaitingWrites.name($0, of: account, in: conversation) } : nil,
-            remoteID: match?.route.remoteID, references: localReferences, message: message)
+            remoteID: match?.route.remoteID, references: localReferences)
         write.cookies = head.headers["Cookie"]
         actions.append(.enqueue(write))
     }
 
+    /// Whether the client is answered before the backend.
+    private var answersAtOnce: Bool { if case .atOnce = match?.route.answer { true } else { false } }
+
     package mutating func enqueued(
-        _ result: Result<KnownWrite, WriteRefusal>, _ now: Timestamp, _ actions: inout [ExchangeAction]
+        _ result: Result<KnownWrite, ExchangeRefusal>, _ now: Timestamp, _ actions: inout [ExchangeAction]
     ) {
         switch result {
         case .success(let write):
+            message = write.message
+            if message != nil { environment.tally.add(.sentGateway) }
             // Of equal concurrent writes only the first is queued. All get its local id.
             localID = write.isLost ? nil : write.localID
             accepted(write.token, now, &actions)
-        case .failure(let refusal): refuse(.notQueued(refusal), &actions)
+        case .failure(let refusal): refuse(refusal, &actions)
         }
     }
 
     /// Continues after the write is stored, by this request or an earlier one.
-    private mutating func accepted(_ token: WriteToken, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
+    private mutating func accepted(_ token: RequestToken, _ now: Timestamp, _ actions: inout [ExchangeAction]) {
         if case .atOnce(let status, let body) = match?.route.answer, let localID {
             let text = RefusalForm.filled(
                 body, ["local_id": localID, "client_id": clientID ?? ""])

@@ -10,7 +10,7 @@ import Vault
 /// The machine of one exchange. Events go in, actions come out.
 ///
 ///     passthrough, off     request ───────────────────────────────────────────────────▶ pass
-///     content              request ▶ account ▶ body ▶ recall ▶ members ▶ seal ▶ queue ▶ answer
+///     content              request ▶ account ▶ body ▶ recall ▶ members ▶ seal and queue ▶ answer
 ///     history, sync        request ▶ account ▶ backend's answer ▶ its body ▶ open ▶ answer
 package struct HTTPExchange: Sendable {
     /// Ours: maximum body of a request with a text, in bytes. More than an envelope can hold.
@@ -26,7 +26,6 @@ package struct HTTPExchange: Sendable {
         case requestBody
         case findWrite
         case members
-        case sealing
         case queue
         case outcome
         case response
@@ -56,7 +55,6 @@ package struct HTTPExchange: Sendable {
     /// The reason why the collected body cannot be read; nil if there is none.
     package var obstacle: ExchangeRefusal?
     package var body = ByteBuffer()
-    package var ticket: UInt64 = 0
     var responseHead = ResponseHead(0)
     package var incoming: IncomingMessages?
     /// The local id in an answer that does not wait for the backend.
@@ -104,14 +102,10 @@ package struct HTTPExchange: Sendable {
         case (.requestBody, .requestBody(let body)): collected(body, now, &actions)
         case (.requestBody, .requestTooLong) where isCall: answerCall(ControlAnswer(.tooLong), &actions)
         case (.requestBody, .requestTooLong): cannotRead(.tooLong, now, &actions)
-        case (.findWrite, .foundWrite(let writeMatch)): foundWrite(writeMatch, now, &actions)
+        case (.findWrite, .vault(.foundWrite(let writeMatch))): foundWrite(writeMatch, now, &actions)
         case (.members, .found(.members, let head, let body)): membersFound(head, body, now, &actions)
         case (.members, .notFound(.members)): judge(nil, &actions)
-        case (.sealing, .vault(.sealed(let ticket, let written))) where ticket == self.ticket:
-            sealed(written.bytes, written.message, &actions)
-        case (.sealing, .vault(.sealFailed(let ticket, let failure))) where ticket == self.ticket:
-            refuse(ExchangeRefusal(failure), &actions)
-        case (.queue, .enqueued(let result)): enqueued(result, now, &actions)
+        case (.queue, .vault(.queued(_, let result))): enqueued(result, now, &actions)
         case (.outcome, .written(let outcome)): written(outcome, &actions)
         case (.outcome, .woken): refuse(.stillWaiting, &actions)
         case (.response, .response(let head)): answered(head, &actions)
@@ -185,7 +179,7 @@ package struct HTTPExchange: Sendable {
     private func local(_ id: String) -> String? {
         if LocalMessageID.isOne(id) { return id }
         guard let account else { return nil }
-        return environment.waitingWrites.reference(of: WaitingWrites.name(id, of: account, in: conversation))
+        return environment.writes.waiting.reference(of: WaitingWrites.name(id, of: account, in: conversation))
     }
 
     // MARK: Account
@@ -319,7 +313,7 @@ package struct HTTPExchange: Sendable {
     /// The request is queued if it refers to a message without a backend id, or if earlier writes of the account in the
     /// conversation wait. Otherwise it is forwarded at once, and its answer drops the conversation's cached members.
     private mutating func control(_ actions: inout [ExchangeAction]) {
-        let isBehind = account.map { environment.waitingWrites.holds($0, in: conversationOfHead) } ?? false
+        let isBehind = account.map { environment.writes.waiting.holds($0, in: conversationOfHead) } ?? false
         if !localReferences.isEmpty || isBehind {
             collect(&actions)
         } else if conversationOfHead.isEmpty {

@@ -39,9 +39,8 @@ package final class JSONEnvironment: Sendable {
     package let accounts = KnownAccounts()
     package let conversations = MemberCache()
     package let observations = SharedObservations()
-    package let waitingWrites = WaitingWrites()
-    package let writeKeys: WriteKeys
-    package let sockets = SocketListeners()
+    /// The tables that exchanges share with the queue of writes.
+    package let writes: WriteTables
     package let unmatched = UnmatchedRequests()
     let duplicateFilter = DuplicateFilter()
     private let current: Mutex<Settings>
@@ -49,10 +48,10 @@ package final class JSONEnvironment: Sendable {
 
     package init(
         mapping: Mapping, texts: NoticeTexts = NoticeTexts(), policies: PolicyTable, latches: LatchTable = LatchTable(),
-        tally: Tally = Tally(), directory: DirectoryCache = DirectoryCache(), writeKeys: WriteKeys,
+        tally: Tally = Tally(), directory: DirectoryCache = DirectoryCache(), writes: WriteTables,
         answerLimit: Int = answerLimit
     ) {
-        self.writeKeys = writeKeys
+        self.writes = writes
         current = Mutex(Settings(mapping: mapping, texts: texts, answerLimit: answerLimit))
         self.policies = policies
         self.latches = latches

@@ -34,7 +34,7 @@ package final class WaitingWrites: Sendable {
     }
 
     /// The queue's reference of a message with this name. Each write has its own, because clients may repeat an id.
-    package static func reference(_ name: String, mark: String) -> String { "\(name) \(mark)" }
+    package static func reference(_ name: String, token: String) -> String { "\(name) \(token)" }
 
     private static func name(of reference: String) -> ExactText {
         ExactText(String(reference[..<(reference.lastIndex(of: " ") ?? reference.endIndex)]))

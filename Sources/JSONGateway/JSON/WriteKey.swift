@@ -9,7 +9,7 @@ package import Protection
 
 /// The name of a write in the queue.
 ///
-/// It reveals neither content nor author, so the queue's file may store it, and the backend may receive it.
+/// It reveals neither content nor author, so the store may hold it, and the backend may receive it.
 package struct WriteKey: Hashable, Sendable {
     package let name: String
 }

@@ -1,11 +1,9 @@
-// `pawl backup` and `pawl restore`: the store with its key and its queue, in one file.
+// `pawl backup` and `pawl restore`: the store with its key, in one file.
 
 import ArgumentParser
 import Foundation
 import PawlConfiguration
 import Protection
-import RequestQueue
-import SQLiteQueue
 import SQLiteStore
 import StorePort
 
@@ -13,7 +11,7 @@ import StorePort
 struct BackupCommand: AdminCommand {
     static let configuration = CommandConfiguration(
         commandName: "backup",
-        abstract: "Write the store, its key and the queue into one file, while the gateway runs.",
+        abstract: "Write the store and its key into one file, while the gateway runs.",
         discussion: "Anyone with the file can decrypt the store. Protect it like the storage key.")
     @Argument(help: "The file to write; it must not exist.") var file: String
     @OptionGroup var common: CommonOptions
@@ -42,8 +40,7 @@ struct BackupCommand: AdminCommand {
         let bytes = (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
         if common.json { return try .json(Report(file: file, bytes: bytes)) }
         return .text(
-            "\(gateway.front.backupContents) and its key are in \(file) (\(bytes) bytes). Anyone with this file can read them."
-        )
+            "The store and its key are in \(file) (\(bytes) bytes). Anyone with this file can read them.")
     }
 }
 
@@ -79,15 +76,7 @@ struct RestoreCommand: AsyncParsableCommand {
                 print("The older state in \(data) is accepted. Sessions are set up anew at the next message.")
             } else if let file {
                 let result = try Restore.run(
-                    file: file, directory: data, key: key, force: force, actor: "operator", now: now
-                ) { path throws(StoreError) in
-                    do throws(QueueStoreError) {
-                        try SQLiteQueueStore.settle(
-                            copy: path, cause: "Restored from a backup. The backend may have done it.", now: now)
-                    } catch {
-                        throw .unavailable(error.message)
-                    }
-                }
+                    file: file, directory: data, key: key, force: force, actor: "operator", now: now)
                 for path in result.aside { print("moved aside: \(path)") }
                 print("The backup is in \(data). Sessions are set up anew at the next message.")
             }

@@ -66,8 +66,6 @@ protocol ChatFront: Sendable {
     var unmatched: [UnmatchedRequests.Row]? { get }
     /// The notice after an operator has reset a conversation.
     var resetNotice: String { get }
-    /// What a backup contains, in words.
-    var backupContents: String { get }
 
     // MARK: Requests
 

@@ -116,7 +116,9 @@ struct IRCFront: ChatFront {
     func takeObservations(at _: Int64) -> [StoreChange] { [] }
     func giveBack(_: [StoreChange]) {}
 
-    func complete(_ report: inout StatusReport, on _: Gateway) async throws {
+    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws {
+        report.queue = try gateway.reporter.queue()
+        report.requests = try gateway.reporter.requests(SystemClock.now())
         if let dead = report.queue[RequestState.dead.name], dead > 0 {
             report.warnings.append(
                 "\(dead) \(dead == 1 ? "message was" : "messages were") given up within the last hour: pawl queue list --state dead"
@@ -136,7 +138,6 @@ struct IRCFront: ChatFront {
     var seenDevices: (proven: Set<DeviceID>, sealing: Set<DeviceID>) { ([], []) }
     var unmatched: [UnmatchedRequests.Row]? { nil }
     var resetNotice: String { "Connected members have been notified." }
-    var backupContents: String { "The store" }
 
     // MARK: Requests
 

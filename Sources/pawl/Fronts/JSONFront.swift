@@ -65,7 +65,7 @@ struct JSONFront: ChatFront {
             + observations.filter { kinds.contains($0.recipient) }.map { .room($0.target) }
     }
 
-    func connectionCount(of account: AccountID) -> Int { backend.environment.sockets.count(of: account) }
+    func connectionCount(of account: AccountID) -> Int { backend.environment.writes.sockets.count(of: account) }
 
     func peopleCount(in room: String, _ observations: [ObservationRow], among accounts: Set<AccountID>) -> Int {
         let writers = observations.filter { $0.target == room }.map { AccountID.services($0.sender) }
@@ -100,9 +100,9 @@ struct JSONFront: ChatFront {
     func takeObservations(at time: Int64) -> [StoreChange] { backend.environment.observations.take(wall: time) }
     func giveBack(_ changes: [StoreChange]) { backend.environment.observations.giveBack(changes) }
 
-    func complete(_ report: inout StatusReport, on gateway: Gateway) async throws {
+    func complete(_ report: inout StatusReport, on _: Gateway) async throws {
         let counts = await writes.queue.report()
-        report.requests = try requests(on: gateway, counts)
+        report.requests = requests(counts)
         report.queue = [
             RequestState.pending.name: report.requests.waiting, RequestState.done.name: report.requests.done,
             RequestState.dead.name: report.requests.dead,
@@ -130,17 +130,16 @@ struct JSONFront: ChatFront {
         }
     }
 
-    /// The totals of requests, with what the queue knows of them.
-    private func requests(on gateway: Gateway, _ report: APIClientQueue.Report) throws -> StatusReport.Requests {
-        var requests = try gateway.reporter.requests(SystemClock.now())
-        let counts = RequestCounts(report.counts, waiting: report.depth)
-        (requests.accepted, requests.waiting) = (counts.accepted, counts.waiting)
-        (requests.done, requests.dead) = (counts.done, counts.dead)
-        requests.held = report.census.held
-        requests.oldestSeconds = report.census.oldest.map { max(SystemClock.now().wall - $0, 0) / 1000 }
-        requests.doubtful = report.counts.doubtful + report.census.doubtful
-        requests.withoutLogin = report.census.withoutSession
-        return requests
+    /// The totals of requests, as the queue knows them.
+    private func requests(_ report: APIClientQueue.Report) -> StatusReport.Requests {
+        let heldAccounts = gate.holds.compactMap { scope in
+            if case .account(let account) = scope { account.name } else { nil }
+        }
+        return StatusReport.Requests(
+            RequestCounts(report.counts, waiting: report.depth), held: report.census.held,
+            heldAccounts: heldAccounts.sorted(),
+            oldestSeconds: report.census.oldest.map { max(SystemClock.now().wall - $0, 0) / 1000 },
+            doubtful: report.counts.doubtful + report.census.doubtful, withoutLogin: report.census.withoutSession)
     }
 
     private func addQueueWarnings(to report: inout StatusReport, _ queue: APIClientQueue.Report) {
@@ -165,9 +164,9 @@ struct JSONFront: ChatFront {
         }
     }
 
-    func addMetrics(to page: inout MetricsPage, on gateway: Gateway) async {
+    func addMetrics(to page: inout MetricsPage, on _: Gateway) async {
         let report = await writes.queue.report()
-        if let requests = try? requests(on: gateway, report) { page.add(requests) }
+        page.add(requests(report))
         page.family(
             "pawl_requests_in_flight", "Requests that were sent to the backend and are not answered.", "gauge",
             [("", report.inFlight)])
@@ -204,7 +203,6 @@ struct JSONFront: ChatFront {
     var unmatched: [UnmatchedRequests.Row]? { backend.environment.unmatched.all }
 
     var resetNotice: String { "The gateway cannot notify people over HTTP: tell them yourself." }
-    var backupContents: String { "The store, the queue of writes" }
 
     // MARK: Writes
 

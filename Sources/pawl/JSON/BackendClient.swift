@@ -1,8 +1,8 @@
 // The backend, as the queue sends requests to it.
 
-import AsyncHTTPClient
 import Foundation
 import HTTPCodec
+import HTTPServer
 import JSONCodec
 import JSONGateway
 import NIOCore
@@ -21,18 +21,22 @@ struct BackendClient: APIClient {
     let deduplicator: any APIRequestDeduplicating = APIRequestDeduplicator()
 
     init(
-        host: String, http: HTTPClient, credentials: KnownCredentials, refusal: @escaping @Sendable () -> RefusalForm
+        host: String, sender: UpstreamSender, credentials: KnownCredentials,
+        refusal: @escaping @Sendable () -> RefusalForm
     ) {
         (self.host, self.credentials, self.refusal) = (host, credentials, refusal)
-        networkClient = BackendNetwork(http: HTTPNetworkClient(http), credentials: credentials)
+        networkClient = BackendNetwork(host: host, sender: sender)
+    }
+
+    /// The credential that came with the request, while that is known and accepted: a backend may recognise a repeated
+    /// request by its device. Nil for the account's most recent one.
+    func session(for request: APIClientQueueRequest) -> SessionKey? {
+        request.queued.mark.flatMap(credentials.key)
     }
 
     /// Whether a request with a refused credential waits for the next login of its account.
-    ///
-    /// A request that is refused at its first attempt, with its own credential, would have been refused without a
-    /// gateway as well. A request that has waited may have outlived its credential.
-    func waitsForLogin(_ request: APIClientQueueRequest) -> Bool {
-        request.attempts > 1 || !credentials.isRefused(request.mark)
+    func waitsForLogin(_ request: APIClientQueueRequest, refused key: SessionKey) -> Bool {
+        request.queued.mark.map { credentials.waits(for: $0, refused: key, attempts: request.attempts) } ?? true
     }
 
     /// Leaves out `Set-Cookie`: a cookie may be a credential.
@@ -70,94 +74,69 @@ struct BackendClient: APIClient {
     }
 }
 
-/// Sends requests with a credential of their account.
-///
-/// A request is sent with the credential that came with it, while that is known and accepted: a backend may recognise a
-/// repeated request by its device. Otherwise it is sent with the account's most recent credential.
+/// Sends requests over the connections of the server.
 struct BackendNetwork: NetworkClient {
-    /// Internal fields, which never leave this process.
-    static let queryField = "pawl-credential-in-query"
-    static let markField = "pawl-credential"
+    /// Ours: bytes of an answer that are kept.
+    private static let answerLimit = 16 << 20
 
-    let http: HTTPNetworkClient
-    let credentials: KnownCredentials
+    /// The beginning of all URLs.
+    let host: String
+    let sender: UpstreamSender
 
     func send(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
-        var request = request
-        let mark = request.header(Self.markField)
-        request.headers.removeAll { $0.name == Self.markField }
-        guard let mark, let own = credentials.key(mark) else { return try await carry(request) }
-        let answer = try await carry(request.showing(own))
-        if answer.status == 401 { credentials.refuse(mark) }
-        return answer
-    }
-
-    /// Sends a request, with a credential for the query moved from its internal field into the URL.
-    private func carry(_ request: NetworkRequest) async throws(NetworkFailure) -> NetworkResponse {
-        var request = request
-        if let query = request.header(Self.queryField) {
-            request.headers.removeAll { $0.name == Self.queryField }
-            request.url += (request.url.contains("?") ? "&" : "?") + query
+        guard request.url.hasPrefix(host) else { throw .badURL }
+        let fields = request.headers.filter { $0.name != QueuedRequest.markField }
+        let head = RequestHead(
+            request.method.name, String(request.url.dropFirst(host.count)),
+            headers: HeaderFields(fields.map { HeaderFields.Field($0.name, $0.value) }))
+        do {
+            let answer = try await sender.send(
+                head, ByteBuffer(bytes: request.body), timeout: .milliseconds(request.timeoutInterval),
+                limit: Self.answerLimit)
+            return NetworkResponse(
+                status: answer.head.status, headers: answer.head.headers.fields.map { .init($0.name, $0.value) },
+                body: Array(answer.body.readableBytesView), isCut: answer.isCut)
+        } catch {
+            throw Self.failure(error)
         }
-        return try await http.send(request)
     }
-}
 
-extension NetworkRequest {
-    /// Returns the request with another credential.
-    fileprivate func showing(_ key: SessionKey) -> NetworkRequest {
-        let places = Set(key.headers.map { $0.name.lowercased() }).union([
-            "authorization", "cookie", BackendNetwork.queryField,
-        ])
-        var request = self
-        request.headers.removeAll { places.contains($0.name.lowercased()) }
-        request.headers += key.headers
-        return request
+    /// What the queue has to know of a failure: above all, whether the backend may have received the request.
+    private static func failure(_ error: any Error) -> NetworkFailure {
+        switch error {
+        case UpstreamSender.Failure.unsent(UpstreamError.noFreeConnection): return .noFreeConnection
+        case UpstreamSender.Failure.unsent(let cause):
+            let known = HTTPNetworkClient.failure(cause)
+            return known.kind == .unreachable ? known : .cannotConnectToHost
+        case UpstreamSender.Failure.unanswered(UpstreamError.timeout): return .timedOut
+        case UpstreamSender.Failure.unanswered(UpstreamError.notHTTP),
+            UpstreamSender.Failure.unanswered(UpstreamError.unaskedUpgrade):
+            return .badServerResponse
+        case UpstreamSender.Failure.unanswered(UpstreamError.closed): return .networkConnectionLost
+        case UpstreamSender.Failure.unanswered(let cause): return HTTPNetworkClient.failure(cause)
+        default: return HTTPNetworkClient.failure(error)
+        }
     }
 }
 
 extension SessionKey {
-    /// Converts a credential. One for the query becomes ``BackendNetwork/queryField``, which the network client removes.
+    /// Converts a credential.
     init(_ credential: Credential) {
-        var headers = credential.fields.fields.map { ResolvedRequest.Header($0.name, $0.value) }
-        if let query = credential.neededQuery { headers.append(.init(BackendNetwork.queryField, query)) }
-        self.init(headers: headers)
+        let headers = credential.fields.fields.map { ResolvedRequest.Header($0.name, $0.value) }
+        self.init(headers: headers, query: credential.neededQuery)
+    }
+
+    /// A stored key in the present form. Until stored form 3, one for the query was a header field.
+    init(stored key: SessionKey) {
+        self = key
+        guard let place = headers.firstIndex(where: { $0.name == "pawl-credential-in-query" }) else { return }
+        query = headers.remove(at: place).value
     }
 
     /// Converts a credential, with all cookies of its request.
     init(_ credential: Credential, cookies: [String]) {
         self.init(credential)
         guard !cookies.isEmpty else { return }
-        self.init(
-            headers: headers.filter { $0.name.lowercased() != "cookie" } + cookies.map { .init("Cookie", $0) })
-    }
-}
-
-/// Receives the outcomes of writes, and notifies clients that were answered at once.
-final class WriteEnds: APIClientQueueResponseHandler {
-    private let notify: @Sendable (AccountID, MessageNews) -> Void
-    private let waiting: WaitingWrites
-
-    init(_ waiting: WaitingWrites, notify: @escaping @Sendable (AccountID, MessageNews) -> Void) {
-        (self.waiting, self.notify) = (waiting, notify)
-    }
-
-    func clientQueue(
-        _ clientQueue: any APIClientQueuing, didReceiveResponse result: APIClientQueueResult<Data, APIError>,
-        for request: APIClientQueueRequest
-    ) async {
-        waiting.end(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
-        let account = AccountID(text: request.tenant)
-        let localIDs = request.creates.map(\.local).filter(LocalMessageID.isOne)
-        switch result {
-        case .success(let response):
-            guard let queue = clientQueue as? APIClientQueue else { return }
-            for case .both(_, let local, let remote) in queue.client.identifiers(in: response, for: request)
-            where LocalMessageID.isOne(local) {
-                notify(account, .merged(MessageMerge(localID: local, remoteID: remote)))
-            }
-        case .aborted: for local in localIDs { notify(account, .lost(localID: local, reason: nil)) }
-        case .failure(let error): for local in localIDs { notify(account, .lost(localID: local, reason: "\(error)")) }
-        }
+        headers = headers.filter { $0.name.lowercased() != "cookie" } + cookies.map { .init("Cookie", $0) }
     }
 }

@@ -1,6 +1,5 @@
 // The additional parts of a gateway in front of a JSON backend: the mapping, and the queue of writes.
 
-import AsyncHTTPClient
 import DeviceDirectory
 import Devices
 import DoubleRatchet
@@ -11,54 +10,70 @@ import IRCServer
 import JSONGateway
 import MappingFile
 import NIOCore
-import NIOPosix
-import NIOSSL
+import NIOSupport
 import Outbox
 import PawlConfiguration
 import Protection
 import RequestQueue
 import RequestQueueClient
-import SQLiteStore
+import StorePort
 import Vault
 
 /// The parts of a gateway that only HTTP needs.
 struct JSONBackend: Sendable {
     let environment: JSONEnvironment
     let writes: WriteQueue
-    let meters = HTTPMeters()
+    let meters: HTTPMeters
 
-    /// Creates the parts.
+    /// Creates the state that exchanges share.
     ///
-    /// - Throws: an error of the mapping or of the queue's file.
-    init(
-        _ configuration: PawlConfiguration, _ role: Assembly.Role, _ shared: IRCEnvironment, _ store: SQLiteStore,
-        sealer: StorageSealer
-    ) throws {
-        guard role == .front else {
-            throw AdminFailure("A sidecar speaks IRC. In front of a backend that speaks HTTP start: pawl serve.")
-        }
-        environment = JSONEnvironment(
-            mapping: try Self.mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
+    /// - Throws: an error of the mapping or of the store.
+    static func environment(
+        _ configuration: PawlConfiguration, _ shared: IRCEnvironment, _ store: any Store, sealer: StorageSealer
+    ) throws -> JSONEnvironment {
+        let environment = JSONEnvironment(
+            mapping: try mapping(configuration), texts: shared.settings.texts, policies: shared.policies,
             latches: shared.latches, tally: shared.tally, directory: shared.directory ?? DirectoryCache(),
-            writeKeys: WriteKeys(secret: sealer.secret(for: "names of writes")),
+            writes: WriteTables(
+                keys: WriteKeys(secret: sealer.secret(for: "names of writes")), opened: shared.requests.traces),
             answerLimit: configuration.limits.answerBytes)
         environment.accounts.adopt(try store.evidence(limit: 1_000_000))
-        var settings = QueueMachine.Settings()
+        return environment
+    }
+
+    /// The queue's settings.
+    static func queueSettings(_ configuration: PawlConfiguration) -> QueueMachine.Settings {
+        var settings = JSONParticipants<SystemRandomSource>.queueSettings(host: host(configuration.upstream.url))
         settings.limits.requestsPerTenant = configuration.limits.pendingRequestsPerAccount
         settings.limits.age = configuration.queueRequestAge.milliseconds
-        let credentials: SessionCredentials =
-            switch configuration.queueCredentials {
-            case .memory: .memory
-            case .sealed: .sealed(CredentialSealer(sealer: sealer))
-            }
-        let held = shared.requests.gate.holds.compactMap { scope in
-            if case .account(let account) = scope { account.text } else { nil }
+        return settings
+    }
+
+    /// Where credentials are kept between two logins.
+    static func credentials(_ configuration: PawlConfiguration, _ sealer: StorageSealer) -> SessionCredentials {
+        switch configuration.queueCredentials {
+        case .memory: .memory
+        case .sealed: .sealed(CredentialSealer(sealer: sealer))
         }
-        writes = try WriteQueue(
-            store: try QueueFile(directory: configuration.data).open(),
-            host: Self.host(configuration.upstream.url), settings: settings,
-            credentials: credentials, http: try Self.client(configuration.upstream), held: held,
-            environment: environment, traces: shared.requests.traces)
+    }
+
+    /// Creates the queue of writes on a commit thread, and makes it the addressee of the queue's turns.
+    ///
+    /// - Parameters:
+    ///   - sessions: the credentials that were stored, which the queue's machine knows to be present.
+    ///   - sender: the connections over which writes are sent.
+    init(
+        _ configuration: PawlConfiguration, _ environment: JSONEnvironment, _ store: any Store,
+        _ thread: JSONFront.Thread, credentials: SessionCredentials, sessions: [ExactText: SessionKey],
+        sender: UpstreamSender, meters: HTTPMeters
+    ) {
+        (self.environment, self.meters) = (environment, meters)
+        let driver = CommitLoopQueue(on: sender.eventLoop, thread: thread, clock: SystemClock.now)
+        thread.register(driver, as: JSONParticipants<SystemRandomSource>.sender)
+        writes = WriteQueue(
+            store: store.queueTables, driver: driver, host: Self.host(configuration.upstream.url),
+            credentials: credentials, sessions: sessions, sender: sender, environment: environment,
+            submit: { thread.submit($0) })
     }
 
     private static func mapping(_ configuration: PawlConfiguration) throws -> Mapping {
@@ -67,17 +82,6 @@ struct JSONBackend: Sendable {
 
     private static func host(_ url: PawlConfiguration.Endpoint) -> String {
         "\(url.isEncrypted ? "https" : "http")://\(url.address)"
-    }
-
-    /// Returns the client for the queue's requests. All others use the connections of ``HTTPServer``.
-    private static func client(_ upstream: PawlConfiguration.Upstream) throws -> HTTPClient {
-        var configuration = HTTPNetworkClient.configuration
-        configuration.timeout.connect = .milliseconds(upstream.connectTimeout.milliseconds)
-        if upstream.url.isEncrypted {
-            configuration.tlsConfiguration = Assembly.clientTLS(upstream.tls)
-            if let name = upstream.tls.serverName { configuration.dnsOverride = [name: upstream.url.host] }
-        }
-        return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 
     /// Reads the mapping again, for a reload.
@@ -93,10 +97,9 @@ struct JSONBackend: Sendable {
 
     /// Adds the queue of writes to the services of connections.
     func serve(_ services: inout HTTPServices) {
-        services.meters = meters
         let writes = writes
         services.loggedIn = { writes.loggedIn($0, $1) }
-        services.findWrite = { writes.findWrite($0, $1, by: $2, $3) }
+        services.findWrite = { writes.find($0, $1, $2, by: $3) }
         services.enqueue = { writes.enqueue($0, $1) }
         services.await = { writes.await($0, $1) }
     }

@@ -9,7 +9,7 @@ import RequestQueue
 import RequestQueueClient
 import Synchronization
 
-/// Credentials by their mark, which stands for them in the queue's file.
+/// Credentials by their mark, which stands for them in the store.
 final class KnownCredentials: Sendable {
     /// Ours: credentials of one account. Beyond that the oldest is forgotten; its writes are sent with the most recent one.
     static let limitPerAccount = 16
@@ -68,12 +68,26 @@ final class KnownCredentials: Sendable {
         }
     }
 
-    func isRefused(_ mark: String?) -> Bool {
-        state.withLock { state in mark.flatMap { state.entry($0) }?.isRefused ?? false }
+    /// Handles a refusal by the backend: whether the write waits for the next login of its account.
+    ///
+    /// A write that is refused at its first attempt, with its own credential, would have been refused without a gateway as
+    /// well. A write that has waited may have outlived its credential.
+    ///
+    /// - Parameters:
+    ///   - mark: the mark of the credential that came with the write.
+    ///   - key: the credential that was sent, which may be another one of the account.
+    ///   - attempts: the number of attempts of the write, this one included.
+    func waits(for mark: String, refused key: SessionKey, attempts: Int) -> Bool {
+        if self.key(mark) == key { refuse(mark) }
+        return attempts > 1 || !isRefused(mark)
+    }
+
+    private func isRefused(_ mark: String) -> Bool {
+        state.withLock { $0.entry(mark)?.isRefused ?? false }
     }
 
     /// Marks a credential as refused.
-    func refuse(_ mark: String) {
+    private func refuse(_ mark: String) {
         let digest = state.withLock { state -> CredentialCache.Digest? in
             guard let account = state.accounts[mark], let digest = state.entry(mark)?.digest else { return nil }
             state.refuse(digest, of: account)

@@ -1,8 +1,8 @@
 // Reports on one write: `pawl queue show` and `pawl trace` in front of a backend that speaks HTTP.
 
+import JSONGateway
 import Outbox
 import RequestQueue
-import SQLiteQueue
 
 extension RequestReport {
     /// The report on one write.

@@ -19,9 +19,8 @@ final class Gateway: Sendable {
     let store: any Store
     let front: any ChatFront
     let server: any ChatServer
-    /// The health of the store, and of the queue if it has a file of its own.
-    let health: [StoreHealth]
-    private let probeStores: @Sendable () -> Void
+    let health: StoreHealth
+    private let probeStore: @Sendable () -> Void
     let reporter: Reporter
     let logger: Logger
     let startedAt: Int64
@@ -42,8 +41,8 @@ final class Gateway: Sendable {
 
     init(
         role: Assembly.Role, environment: IRCEnvironment, store: any Store, front: any ChatFront,
-        server: any ChatServer, health: [StoreHealth],
-        probeStores: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
+        server: any ChatServer, health: StoreHealth,
+        probeStore: @escaping @Sendable () -> Void, logger: Logger, configuration: PawlConfiguration,
         policySource: String,
         writeBackup: @escaping @Sendable (String) throws -> Void,
         reload: @escaping @Sendable () throws -> PawlConfiguration, requestStop: @escaping @Sendable () -> Void
@@ -54,7 +53,7 @@ final class Gateway: Sendable {
         self.front = front
         self.server = server
         self.health = health
-        self.probeStores = probeStores
+        self.probeStore = probeStore
         self.logger = logger
         self.configuration = Mutex(configuration)
         started = configuration
@@ -89,14 +88,14 @@ final class Gateway: Sendable {
         return report
     }
 
-    /// Why a store cannot commit; nil if all can. Checks that the files still exist.
+    /// Why the store cannot commit; nil if it can. Checks that its files still exist.
     var storeProblem: String? {
-        for health in health { health.checkFiles() }
-        return health.lazy.compactMap(\.problem).first
+        health.checkFiles()
+        return health.problem
     }
 
-    /// Checks whether a store that failed works again.
-    func probeStoresIfFailing() { if storeProblem != nil { probeStores() } }
+    /// Checks whether the store works again after it has failed.
+    func probeStoreIfFailing() { if storeProblem != nil { probeStore() } }
 
     /// Takes the counters that are in memory, to be stored or given back.
     func unstored() -> [StoreChange] {

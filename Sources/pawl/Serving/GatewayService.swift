@@ -75,7 +75,7 @@ struct GatewayService: Service {
     private func tick(_ gateway: Gateway) async throws {
         while !Task.isCancelled {
             try await Task.sleep(for: .seconds(Self.tickSeconds))
-            gateway.probeStoresIfFailing()
+            gateway.probeStoreIfFailing()
             gateway.front.tick(gateway.unstored())
         }
     }

@@ -54,7 +54,7 @@ struct MetricsPage {
             [("", gateway.storeProblem == nil ? 0 : 1)])
         family(
             "pawl_store_failed_commits_total", "Commits that failed.", "counter",
-            [("", gateway.health.reduce(0) { $0 + $1.failedCommits })])
+            [("", gateway.health.failedCommits)])
         family("pawl_vault_jobs_waiting", "Jobs that wait for the vault.", "gauge", [("", gateway.front.waitingJobs)])
     }
 

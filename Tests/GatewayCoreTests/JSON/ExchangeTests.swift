@@ -5,6 +5,7 @@ import JSONGateway
 import NIOCore
 import Protection
 import Reports
+import RequestQueue
 import StorePort
 import Testing
 
@@ -217,8 +218,8 @@ import Testing
         #expect(LocalMessageID.isOne(local))
         #expect(world.send("DELETE", "/c/all/\(local)", as: "t-alice") == nil, "it waits behind the message")
         #expect(world.waiting.count == 2)
-        #expect(world.writes[world.waiting[1]]?.references == [QueuedReference(.segment(2), local: local)])
-        #expect(world.writes[world.waiting[0]]?.localID == local)
+        #expect(world.writes[world.waiting[1].token]?.references == [QueuedReference(.segment(2), local: local)])
+        #expect(world.waiting[0].creates.map(\.local).contains(local))
         let again = world.send("POST", "/c/all", as: "t-alice", #"{"id":"1","text":"\#(secret)"}"#)
         #expect(again?["message_id"] == local)
     }

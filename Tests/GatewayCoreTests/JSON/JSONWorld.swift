@@ -12,6 +12,8 @@ import NIOCore
 import Protection
 import RequestQueue
 import StorePort
+import Synchronization
+import Testing
 import Vault
 
 /// A gateway in memory before a simulated JSON backend: exchanges, vault and store, with a clock of its own.
@@ -36,21 +38,21 @@ final class JSONWorld {
     let store: InMemoryStore
     var participants: JSONParticipants<SeededSource>
     var now = Timestamp(monotonic: 1_000_000_000_000, wall: 1_700_000_000_000)
-    /// Writes that the queue has taken, by key, and those that wait for the backend.
-    var writes: [WriteToken: QueuedWrite] = [:]
-    var outcomes: [WriteToken: WriteOutcome] = [:]
-    private var keys: [WriteKey: WriteToken] = [:]
-    /// Writes that will never be done.
-    var lost: Set<WriteToken> = []
-    var waiting: [WriteToken] = []
-    /// Whether the queue sends at once what it takes.
+    /// Writes that were handed to the queue, by token.
+    private(set) var writes: [RequestToken: QueuedWrite] = [:]
+    /// How many batches were committed.
+    private(set) var commits = 0
+    /// Attempts that the queue has begun and the backend has not answered.
+    private var attempts: [QueueBatch.Dispatch] = []
+    /// Whether attempts reach the backend at once.
     var queueIsOpen = true
     private var nextToken: UInt64 = 1
     private let connection = ConnectionID(1)
 
     init(
         _ policy: Policy, mapping: Mapping = .lab, backend: JSONBackend = JSONBackend(),
-        store: InMemoryStore = InMemoryStore(), accounts: [String: Policy] = [:], retention: Int64? = nil
+        store: InMemoryStore = InMemoryStore(), accounts: [String: Policy] = [:], retention: Int64? = nil,
+        held: [AccountID] = [], requestsPerAccount: Int? = nil
     ) throws {
         self.backend = backend
         self.store = store
@@ -60,12 +62,15 @@ final class JSONWorld {
         let directory = DirectoryCache()
         environment = JSONEnvironment(
             mapping: mapping, policies: PolicyTable(snapshot), latches: latches, directory: directory,
-            writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
+            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))))
         environment.accounts.adopt(try store.evidence(limit: 1000))
         var changes: [StoreChange] = []
+        var settings = JSONParticipants<SeededSource>.queueSettings(host: "backend")
+        if let requestsPerAccount { settings.limits.requestsPerTenant = requestsPerAccount }
         participants = try JSONParticipants(
             network: "lab", sealer: StorageSealer(key: [UInt8](repeating: 7, count: 32)), store: store,
-            latches: latches, now: now, random: SeededSource(seed: 1), directory: directory, changes: &changes)
+            latches: latches, writes: environment.writes, queue: settings, held: held, now: now,
+            random: SeededSource(seed: 1), directory: directory, changes: &changes)
         if let retention { participants.vault.historyRetention = retention }
         _ = try store.commit([changes])
     }
@@ -96,41 +101,112 @@ final class JSONWorld {
 
     // MARK: What exchanges ask for
 
-    func perform(_ job: JSONJob) -> [JSONReply] {
-        let batch = participants.prepare([job], now: now)
-        let committed = try? store.commit(batch.groups)
-        return participants.complete(batch, committed: committed, now: now).map(\.reply)
+    func perform(_ job: JSONJob) -> [JSONReply] { perform([job]) }
+
+    /// Does jobs as one batch, as the commit thread does.
+    func perform(_ jobs: [JSONJob]) -> [JSONReply] {
+        let batch = participants.prepare(jobs, now: now)
+        if !batch.isEmpty { commits += 1 }
+        let committed = batch.isEmpty ? batch.allCommitted : try? store.commit(batch.groups)
+        var replies: [JSONReply] = []
+        for reply in participants.complete(batch, committed: committed, now: now) {
+            guard case .turn(let turn) = reply.reply else {
+                replies.append(reply.reply)
+                continue
+            }
+            #expect(reply.connection == JSONParticipants<SeededSource>.sender)
+            attempts += turn.batch?.dispatches ?? []
+        }
+        return replies
     }
 
-    func foundWrite(_ key: WriteKey) -> WriteMatch {
-        guard let token = keys[key] else { return .new(key) }
-        return .known(
-            KnownWrite(token: token, localID: writes[token]?.localID, isLost: lost.contains(token)))
-    }
+    var attemptCount: Int { attempts.count }
 
-    func enqueue(_ write: QueuedWrite) -> WriteToken {
-        if let key = write.key, let known = keys[key] { return known }
-        let token = WriteToken(high: 0, low: nextToken)
-        nextToken += 1
-        if let key = write.key { keys[key] = token }
-        environment.waitingWrites.begin(
-            write.account.text, in: write.lane, write.creates(marked: write.key?.name ?? ""))
-        writes[token] = write
-        waiting.append(token)
+    /// The writes that wait for the backend, in the order of acceptance.
+    var waiting: [QueuedRequest] { participants.queue.requests }
+
+    func findWrite(_ account: AccountID, _ key: WriteKey, by credential: Credential) -> [JSONReply] {
+        let mark = environment.writes.keys.mark(of: credential)
+        let replies = perform(.find(FindWriteJob(connection: connection, account: account, key: key, mark: mark)))
+        // A dead write is sent again.
         if queueIsOpen { flushQueue() }
-        return token
+        return replies
     }
 
-    /// The queue sends what waits, in order, until the backend does not answer.
+    func logIn(_ account: AccountID) {
+        _ = perform(
+            .queue { queue, _ in
+                queue.setSession(account.text, present: true)
+                return nil
+            })
+    }
+
+    func enqueue(_ write: QueuedWrite) -> [JSONReply] {
+        let token = RequestToken(high: 1, low: nextToken)
+        nextToken += 1
+        environment.writes.waiters.expect(token)
+        logIn(write.account)
+        let replies = perform(job(write, token))
+        if waiting.contains(where: { $0.token == token }) { writes[token] = write }
+        if queueIsOpen { flushQueue() }
+        return replies
+    }
+
+    func job(_ write: QueuedWrite, _ token: RequestToken) -> JSONJob {
+        let mark = environment.writes.keys.mark(of: write.credential)
+        return .write(WriteJob(connection: connection, token: token, write: write, mark: mark))
+    }
+
+    /// Takes over what an earlier world has queued: the queue has the requests, and this the credentials.
+    func adopt(_ earlier: [RequestToken: QueuedWrite]) { writes.merge(earlier) { $1 } }
+
+    /// Attempts reach the backend, in order, until it does not answer.
     func flushQueue() {
-        while let token = waiting.first, let write = writes[token] {
-            var head = write.head
-            head.headers.fields += write.credential.fields.fields
-            guard let (answer, body) = backend.answer(head, write.body) else { return }
-            waiting.removeFirst()
-            environment.waitingWrites.end(
-                write.account.text, in: write.lane, write.creates(marked: write.key?.name ?? ""))
-            outcomes[token] = .answered(answer, body)
+        while let attempt = attempts.first, let write = writes[attempt.request.token],
+            let resolved = try? attempt.resolved()
+        {
+            var head = RequestHead(resolved.method.name, resolved.target)
+            head.headers.fields = resolved.headers.map { .init($0.name, $0.value) } + write.credential.fields.fields
+            guard let (answer, body) = backend.answer(head, ByteBuffer(bytes: resolved.body)) else { return }
+            attempts.removeFirst()
+            let reply = reply(answer, body, to: attempt.request)
+            _ = perform(
+                .queue { queue, now in
+                    queue.reply(attempt.id, lease: attempt.lease, reply, now: now, random: 1)
+                    return nil
+                })
+        }
+    }
+
+    private func reply(_ head: ResponseHead, _ body: ByteBuffer, to request: QueuedRequest) -> AttemptReply {
+        let bytes = Array(body.readableBytesView)
+        guard (200..<300).contains(head.status) else {
+            return .failure(.status(head.status), retryAfter: nil, headers: [], body: bytes)
+        }
+        let path = request.identifiers.flatMap { try? JSONPath(String(decoding: $0, as: UTF8.self)) }
+        let remote = path.flatMap { Answer(status: head.status, text: String(buffer: body))[$0.text] }
+        let names = remote.map { remote in
+            request.creates.map { EntityIdentifier.both(type: $0.type, local: $0.local, remote: remote) }
+        }
+        return .success(status: head.status, headers: [], body: bytes, identifiers: names ?? [])
+    }
+
+    /// An operator drops a write.
+    func drop(_ token: RequestToken) {
+        _ = perform(
+            .queue { queue, now in
+                try? queue.cancel(token, now: now)
+                return nil
+            })
+        attempts.removeAll { $0.request.token == token }
+    }
+
+    /// The outcome of a write that a client waits for; nil if it has not ended.
+    func outcome(of token: RequestToken) -> WriteOutcome? {
+        let known = Mutex<WriteOutcome?>(nil)
+        switch environment.writes.waiters.add(WriteWaiter { outcome in known.withLock { $0 = outcome } }, for: token) {
+        case .waits: return known.withLock { $0 }
+        case .asks: return ((try? store.queueTables.outcome(token)) ?? nil).map { WriteOutcome($0) }
         }
     }
 }
@@ -178,15 +254,13 @@ private final class RunningExchange {
                         events.append(.notFound(lookup.id))
                     }
                 case .submit(let job): events += world.perform(job).map { .vault($0) }
-                case .findWrite(_, let key, _): events.append(.foundWrite(world.foundWrite(key)))
-                case .enqueue(let write):
-                    let token = world.enqueue(write)
-                    let first = KnownWrite(
-                        token: token, localID: world.writes[token]?.localID, isLost: world.lost.contains(token))
-                    events.append(.enqueued(.success(first)))
+                case .findWrite(let account, let key, let credential):
+                    events += world.findWrite(account, key, by: credential).map { .vault($0) }
+                case .enqueue(let write): events += world.enqueue(write).map { .vault($0) }
                 case .await(let token):
-                    if let outcome = world.outcomes[token] { events.append(.written(outcome)) }
-                case .wake, .loggedIn: break
+                    if let outcome = world.outcome(of: token) { events.append(.written(outcome)) }
+                case .wake: break
+                case .loggedIn(let account, _): world.logIn(account)
                 case .upgrade: return JSONWorld.Answer(status: 101, text: "")
                 }
             }

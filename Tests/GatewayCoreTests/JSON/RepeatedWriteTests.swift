@@ -3,6 +3,7 @@ import HTTPCodec
 import JSONGateway
 import NIOCore
 import Protection
+import RequestQueue
 import Testing
 
 /// What is the same write said again, what is another one, and what goes behind what waits.
@@ -60,7 +61,7 @@ import Testing
         // Neither another conversation nor somebody else waits for it.
         #expect(world.send("DELETE", "/c/pair/m9", as: "t-alice") != nil)
         #expect(world.send("DELETE", "/c/all/m1", as: "t-bob") != nil)
-        #expect(world.writes[world.waiting[1]]?.head.target == "/c/all/m1")
+        #expect(world.writes[world.waiting[1].token]?.head.target == "/c/all/m1")
     }
 
     @Test func whatWillNeverBeDoneIsNotAcknowledgedAgain() throws {
@@ -69,9 +70,7 @@ import Testing
         world.queueIsOpen = false
         #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 202)
         #expect(world.send("POST", "/c/all", as: "t-alice", text("1", "x"))?.status == 202)
-        let token = try #require(world.waiting.first)
-        world.lost = [token]
-        world.outcomes[token] = .dropped
+        world.drop(try #require(world.waiting.first).token)
         let again = try #require(world.send("POST", "/c/all", as: "t-alice", text("1", "x")))
         #expect(again.status != 202)
         #expect(again["message_id"] == nil)

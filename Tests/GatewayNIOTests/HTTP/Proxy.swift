@@ -34,7 +34,7 @@ final class Proxy: Sendable {
     private static func environment() throws -> JSONEnvironment {
         JSONEnvironment(
             mapping: try mapping(), policies: PolicyTable(PolicySnapshot(everyone: .off)),
-            writeKeys: WriteKeys(secret: [UInt8](repeating: 3, count: 32)))
+            writes: WriteTables(keys: WriteKeys(secret: [UInt8](repeating: 3, count: 32))))
     }
 
     private static func mapping() throws -> Mapping {
@@ -59,7 +59,7 @@ final class Proxy: Sendable {
             upstream: { up })
         adjust(&services)
         let next = Mutex<UInt64>(0)
-        server = HTTPServer(services: services, group: group) {
+        server = HTTPServer(services: services, pools: UpstreamPools(services: services, group: group)) {
             next.withLock { next in
                 next += 1 << 32
                 return next

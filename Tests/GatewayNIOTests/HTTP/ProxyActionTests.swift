@@ -6,6 +6,7 @@ import NIOCore
 import NIOSupport
 import PeerKit
 import Protection
+import RequestQueue
 import Synchronization
 import TestThreads
 import Testing
@@ -228,8 +229,9 @@ import Vault
     }
 
     @Test func theQueueAnswersFromAnotherThread() async throws {
+        let clients = Mutex<[ConnectionID: any CommitClient<JSONReply>]>([:])
         let written = Mutex<[QueuedWrite]>([])
-        let token = WriteToken(high: 1, low: 2)
+        let token = RequestToken(high: 1, low: 2)
         let proxy = try await Proxy(
             to: 1,
             script: { event in
@@ -243,21 +245,24 @@ import Vault
                                 head: head,
                                 body: ByteBuffer()))
                     ]
-                case .enqueued(.success(let write)): return [.await(write.token)]
-                case .enqueued(.failure): return [.respond(ResponseHead(507), ByteBuffer(string: "full"))]
+                case .vault(.queued(_, .success(let write))): return [.await(write.token)]
+                case .vault(.queued(_, .failure)): return [.respond(ResponseHead(507), ByteBuffer(string: "full"))]
                 case .written(.answered(let head, let body)): return [.respond(head, body)]
                 case .written: return [.respond(ResponseHead(500), ByteBuffer())]
                 default: return []
                 }
             },
             { services in
-                services.enqueue = { write, done in
+                services.register = { client, id in clients.withLock { $0[id] = client } }
+                services.enqueue = { connection, write in
                     let isFull = written.withLock { written in
                         written.append(write)
                         return written.count > 1
                     }
                     let first = KnownWrite(token: token, localID: nil, isLost: false)
-                    Thread.detachNewThread { done(isFull ? .failure(.full) : .success(first)) }
+                    let reply = JSONReply.queued(token, isFull ? .failure(.notQueued(.full)) : .success(first))
+                    let client = clients.withLock { $0[connection] }
+                    Thread.detachNewThread { client?.eventLoop.execute { client?.answered([reply]) } }
                 }
                 services.await = { asked, done in
                     #expect(asked == token)

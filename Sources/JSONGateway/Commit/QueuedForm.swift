@@ -2,10 +2,9 @@
 
 import HTTPCodec
 import JSONCodec
-import JSONGateway
 import NIOCore
 import Protection
-import RequestQueue
+package import RequestQueue
 
 extension QueuedWrite {
     /// Messages are the only entities.
@@ -21,17 +20,13 @@ extension QueuedWrite {
     /// - Returns: nil if the queue does not support the method.
     func request(mark: String, creates: [String]) -> NewRequest? {
         guard let method = HTTPMethod.allCases.first(where: { $0.name == head.method }) else { return nil }
-        var config = APIRequestConfig(
-            method: method, path: APIRequestPath(segments))
-        config.headers = Parameters(
-            (head.headers.fields + [.init(BackendNetwork.markField, mark)]).map {
-                .init(name: $0.name, value: .text($0.value))
-            })
+        var config = APIRequestConfig(method: method, path: APIRequestPath(segments))
+        config.headers = Parameters(head.headers.fields.map { .init(name: $0.name, value: .text($0.value)) })
         config.body = queuedBody
         config.deduplicate = false
         return NewRequest(
             config, tenant: account.text, lane: lane, creates: creates.map(Self.message),
-            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key?.name)
+            identifiers: remoteID.map { Array($0.text.utf8) }, idempotencyKey: key?.name, metadata: Array(mark.utf8))
     }
 
     /// The target, split at references to messages that may not have a backend id yet.
@@ -98,4 +93,21 @@ extension JSONValue {
             self = .object(members)
         }
     }
+}
+
+extension QueuedRequest {
+    /// The header field that held the mark of the credential in requests that were stored without metadata.
+    package static let markField = "pawl-credential"
+
+    /// The mark of the credential that came with the write; nil if there is none.
+    package var mark: String? {
+        if let metadata { return String(decoding: metadata, as: UTF8.self) }
+        for item in config.headers.items where item.name == Self.markField {
+            if case .text(let mark) = item.value { return mark }
+        }
+        return nil
+    }
+
+    /// Whether its client gave no idempotency key, so that the client cannot repeat the write.
+    package var isAnonymous: Bool { idempotencyKey == token.description }
 }

@@ -1,14 +1,15 @@
 // Traces of the last writes, in memory.
 
-import Envelope
-import Outbox
+package import Envelope
+package import Outbox
 import Protection
-import RequestQueue
+package import RequestQueue
+import Synchronization
 
 /// Traces of writes, beside what the store has of them.
 ///
 /// Attempts are found by the token of the write, and openings, which the vault records, by the id of the message.
-final class WriteTraces: Sendable {
+package final class WriteTraces: Sendable {
     fileprivate struct State {
         var messages: [RequestToken: MessageID] = [:]
         /// The tokens in `messages` as a ring. Once it is full, the one at `next` is the oldest.
@@ -21,10 +22,10 @@ final class WriteTraces: Sendable {
     }
 
     /// An attempt that failed.
-    struct Failure: Sendable {
+    package struct Failure: Sendable {
         /// In milliseconds since 1970.
-        var at: Int64
-        var reason: String
+        package var at: Int64
+        package var reason: String
     }
 
     /// Number of failures that are kept of one write: the last ones.
@@ -32,15 +33,18 @@ final class WriteTraces: Sendable {
 
     private let attempts = RequestTraces()
     private let opened: RequestTraces
-    private let state = Shared(State())
+    private let state = Mutex(State())
 
     /// - Parameter opened: the traces in which the vault records openings.
-    init(_ opened: RequestTraces) { self.opened = opened }
+    package init(_ opened: RequestTraces) { self.opened = opened }
 
     /// Records that a write is stored.
-    func stored(_ token: RequestToken, _ message: MessageID?) {
-        let now = SystemClock.now().wall
-        attempts.note(.committed, of: token.low, at: now)
+    ///
+    /// - Parameters:
+    ///   - message: the message that is sealed in it; nil if there is none.
+    ///   - time: here and below in milliseconds since 1970.
+    package func stored(_ token: RequestToken, _ message: MessageID?, at time: Int64) {
+        attempts.note(.committed, of: token.low, at: time)
         guard let message else { return }
         state.withLock { state in
             guard state.messages.updateValue(message, forKey: token) == nil else { return }
@@ -49,27 +53,26 @@ final class WriteTraces: Sendable {
             state.ring[state.next] = token
             state.next = (state.next + 1) % state.ring.count
         }
-        opened.note(.committed, of: message.value, at: now)
+        opened.note(.committed, of: message.value, at: time)
     }
 
-    func sent(_ token: RequestToken) { attempts.note(.sent, of: token.low, at: SystemClock.now().wall) }
+    package func sent(_ token: RequestToken, at time: Int64) { attempts.note(.sent, of: token.low, at: time) }
 
-    func answered(_ token: RequestToken, _ reply: AttemptReply) {
-        let now = SystemClock.now().wall
+    package func answered(_ token: RequestToken, _ reply: AttemptReply, at time: Int64) {
         switch reply {
-        case .success: attempts.note(.acknowledged, of: token.low, at: now)
+        case .success: attempts.note(.acknowledged, of: token.low, at: time)
         case .failure(let failure, _, _, _):
-            state.withLock { $0.note(Failure(at: now, reason: failure.text), of: token) }
+            state.withLock { $0.note(Failure(at: time, reason: failure.text), of: token) }
         }
     }
 
     /// Why the last attempts of a write failed, the oldest first.
-    func failures(of token: RequestToken) -> [Failure] { state.withLock { $0.failures[token] ?? [] } }
+    package func failures(of token: RequestToken) -> [Failure] { state.withLock { $0.failures[token] ?? [] } }
 
     /// Returns the trace of a write, and when its text was sealed and first handed to another reader.
     ///
     /// Times are in milliseconds since 1970.
-    func life(of token: RequestToken) -> (trace: RequestTrace?, sealedAt: Int64?, openedAt: Int64?) {
+    package func life(of token: RequestToken) -> (trace: RequestTrace?, sealedAt: Int64?, openedAt: Int64?) {
         let message = state.withLock { $0.messages[token] }
         // The vault numbers messages by its clock, in 1024ths of a millisecond.
         return (

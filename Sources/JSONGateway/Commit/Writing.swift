@@ -1,0 +1,241 @@
+// Queued writes: sealing, content key and request are one unit of work, and the end of a request is recorded with its
+// outcome.
+//
+// An outcome needs no handler that outlives the process: clients that wait for it are notified at once, and others find
+// it in the store. So it is marked as handled when it is committed, with the next batch.
+
+import CommitLoop
+import Envelope
+import Outbox
+package import Protection
+package import RequestQueue
+import StorePort
+import Vault
+
+extension JSONParticipants {
+    /// The addressee of ``JSONReply/turn(_:)``. Connections have other ids.
+    package static var sender: ConnectionID { ConnectionID(0) }
+
+    /// Ours: milliseconds until an attempt fails if its answer does not come.
+    package static var attemptTimeout: Int64 { 60_000 }
+
+    /// The queue's settings besides the limits of an operator.
+    package static func queueSettings(host: String) -> QueueMachine.Settings {
+        var settings = QueueMachine.Settings()
+        (settings.host, settings.attemptTimeout) = (host, attemptTimeout)
+        settings.keepsOutcomes = true
+        settings.createsAllEntities = true
+        return settings
+    }
+
+    // MARK: Finding
+
+    mutating func find(_ job: FindWriteJob, _ now: Timestamp, _ unit: inout Unit) {
+        // A queue that cannot be read accepts no write either.
+        let match = (try? match(job, now)) ?? .new(job.key)
+        unit.reply = (job.connection, .foundWrite(match))
+        unit.failure = unit.reply
+    }
+
+    /// Looks up an earlier write. One that is done under another credential is not the same write.
+    private mutating func match(_ job: FindWriteJob, _ now: Timestamp) throws -> WriteMatch {
+        guard let first = try stored(job.key, of: job.account) else { return .new(job.key) }
+        guard first.state == .done, first.mark != job.mark else { return .known(known(first, now)) }
+        let own = writes.keys.own(job.key, mark: job.mark)
+        guard let second = try stored(own, of: job.account) else { return .new(own) }
+        return .known(known(second, now))
+    }
+
+    private func stored(_ key: WriteKey, of account: AccountID) throws -> QueuedRequest? {
+        guard let token = queue.token(idempotencyKey: key.name, tenant: account.text) else { return nil }
+        return try queue.request(token) ?? store.queueTables.request(token)
+    }
+
+    /// Describes an earlier write. A dead one is sent again.
+    private mutating func known(_ request: QueuedRequest, _ now: Timestamp) -> KnownWrite {
+        var isLost = request.state == .cancelled
+        if request.state == .dead { isLost = !revive(request, now) }
+        return KnownWrite(
+            token: request.token, localID: request.creates.map(\.local).first(where: LocalMessageID.isOne),
+            isLost: isLost)
+    }
+
+    /// Queues a dead write again.
+    ///
+    /// - Returns: whether the queue has accepted it.
+    private mutating func revive(_ request: QueuedRequest, _ now: Timestamp) -> Bool {
+        do throws(QueueActError) { try queue.revive(request, now: now.queueTime) } catch { return false }
+        writes.waiting.begin(request)
+        writes.waiters.forget(request.token)
+        return true
+    }
+
+    // MARK: Queueing
+
+    mutating func write(_ job: WriteJob, _ now: Timestamp, _ unit: inout Unit) {
+        do throws(ExchangeRefusal) {
+            unit.reply = (job.connection, .queued(job.token, .success(try queued(job, now, &unit))))
+            unit.failure = (job.connection, .queued(job.token, .failure(.notQueued(.unavailable))))
+        } catch {
+            unit.cancel(in: &self, now: now)
+            unit.shared = []
+            unit.reply = (job.connection, .queued(job.token, .failure(error)))
+            unit.failure = unit.reply
+            writes.waiters.forget(job.token)
+        }
+    }
+
+    private mutating func queued(
+        _ job: WriteJob, _ now: Timestamp, _ unit: inout Unit
+    ) throws(ExchangeRefusal) -> KnownWrite {
+        var write = job.write
+        // Of equal writes at the same time the first one is queued.
+        if let key = write.key {
+            let first: QueuedRequest?
+            do { first = try stored(key, of: write.account) } catch { throw .notQueued(.unavailable) }
+            if let first {
+                writes.waiters.forget(job.token)
+                return known(first, now)
+            }
+        }
+        let message = try seal(&write, now, &unit)
+        let localID = write.answersAtOnce ? message.map(LocalMessageID.text) : nil
+        let creates = write.creates(localID, token: job.token.description)
+        guard let request = write.request(mark: job.mark, creates: creates) else { throw .notQueued(.unavailable) }
+        do throws(QueueError) {
+            let id = queue.reserveID()
+            if case .existing(let first) = try queue.append(request, token: job.token, id: id, now: now.queueTime) {
+                // The first one has ended in this batch, so the store does not have it yet.
+                writes.waiters.forget(job.token)
+                return KnownWrite(token: first, localID: nil, isLost: false)
+            }
+            unit.requests.append(id)
+        } catch {
+            throw .notQueued(WriteRefusal(error))
+        }
+        track(job.token, write, creates, message, &unit)
+        return KnownWrite(token: job.token, localID: localID, isLost: false, message: message)
+    }
+
+    /// Replaces the text of a write by an envelope.
+    ///
+    /// - Returns: the sealed message; nil if the write has no text to seal.
+    private mutating func seal(
+        _ write: inout QueuedWrite, _ now: Timestamp, _ unit: inout Unit
+    ) throws(ExchangeRefusal) -> MessageID? {
+        guard let text = write.text else { return nil }
+        let sealed: SealedEnvelope
+        do {
+            sealed = try seal(
+                SealMessageJob(
+                    connection: Self.sender, ticket: 0, sender: write.account, conversation: text.conversation,
+                    plaintext: text.plaintext), nextMessage(now), now, &unit)
+        } catch {
+            throw ExchangeRefusal(error as? SealFailure ?? .store)
+        }
+        do throws(MessageFault) { write.body = try text.message.sealed(sealed.bytes) } catch {
+            throw .unreadable(error)
+        }
+        return sealed.message
+    }
+
+    /// Keeps the shared tables in step with a write that was appended.
+    private func track(
+        _ token: RequestToken, _ write: QueuedWrite, _ creates: [String], _ message: MessageID?, _ unit: inout Unit
+    ) {
+        let (account, lane) = (write.account.text, write.lane)
+        writes.waiting.begin(account, in: lane, creates)
+        unit.onCommit { state, _, now in state.writes.traces.stored(token, message, at: now.wall) }
+        unit.onRollback { state, cause, _, now in
+            state.writes.waiting.end(account, in: lane, creates)
+            state.writes.waiters.forget(token)
+            switch cause {
+            // Nothing fails while the job is prepared once the write is in the queue.
+            case .cancelled: break
+            case .unit:
+                state.queue.discard(token, now: now.queueTime)
+                state.discarded.insert(token)
+            // The queue has rolled it back with its turn.
+            case .batch: break
+            }
+        }
+    }
+
+    // MARK: Turns
+
+    mutating func pass(_ event: MachineEvent, _ now: Timestamp) {
+        if let answer = event(&queue, now.queueTime) { answers.append(answer) }
+    }
+
+    /// Records the outcomes of a committed batch, and notifies the clients that wait for them.
+    mutating func record(_ results: [QueueBatch.Result]) {
+        for result in results {
+            let request = result.request
+            queue.handled(request.id)
+            // One that ended in an earlier process does not wait here.
+            if result.deliveries == nil { writes.waiting.end(request) }
+            let localIDs = request.creates.filter { LocalMessageID.isOne($0.local) }
+            let account = AccountID(text: request.tenant)
+            for reference in localIDs {
+                switch result.outcome.result {
+                case .success:
+                    guard let remoteID = queue.remoteIdentifier(of: reference, tenant: request.tenant) else { continue }
+                    let merge = MessageMerge(localID: reference.local, remoteID: remoteID)
+                    writes.sockets.notify(account, .merged(merge))
+                case .aborted: writes.sockets.notify(account, .lost(localID: reference.local, reason: nil))
+                case .failure(let status):
+                    let reason =
+                        status.map { "The host answered with status \($0)." } ?? result.outcome.cause
+                        ?? "It could not be sent."
+                    writes.sockets.notify(account, .lost(localID: reference.local, reason: reason))
+                }
+            }
+            writes.waiters.end(request.token, result.outcome)
+        }
+    }
+
+    /// The reply to a turn; nil if there is nothing to do and the time of the next turn is unchanged.
+    mutating func reply(to closing: QueueClosing, isCommitted: Bool, _ now: Timestamp) -> QueueTurn? {
+        let failure = isCommitted ? nil : QueueStoreError("The store could not be written.")
+        // After a failed commit the queue's changes are offered again.
+        var wake = isCommitted ? queue.nextWake() : now.queueTime.uptime + Self.pauseAfterFailure
+        var batch = closing.batch
+        if !discarded.isEmpty {
+            batch.withhold(discarded)
+            discarded = []
+            // What waited behind them may begin.
+            wake = now.queueTime.uptime
+        }
+        let hasWork =
+            !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty || !closing.answers.isEmpty
+        guard hasWork || wake != announcedWake else { return nil }
+        announcedWake = wake
+        return QueueTurn(
+            batch: isCommitted ? batch : nil, answers: QueueAnswers(closing.answers, failure), wake: wake)
+    }
+
+    /// Ours: milliseconds until the queue's changes are offered again after a failed commit.
+    private static var pauseAfterFailure: Int64 { 1_000 }
+}
+
+extension WaitingWrites {
+    /// Notes a write that an earlier process has left, or that is sent again.
+    package func begin(_ request: QueuedRequest) {
+        begin(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
+    }
+
+    package func end(_ request: QueuedRequest) {
+        end(request.tenant, in: request.lane ?? "", request.creates.map(\.local))
+    }
+}
+
+extension WriteRefusal {
+    init(_ error: QueueError) {
+        self =
+            switch error {
+            case .tenantFull, .full: .full
+            case .unknownDependency, .failedDependency: .unknownReference
+            case .keyReused, .tooLarge, .malformed, .unavailable, .closed: .unavailable
+            }
+    }
+}

@@ -1,0 +1,21 @@
+// The tables about writes that participants, exchanges and operators share.
+
+package import Outbox
+
+/// The shared tables of writes. Each is safe from any thread; none holds texts of messages.
+package final class WriteTables: Sendable {
+    package let keys: WriteKeys
+    /// Writes under way, for references to their messages.
+    package let waiting = WaitingWrites()
+    /// Clients that wait for an outcome.
+    package let waiters = WriteWaiters()
+    package let traces: WriteTraces
+    /// Clients that are notified of messages whose writes were answered at once.
+    package let sockets = SocketListeners()
+
+    /// - Parameter opened: the traces in which the participants record openings.
+    package init(keys: WriteKeys, opened: RequestTraces = RequestTraces()) {
+        self.keys = keys
+        traces = WriteTraces(opened)
+    }
+}

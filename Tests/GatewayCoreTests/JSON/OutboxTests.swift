@@ -1,0 +1,224 @@
+import Envelope
+import HTTPCodec
+import JSONGateway
+import NIOCore
+import Protection
+import RequestQueue
+import StorePort
+import Synchronization
+import Testing
+import Vault
+
+/// Writes in the queue: sealing, content key and request are one unit of work, and an outcome is recorded with its request.
+@Suite struct OutboxTests {
+    private struct Unexpected: Error { let what: String }
+
+    private let room = AccountID.room("all")
+
+    private func text(_ id: String, _ text: String = "hello") -> String { #"{"id":"\#(id)","text":"\#(text)"}"# }
+
+    /// A world whose people are known and whose queue is closed.
+    private func world(_ store: InMemoryStore = InMemoryStore(), mapping: Mapping = .lab) throws -> JSONWorld {
+        let world = try JSONWorld(.hosted, mapping: mapping, store: store)
+        for token in ["t-alice", "t-bob"] { world.send("GET", "/me", as: token) }
+        world.queueIsOpen = false
+        return world
+    }
+
+    private func envelope(in request: QueuedRequest) throws -> Envelope {
+        guard case .rawData(let body)? = request.config.body else { throw Unexpected(what: "\(request.config)") }
+        let text = try #require(JSONWorld.Answer(status: 0, text: String(decoding: body, as: UTF8.self))["text"])
+        return try Envelope(try #require(Base64.decode(Array(text.utf8))), in: .json)
+    }
+
+    // MARK: One unit of work
+
+    @Test func aSealedWriteIsOneCommit() throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        let commits = world.commits
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1")) == nil, "it waits")
+        // Logins and evidence are no writes of the queue.
+        #expect(world.commits == commits + 1)
+        let stored = try #require(try store.queueContents().requests.first)
+        #expect(stored.state == .inFlight, "the attempt may begin with the same commit")
+        let message = try envelope(in: stored).messageID
+        #expect(try store.contentKeys(of: [message]).count == 1)
+        #expect(world.environment.latches.latch(of: ConversationID(room, room)) == .gateway)
+    }
+
+    @Test func nothingOfAFailedCommitIsLeft() throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        store.failNextCommit()
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 503)
+        #expect(world.waiting.isEmpty)
+        #expect(try store.queueContents().requests.isEmpty)
+        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
+        #expect(world.environment.latches.latch(of: ConversationID(room, room)) == .plaintext)
+        // The same write is new, is sealed under the ratchet's next number, and is read by all.
+        world.queueIsOpen = true
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
+        #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "hello")
+    }
+
+    /// Another gateway has gone on with a session: the request that was sealed in it is not stored.
+    @Test func aFencedWriteIsNotQueued() throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        world.queueIsOpen = true
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
+        world.queueIsOpen = false
+        let devices = try store.load().devices
+        let ids = try [AccountID.services("alice"), room].map { name in
+            try #require(devices.first { $0.account == name }?.id)
+        }
+        for (owner, peer) in [(ids[0], ids[1]), (ids[1], ids[0])] {
+            let session = SessionID(owner: owner, peer: peer)
+            guard let row = try store.session(session) else { continue }
+            let theirs = SessionRow(id: session, fence: row.fence + 9, sealedState: row.sealedState)
+            #expect(try store.commit([[.putSession(theirs)]]) == [nil])
+        }
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("2"))?.status == 503)
+        #expect(world.waiting.isEmpty)
+        #expect(world.attemptCount == 0, "it does not reach the backend either")
+        #expect(try store.queueContents().requests.isEmpty)
+        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
+        let counts = RequestCountsView(world.participants.queue)
+        #expect(counts.accepted == counts.ended + counts.waiting)
+    }
+
+    @Test func ofEqualWritesInOneBatchTheFirstIsQueued() throws {
+        let world = try world()
+        var steps = ExchangeSteps(world)
+        // The body is sealed under the policy of the exchange, and looked up before.
+        var actions = steps.begin("POST", "/c/all")
+        actions = steps.take(.requestBody(ByteBuffer(string: text("1"))))
+        guard case .findWrite(let account, let key, let credential)? = actions.last else {
+            throw Unexpected(what: "\(actions)")
+        }
+        for reply in world.findWrite(account, key, by: credential) { actions = steps.take(.vault(reply)) }
+        guard case .look(let lookup)? = actions.last,
+            let (head, body) = world.backend.answer(lookup.head, ByteBuffer())
+        else { throw Unexpected(what: "\(actions)") }
+        actions = steps.take(.found(lookup.id, head, body))
+        guard case .enqueue(let write)? = actions.last else { throw Unexpected(what: "\(actions)") }
+        let replies = world.perform((1...2).map { world.job(write, RequestToken(high: 9, low: $0)) })
+        #expect(world.waiting.map(\.token) == [RequestToken(high: 9, low: 1)])
+        let tokens = replies.compactMap { reply -> RequestToken? in
+            if case .queued(_, .success(let known)) = reply { known.token } else { nil }
+        }
+        #expect(tokens == [RequestToken(high: 9, low: 1), RequestToken(high: 9, low: 1)])
+    }
+
+    @Test func aTextThatDoesNotFitIsNotQueued() throws {
+        let world = try world()
+        let long = String(repeating: "x", count: 200_000)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1", long))?.status == 413)
+        #expect(world.waiting.isEmpty)
+        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
+    }
+
+    @Test func anAccountMayQueueOnlySoMany() throws {
+        let world = try JSONWorld(.hosted, requestsPerAccount: 2)
+        for token in ["t-alice", "t-bob"] { world.send("GET", "/me", as: token) }
+        world.queueIsOpen = false
+        for number in 1...2 { #expect(world.send("POST", "/c/all", as: "t-alice", text("\(number)")) == nil) }
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("3"))?.status == 429)
+        #expect(world.send("POST", "/c/all", as: "t-bob", text("1")) == nil, "others are not concerned")
+        #expect(world.waiting.count == 3)
+        world.flushQueue()
+        #expect(world.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "hello")
+    }
+
+    // MARK: Outcomes
+
+    @Test func anOutcomeIsHandledWithTheNextBatch() throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        world.queueIsOpen = true
+        let commits = world.commits
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
+        #expect(world.commits == commits + 2, "the write and its outcome")
+        #expect(try store.queueContents().undelivered.count == 1)
+        _ = world.perform(.tick)
+        #expect(try store.queueContents().undelivered.isEmpty)
+        #expect(try store.queueContents().finished.map(\.request.state) == [.done])
+    }
+
+    @Test func aDeadWriteThatIsRepeatedIsSentAgain() throws {
+        let world = try world()
+        world.backend.closed = ["all"]
+        world.queueIsOpen = true
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 404)
+        world.backend.closed = []
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
+        #expect(world.backend.messages["all"]?.count == 1)
+    }
+
+    @Test func aMergeIsToldToTheAccountsSockets() throws {
+        let mapping = Mapping.lab(answer: .atOnce(status: 202, body: #"{"message_id":"{local_id}"}"#))
+        let world = try world(mapping: mapping)
+        let news = Mutex<[MessageNews]>([])
+        world.environment.writes.sockets.add(ConnectionID(77), of: .services("alice")) { one in
+            news.withLock { $0.append(one) }
+        }
+        let local = try #require(world.send("POST", "/c/all", as: "t-alice", text("1"))?["message_id"])
+        #expect(news.withLock { $0.isEmpty })
+        world.flushQueue()
+        #expect(news.withLock { $0 } == [.merged(MessageMerge(localID: local, remoteID: "m1"))])
+        world.backend.closed = ["all"]
+        let lost = try #require(world.send("POST", "/c/all", as: "t-alice", text("2"))?["message_id"])
+        world.flushQueue()
+        let reason = "The host answered with status 404."
+        #expect(news.withLock { $0.last } == .lost(localID: lost, reason: reason))
+    }
+
+    // MARK: Restarts
+
+    @Test func aRestartSendsWhatWaits() throws {
+        let store = InMemoryStore()
+        let first = try world(store)
+        #expect(first.send("POST", "/c/all", as: "t-alice", text("1")) == nil)
+        #expect(first.send("POST", "/c/all", as: "t-alice", text("2", "world")) == nil)
+        let second = try JSONWorld(.hosted, backend: first.backend, store: store)
+        #expect(second.waiting.count == 2)
+        #expect(second.environment.writes.waiting.holds(.services("alice"), in: "all"))
+        second.adopt(first.writes)
+        second.flushQueue()
+        #expect(second.waiting.count == 2, "the queue waits for a login of the account")
+        second.logIn(.services("alice"))
+        second.flushQueue()
+        #expect(second.waiting.isEmpty)
+        #expect(second.send("GET", "/c/all", as: "t-bob")?["messages[0].data.text"] == "hello")
+        #expect(second.send("GET", "/c/all", as: "t-bob")?["messages[1].data.text"] == "world")
+        // The client repeats the first, and gets the answer of the first.
+        #expect(second.send("POST", "/c/all", as: "t-alice", text("1"))?["message_id"] == "m1")
+        #expect(second.backend.messages["all"]?.count == 2)
+    }
+
+    @Test func aHeldAccountSendsNothingAtAStart() throws {
+        let store = InMemoryStore()
+        let first = try world(store)
+        #expect(first.send("POST", "/c/all", as: "t-alice", text("1")) == nil)
+        let second = try JSONWorld(.hosted, backend: first.backend, store: store, held: [.services("alice")])
+        second.adopt(first.writes)
+        second.logIn(.services("alice"))
+        second.flushQueue()
+        #expect(second.waiting.count == 1)
+        #expect(second.backend.messages["all"] == nil)
+    }
+}
+
+/// The counts of a queue, which have to add up.
+private struct RequestCountsView {
+    let accepted: Int
+    let ended: Int
+    let waiting: Int
+
+    init(_ queue: QueueMachine) {
+        accepted = queue.counts.restored + queue.counts.appended + queue.counts.revived
+        ended = queue.counts.done + queue.counts.dead + queue.counts.cancelled
+        waiting = queue.depth
+    }
+}
