@@ -186,7 +186,7 @@ package struct QueueReader {
         }
         var request = QueuedRequest(
             id: row.identifier(0), token: RequestToken(high: row.identifier(1), low: row.identifier(2)),
-            tenant: row.text(3), lane: row.optionalText(4), config: content.config, creates: content.creates,
+            tenant: row.text(3), lane: row.optionalText(4), payload: content.payload, creates: content.creates,
             dependsOn: content.dependsOn, identifiers: content.identifiers, idempotencyKey: row.text(5),
             coalescingKey: content.coalescingKey, metadata: content.metadata, timestamp: row.number(9))
         let lease = row.optionalNumber(15).map { UInt64(bitPattern: $0) }

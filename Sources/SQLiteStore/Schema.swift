@@ -31,7 +31,8 @@ enum Schema {
             target: String.fromDatabaseValue(values[0]) ?? "", verb: String.fromDatabaseValue(values[1]) ?? "",
             encodedBodies: Array(bodies))
         let request = QueuedRequest(
-            id: 0, token: RequestToken(number: 0), tenant: "", lane: nil, config: config, creates: [], dependsOn: [],
+            id: 0, token: RequestToken(number: 0), tenant: "", lane: nil, payload: .http(config), creates: [],
+            dependsOn: [],
             identifiers: nil, idempotencyKey: "", coalescingKey: nil, timestamp: 0)
         return Data(RequestForm.encode(request))
     }

@@ -56,13 +56,10 @@ package struct Request: Equatable, Sendable {
 
     /// The request for the queue. Messages to one peer are in one lane.
     package var queued: NewRequest {
-        NewRequest(Self.config(target: target, verb: verb, encodedBodies: encodedBodies), tenant: account, lane: peer)
+        NewRequest(CarriedMessage(kind: verb, target: target, parts: bodies), tenant: account, lane: peer)
     }
 
-    /// The configuration of a queued request.
-    ///
-    /// A whole lane may be in flight at once, because a connection keeps the order. The connection decides after which
-    /// failures a request is retried.
+    /// The configuration of a queued request until stored form 4, an invented HTTP request.
     package static func config(target: String, verb: String, encodedBodies: [UInt8]) -> APIRequestConfig {
         APIRequestConfig(
             method: .post, path: APIRequestPath([.text(target)]), body: .rawData(encodedBodies),
@@ -72,31 +69,28 @@ package struct Request: Equatable, Sendable {
 
     /// Converts a queued request; nil if it is no request of a chat protocol.
     package init?(_ queued: QueuedRequest, finishedAt: Int64? = nil, remoteID: String? = nil) {
-        var (target, blob) = ("", [UInt8]())
-        if case .text(let text)? = queued.config.path.segments.first { target = text }
-        // A configuration of another form has no bodies.
-        if case .rawData(let data)? = queued.config.body { blob = data }
-        guard let bodies = Self.decodeBodies(blob) else { return nil }
+        guard let message = Self.message(queued.payload) else { return nil }
         self.init(
-            id: queued.id, account: queued.tenant, peer: queued.lane ?? "", target: target,
-            verb: queued.config.tag ?? "", bodies: bodies,
+            id: queued.id, account: queued.tenant, peer: queued.lane ?? "", target: message.target,
+            verb: message.kind, bodies: message.parts,
             state: queued.state == .inFlight ? .pending : queued.state, remoteID: remoteID, reason: queued.cause,
             acceptedAt: queued.timestamp, attempts: queued.attempts, finishedAt: finishedAt)
     }
 
-    /// The bodies as one blob: each is preceded by its length as two bytes, big-endian.
-    package var encodedBodies: [UInt8] {
-        var output: [UInt8] = []
-        output.reserveCapacity(bodies.reduce(0) { $0 + $1.count + 2 })
-        for body in bodies {
-            output.append(UInt8(truncatingIfNeeded: body.count >> 8))
-            output.append(UInt8(truncatingIfNeeded: body.count))
-            output.append(contentsOf: body)
+    private static func message(_ payload: RequestPayload) -> CarriedMessage? {
+        switch payload {
+        case .message(let message): return message
+        case .http(let config):
+            var (target, blob) = ("", [UInt8]())
+            if case .text(let text)? = config.path.segments.first { target = text }
+            // A configuration of another form has no bodies.
+            if case .rawData(let data)? = config.body { blob = data }
+            return decodeBodies(blob).map { CarriedMessage(kind: config.tag ?? "", target: target, parts: $0) }
         }
-        return output
     }
 
-    /// The reverse of ``encodedBodies``; nil if the blob is damaged.
+    /// Reads bodies from one blob, as they were stored until form 4: each is preceded by its length as two bytes,
+    /// big-endian. Nil if the blob is damaged.
     package static func decodeBodies(_ bytes: [UInt8]) -> [[UInt8]]? {
         var bodies: [[UInt8]] = []
         var position = 0

@@ -31,7 +31,7 @@ extension QueueConformance {
             var odd = QueuedRequest(
                 id: UInt64(index) + 1, token: RequestToken(high: UInt64(index) << 63, low: .max - UInt64(index)),
                 tenant: text, lane: text,
-                config: APIRequestConfig(path: "/", body: .rawData(Array(text.utf8)), tag: text),
+                payload: .http(APIRequestConfig(path: "/", body: .rawData(Array(text.utf8)), tag: text)),
                 creates: [EntityReference(type: text, local: text)], dependsOn: [.max, 0],
                 identifiers: Array(text.utf8),
                 idempotencyKey: text, coalescingKey: text, timestamp: index % 2 == 0 ? .min : .max)
@@ -180,7 +180,7 @@ extension QueueConformance {
         let revived = try subject.open().load()
         var expected = request(1)
         expected = QueuedRequest(
-            id: 1, token: expected.token, tenant: expected.tenant, lane: expected.lane, config: expected.config,
+            id: 1, token: expected.token, tenant: expected.tenant, lane: expected.lane, payload: expected.payload,
             creates: expected.creates, dependsOn: expected.dependsOn, identifiers: expected.identifiers,
             idempotencyKey: expected.idempotencyKey, coalescingKey: expected.coalescingKey, timestamp: 4242)
         expected.setProgress(

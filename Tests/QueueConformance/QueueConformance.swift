@@ -29,6 +29,18 @@ package enum QueueConformance {
         package var testDescription: String { name }
     }
 
+    /// Every fifth one is a message.
+    private static func payload(_ id: UInt64) -> RequestPayload {
+        guard id % 5 != 0 else {
+            return .message(
+                CarriedMessage(kind: "SAY", target: "room \(id)", parts: [[1, 2, UInt8(id % 250)], [], [0]]))
+        }
+        return .http(
+            APIRequestConfig(
+                method: .post, path: "/rooms/\(id)/send", query: ["a": "b"],
+                body: .json(["text": "said \(id)", "to": .reference(EntityReference(type: "room", local: "R"))])))
+    }
+
     /// All of it, for a parameterized test.
     package static let checks: [Check] = [
         Check(name: "what is inserted is read back", run: readsBack),
@@ -59,9 +71,7 @@ package enum QueueConformance {
         let message = EntityReference(type: "message", local: "L\(id)")
         var request = QueuedRequest(
             id: id, token: token(id), tenant: "t\(id % 3)", lane: id % 2 == 0 ? "room \(id % 5)" : nil,
-            config: APIRequestConfig(
-                method: .post, path: "/rooms/\(id)/send", query: ["a": "b"],
-                body: .json(["text": "said \(id)", "to": .reference(EntityReference(type: "room", local: "R"))])),
+            payload: payload(id),
             creates: [message], dependsOn: id > 1 ? [id - 1] : [], identifiers: id % 4 == 0 ? nil : [1, 2, 0, 255],
             idempotencyKey: "key \(id)", coalescingKey: id % 7 == 0 ? "c" : nil, timestamp: 1000 + Int64(id))
         request.setProgress(

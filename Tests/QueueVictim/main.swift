@@ -14,7 +14,8 @@ func batch(_ number: UInt64) -> [QueueChange] {
     for id in ids(number) {
         let request = QueuedRequest(
             id: id, token: RequestToken(high: id, low: ~id), tenant: "t", lane: nil,
-            config: APIRequestConfig(method: .post, path: "/\(id)", body: .rawData(Array(repeating: 7, count: 300))),
+            payload: .http(
+                APIRequestConfig(method: .post, path: "/\(id)", body: .rawData(Array(repeating: 7, count: 300)))),
             creates: [], dependsOn: [], identifiers: nil, idempotencyKey: "\(id)", coalescingKey: nil, timestamp: 1)
         changes.append(.insert(request, form: RequestForm.encode(request)))
     }

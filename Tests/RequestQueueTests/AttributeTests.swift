@@ -43,9 +43,11 @@ import Testing
         return config
     }()
 
-    private func queued(_ config: APIRequestConfig) -> QueuedRequest {
+    private func queued(_ config: APIRequestConfig) -> QueuedRequest { queued(payload: .http(config)) }
+
+    private func queued(payload: RequestPayload) -> QueuedRequest {
         QueuedRequest(
-            id: 7, token: RequestToken(high: 1, low: 2), tenant: "t", lane: "l", config: config, creates: [message],
+            id: 7, token: RequestToken(high: 1, low: 2), tenant: "t", lane: "l", payload: payload, creates: [message],
             dependsOn: [3, .max], identifiers: [1, 2, 3], idempotencyKey: "k", coalescingKey: "c", timestamp: 5)
     }
 
@@ -59,7 +61,7 @@ import Testing
             #expect(
                 content
                     == .init(
-                        config: config, creates: [message], dependsOn: [3, .max], identifiers: [1, 2, 3],
+                        payload: .http(config), creates: [message], dependsOn: [3, .max], identifiers: [1, 2, 3],
                         coalescingKey: "c"))
         }
     }
@@ -81,14 +83,49 @@ import Testing
             // Whatever can be read can be written and read again.
             guard let content = try? RequestForm.decode(bytes) else { continue }
             readable += 1
-            var request = queued(content.config)
+            var request = queued(payload: content.payload)
             request.creates = content.creates
+            request.metadata = content.metadata
             request.dependsOn = content.dependsOn
             request.identifiers = content.identifiers
             request.coalescingKey = content.coalescingKey
             #expect(try RequestForm.decode(RequestForm.encode(request)) == content)
         }
         #expect(readable > 100)
+    }
+
+    /// Metadata and messages are told apart from what older programs can read.
+    @Test func formsOfMetadataAndMessages() throws {
+        var marked = queued(Self.everything)
+        marked.metadata = [0, 255, 7]
+        let carried = CarriedMessage(kind: "PRIVMSG", target: "bob", parts: [[1, 2], [], [0, 255]])
+        var message = queued(payload: .message(carried))
+        let plain = RequestForm.encode(message)
+        message.metadata = [1]
+        let forms = [RequestForm.encode(marked), plain, RequestForm.encode(message)]
+        #expect(forms.map(\.first) == [3, 4, 4])
+        #expect(try forms.map { try RequestForm.decode($0).metadata } == [[0, 255, 7], nil, [1]])
+        #expect(try RequestForm.decode(forms[1]).payload == .message(carried))
+        for form in forms {
+            for length in 0..<form.count {
+                #expect(throws: RequestForm.Unreadable.self) { try RequestForm.decode(Array(form.prefix(length))) }
+            }
+            #expect(throws: RequestForm.Unreadable.self) { try RequestForm.decode(form + [0]) }
+        }
+    }
+
+    @Test func onlyACarriedQueueTakesMessages() throws {
+        let new = NewRequest(CarriedMessage(kind: "SAY", target: "x", parts: [[1]]), tenant: "t", lane: nil)
+        let (token, now) = (RequestToken(high: 1, low: 1), QueueTime(wall: 1, uptime: 1))
+        var plain = QueueMachine(.init(), lease: 1)
+        #expect(throws: QueueError.malformed("nobody here sends messages")) {
+            try plain.append(new, token: token, now: now)
+        }
+        var settings = QueueMachine.Settings()
+        settings.isCarried = true
+        var carried = QueueMachine(settings, lease: 1)
+        #expect(try carried.append(new, token: token, now: now) == .accepted(token))
+        #expect(carried.request(token)?.payload == new.payload)
     }
 
     /// A raw path is told apart from a text, so that an older program does not encode it once more.
@@ -98,7 +135,7 @@ import Testing
             method: .post, path: APIRequestPath(raw.segments + [.text("/x y"), .reference(message)]))
         let form = RequestForm.encode(queued(config))
         #expect(form.first == 2 && RequestForm.encode(queued(Self.everything)).first == 1)
-        #expect(try RequestForm.decode(form).config == config)
+        #expect(try RequestForm.decode(form).payload == .http(config))
         for length in 0..<form.count {
             #expect(throws: RequestForm.Unreadable.self) { try RequestForm.decode(Array(form.prefix(length))) }
         }

@@ -75,7 +75,8 @@ import Testing
             -> QueuedRequest
         {
             QueuedRequest(
-                id: id, token: RequestToken(high: 1, low: low), tenant: tenant, lane: lane, config: config, creates: [],
+                id: id, token: RequestToken(high: 1, low: low), tenant: tenant, lane: lane, payload: .http(config),
+                creates: [],
                 dependsOn: [], identifiers: nil, idempotencyKey: key, coalescingKey: nil, timestamp: 1000 + Int64(id))
         }
         var waiting = request(11, .max - 1, lane: "lane", key: "key")

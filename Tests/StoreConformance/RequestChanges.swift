@@ -8,7 +8,7 @@ extension StoreChange {
     package static func insert(_ request: Request) -> StoreChange {
         let new = request.queued
         var queued = QueuedRequest(
-            id: request.id, token: Request.token(request.id), tenant: new.tenant, lane: new.lane, config: new.config,
+            id: request.id, token: Request.token(request.id), tenant: new.tenant, lane: new.lane, payload: new.payload,
             creates: [], dependsOn: [], identifiers: nil, idempotencyKey: "", coalescingKey: nil,
             timestamp: request.acceptedAt)
         queued.setProgress(

@@ -58,7 +58,12 @@ public struct QueueTime: Hashable, Sendable {
 /// A request to append.
 public struct NewRequest: Sendable {
     /// What is to be sent.
-    public var config: APIRequestConfig
+    public var payload: RequestPayload
+    /// The HTTP request that is to be sent; for a message, the settings under which it is scheduled.
+    public var config: APIRequestConfig {
+        get { payload.config }
+        set { payload = .http(newValue) }
+    }
     /// The owner of the request. Bounds and shares are per tenant, and so are identifiers, sessions and idempotency
     /// keys.
     public var tenant: String
@@ -83,7 +88,7 @@ public struct NewRequest: Sendable {
         dependsOn: [RequestToken] = [], identifiers: [UInt8]? = nil, idempotencyKey: String? = nil,
         coalescingKey: String? = nil, metadata: [UInt8]? = nil
     ) {
-        self.config = config
+        payload = .http(config)
         self.tenant = tenant
         self.lane = lane
         self.creates = creates
@@ -92,6 +97,12 @@ public struct NewRequest: Sendable {
         self.idempotencyKey = idempotencyKey
         self.coalescingKey = coalescingKey
         self.metadata = metadata
+    }
+
+    /// A message for a carried queue.
+    public init(_ message: CarriedMessage, tenant: String, lane: String?) {
+        self.init(CarriedMessage.schedule, tenant: tenant, lane: lane)
+        payload = .message(message)
     }
 }
 
@@ -103,7 +114,7 @@ public struct QueuedRequest: Sendable, Equatable {
             var token: RequestToken
             var tenant: String
             var lane: String?
-            var config: APIRequestConfig
+            var payload: RequestPayload
             var creates: [EntityReference]
             var dependsOn: [UInt64]
             var identifiers: [UInt8]?
@@ -131,10 +142,12 @@ public struct QueuedRequest: Sendable, Equatable {
     /// The entity that the request is about.
     public var lane: String? { content.fields.lane }
     /// What is to be sent.
-    public internal(set) var config: APIRequestConfig {
-        get { content.fields.config }
-        set { change { $0.config = newValue } }
+    public internal(set) var payload: RequestPayload {
+        get { content.fields.payload }
+        set { change { $0.payload = newValue } }
     }
+    /// The HTTP request that is to be sent; for a message, the settings under which it is scheduled.
+    public var config: APIRequestConfig { content.fields.payload.config }
     /// The entities that the request creates.
     public internal(set) var creates: [EntityReference] {
         get { content.fields.creates }
@@ -188,7 +201,7 @@ public struct QueuedRequest: Sendable, Equatable {
 
     /// A request that is read from a store.
     public init(
-        id: UInt64, token: RequestToken, tenant: String, lane: String?, config: APIRequestConfig,
+        id: UInt64, token: RequestToken, tenant: String, lane: String?, payload: RequestPayload,
         creates: [EntityReference], dependsOn: [UInt64], identifiers: [UInt8]?, idempotencyKey: String,
         coalescingKey: String?, metadata: [UInt8]? = nil, timestamp: Int64
     ) {
@@ -196,7 +209,7 @@ public struct QueuedRequest: Sendable, Equatable {
         self.timestamp = timestamp
         content = Content(
             .init(
-                token: token, tenant: tenant, lane: lane, config: config, creates: creates, dependsOn: dependsOn,
+                token: token, tenant: tenant, lane: lane, payload: payload, creates: creates, dependsOn: dependsOn,
                 identifiers: identifiers, ownKey: RequestToken(idempotencyKey) == token ? nil : idempotencyKey.nonEmpty,
                 coalescingKey: coalescingKey, metadata: metadata))
     }
@@ -207,7 +220,7 @@ public struct QueuedRequest: Sendable, Equatable {
         self.timestamp = timestamp
         content = Content(
             .init(
-                token: token, tenant: new.tenant, lane: new.lane, config: new.config, creates: new.creates,
+                token: token, tenant: new.tenant, lane: new.lane, payload: new.payload, creates: new.creates,
                 dependsOn: dependsOn, identifiers: new.identifiers, ownKey: new.idempotencyKey?.nonEmpty,
                 coalescingKey: new.coalescingKey, metadata: new.metadata))
     }

@@ -39,6 +39,11 @@ struct FormReader {
         return value
     }
 
+    mutating func message() throws(Unreadable) -> CarriedMessage {
+        try CarriedMessage(
+            kind: text(), target: text(), parts: list { (r) throws(Unreadable) in try r.bytes() })
+    }
+
     mutating func bytes() throws(Unreadable) -> [UInt8] {
         let count = try length()
         defer { position += count }

@@ -94,7 +94,7 @@ extension QueueRows.Row {
         var reason: String?
         do throws(RequestForm.Unreadable) { content = try RequestForm.decode(form) } catch { reason = "\(error)" }
         var read = request
-        read.config = content.config
+        read.payload = content.payload
         read.creates = content.creates
         read.dependsOn = content.dependsOn
         read.identifiers = content.identifiers

@@ -1,9 +1,10 @@
 // The stored form of a request: the part that never changes. Integers are big-endian; texts and bytes follow their
 // length in four bytes.
 
-/// Encodes and decodes requests, in version 1, 2 if the path has raw parts, or 3 if there is metadata.
+/// Encodes and decodes requests: HTTP requests in version 1, 2 if the path has raw parts, or 3 if there is metadata;
+/// messages in version 4.
 public enum RequestForm {
-    static let versions: ClosedRange<UInt8> = 1...3
+    static let versions: ClosedRange<UInt8> = 1...4
 
     /// A form that cannot be read.
     public enum Unreadable: Error, Equatable, Sendable, CustomStringConvertible {
@@ -23,7 +24,7 @@ public enum RequestForm {
     /// The contents of a stored form.
     public struct Content: Sendable, Equatable {
         /// What is to be sent.
-        public var config: APIRequestConfig
+        public var payload: RequestPayload
         /// The entities that the request creates.
         public var creates: [EntityReference]
         /// Ids of the requests that must be done first.
@@ -36,22 +37,36 @@ public enum RequestForm {
         public var metadata: [UInt8]?
 
         /// Stands for a form that cannot be read, for reports.
-        public static let unreadable = Content(config: APIRequestConfig(path: ""), creates: [], dependsOn: [])
+        public static let unreadable = Content(payload: .http(APIRequestConfig(path: "")), creates: [], dependsOn: [])
     }
 
     /// Encodes the part of a request that never changes.
     public static func encode(_ request: QueuedRequest) -> [UInt8] {
         // A stored request has its size; that of a damaged row may be wrong.
         var capacity = request.size
-        if capacity == 0, case .rawData(let data) = request.config.body { capacity = data.count + 128 }
+        if capacity == 0 {
+            switch request.payload {
+            case .http(let config): if case .rawData(let data) = config.body { capacity = data.count + 128 }
+            case .message(let message): capacity = message.parts.reduce(128) { $0 + 4 + $1.count }
+            }
+        }
         var writer = FormWriter(capacity: min(max(capacity, 128), 1 << 16))
-        writer.byte(request.metadata != nil ? 3 : request.config.path.isRaw ? 2 : 1)
-        writer.config(request.config)
+        switch request.payload {
+        case .http(let config):
+            writer.byte(request.metadata != nil ? 3 : config.path.isRaw ? 2 : 1)
+            writer.config(config)
+        case .message(let message):
+            writer.byte(4)
+            writer.text(message.kind)
+            writer.text(message.target)
+            writer.list(message.parts) { $0.bytes($1) }
+            writer.optional(request.metadata) { $0.bytes($1) }
+        }
         writer.list(request.creates) { $0.reference($1) }
         writer.list(request.dependsOn) { $0.number($1) }
         writer.optional(request.identifiers) { $0.bytes($1) }
         writer.optional(request.coalescingKey) { $0.text($1) }
-        if let metadata = request.metadata { writer.bytes(metadata) }
+        if case .http = request.payload, let metadata = request.metadata { writer.bytes(metadata) }
         return writer.output
     }
 
@@ -62,12 +77,21 @@ public enum RequestForm {
         var reader = FormReader(bytes)
         let found = try reader.byte()
         guard versions.contains(found) else { throw .version(found) }
-        let content = try Content(
-            config: reader.config(), creates: reader.list { (r) throws(Unreadable) in try r.reference() },
+        var metadata: [UInt8]?
+        let payload: RequestPayload
+        if found == 4 {
+            payload = .message(try reader.message())
+            metadata = try reader.optional { (r) throws(Unreadable) in try r.bytes() }
+        } else {
+            payload = .http(try reader.config())
+        }
+        var content = try Content(
+            payload: payload, creates: reader.list { (r) throws(Unreadable) in try r.reference() },
             dependsOn: reader.list { (r) throws(Unreadable) in try r.number() },
             identifiers: reader.optional { (r) throws(Unreadable) in try r.bytes() },
             coalescingKey: reader.optional { (r) throws(Unreadable) in try r.text() },
-            metadata: found == 3 ? reader.bytes() : nil)
+            metadata: metadata)
+        if found == 3 { content.metadata = try reader.bytes() }
         guard reader.isAtEnd else { throw .damaged }
         return content
     }
