@@ -216,9 +216,9 @@ let package = Package(
         tests(
             "PawlTests",
             [
-                "Envelope", "HTTPCodec", "IRCGateway", "JSONGateway", "PawlConfiguration", "PeerKit", "Protection",
-                "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit", "TestThreads", "pawl",
-                argumentParser, logging,
+                "Envelope", "HTTPCodec", "HTTPServer", "IRCGateway", "JSONGateway", "PawlConfiguration", "PeerKit",
+                "Protection", "RequestQueue", "RequestQueueClient", "SQLiteStore", "StorePort", "TestKit",
+                "TestThreads", "pawl", argumentParser, logging, nioCore,
             ]),
         tests("TidyTests", []),
         tests(

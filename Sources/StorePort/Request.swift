@@ -81,11 +81,12 @@ package struct Request: Equatable, Sendable {
         switch payload {
         case .message(let message): return message
         case .http(let config):
+            // A request over HTTP has no tag, and needs a credential.
+            guard let verb = config.tag, !config.includeSessionKey else { return nil }
             var (target, blob) = ("", [UInt8]())
             if case .text(let text)? = config.path.segments.first { target = text }
-            // A configuration of another form has no bodies.
             if case .rawData(let data)? = config.body { blob = data }
-            return decodeBodies(blob).map { CarriedMessage(kind: config.tag ?? "", target: target, parts: $0) }
+            return decodeBodies(blob).map { CarriedMessage(kind: verb, target: target, parts: $0) }
         }
     }
 

@@ -126,6 +126,17 @@ import Testing
         var carried = QueueMachine(settings, lease: 1)
         #expect(try carried.append(new, token: token, now: now) == .accepted(token))
         #expect(carried.request(token)?.payload == new.payload)
+        // Nor does it send one that another owner of its tables has left.
+        var contents = QueueContents()
+        contents.requests = carried.requests
+        var other = QueueMachine(.init(), lease: 1)
+        other.restore(contents, now: now)
+        let batch = other.turn(now: now)
+        #expect(batch.dispatches.isEmpty && other.depth == 0)
+        guard case .quarantine(1, _, _)? = batch.changes.first else {
+            Issue.record("\(batch.changes)")
+            return
+        }
     }
 
     /// A raw path is told apart from a text, so that an older program does not encode it once more.

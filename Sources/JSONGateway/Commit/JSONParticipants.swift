@@ -27,6 +27,9 @@ package struct JSONParticipants<Random: RandomSource> {
     package private(set) var storedSessions: [ExactText: [UInt8]] = [:]
     /// The answers that wait for the end of the batch.
     var answers: [QueueAnswer] = []
+    /// The writes that the present batch queues, with the ratchet states that sealed them. An answer about one of them is
+    /// as uncommitted as the write itself.
+    var batchWrites: [RequestToken: [SessionID]] = [:]
     /// Writes whose units were rejected in the batch that is being completed.
     var discarded: Set<RequestToken> = []
     /// When the queue last said that it has something to do next, in milliseconds of uptime.
@@ -143,6 +146,7 @@ extension JSONParticipants: VaultHolding, MailHolding {
     }
 
     package mutating func settled(_ closing: QueueClosing, isCommitted: Bool, now: Timestamp) -> Replies {
+        batchWrites = [:]
         guard let turn = reply(to: closing, isCommitted: isCommitted, now) else { return [] }
         return [AddressedReply(connection: Self.sender, reply: .turn(turn))]
     }

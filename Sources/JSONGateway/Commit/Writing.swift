@@ -35,6 +35,9 @@ extension JSONParticipants {
         let match = (try? match(job, now)) ?? .new(job.key)
         unit.reply = (job.connection, .foundWrite(match))
         unit.failure = unit.reply
+        guard case .known(let known) = match, let states = batchWrites[known.token] else { return }
+        unit.shared = states
+        unit.failure = (job.connection, .foundWrite(.new(job.key)))
     }
 
     /// Looks up an earlier write. One that is done under another credential is not the same write.
@@ -95,6 +98,7 @@ extension JSONParticipants {
             do { first = try stored(key, of: write.account) } catch { throw .notQueued(.unavailable) }
             if let first {
                 writes.waiters.forget(job.token)
+                unit.shared = batchWrites[first.token] ?? []
                 return known(first, now)
             }
         }
@@ -113,6 +117,7 @@ extension JSONParticipants {
         } catch {
             throw .notQueued(WriteRefusal(error))
         }
+        batchWrites[job.token] = unit.shared
         track(job.token, write, creates, message, &unit)
         return KnownWrite(token: job.token, localID: localID, isLost: false, message: message)
     }
@@ -206,8 +211,8 @@ extension JSONParticipants {
             // What waited behind them may begin.
             wake = now.queueTime.uptime
         }
-        let hasWork =
-            !batch.dispatches.isEmpty || !batch.results.isEmpty || !batch.withdrawn.isEmpty || !closing.answers.isEmpty
+        // Outcomes are recorded already.
+        let hasWork = !batch.dispatches.isEmpty || !batch.withdrawn.isEmpty || !closing.answers.isEmpty
         guard hasWork || wake != announcedWake else { return nil }
         announcedWake = wake
         return QueueTurn(

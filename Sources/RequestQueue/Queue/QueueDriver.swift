@@ -9,8 +9,8 @@ package typealias MachineEvent = @Sendable (inout QueueMachine, QueueTime) -> Qu
 package protocol QueueDriver: Sendable {
     /// Begins to deliver batches.
     ///
-    /// - Parameter act: called with each committed batch, in the order of the commits, on any thread. It may give some of
-    ///   the answers; the driver gives the others after it.
+    /// - Parameter act: called with each committed batch that has attempts, answers or outcomes to deliver, in the order of
+    ///   the commits, on any thread. It may give some of the answers; the driver gives the others after it.
     func start(_ act: @escaping @Sendable (QueueBatch, QueueAnswers) -> Void)
 
     /// Adds an event.

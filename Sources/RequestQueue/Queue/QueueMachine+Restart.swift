@@ -23,15 +23,23 @@ extension QueueMachine {
         }
         let isAlone = contents.requests.count { $0.state == .inFlight } == 1
         for request in contents.requests.sorted(by: { $0.id < $1.id }) {
-            if request.isPlausible {
-                recover(request, wasAlone: isAlone, now: now)
+            if let flaw = flaw(of: request) {
+                steps.append(.change(.quarantine(id: request.id, cause: flaw, at: now.wall), nil))
             } else {
-                let cause = "It cannot be read: one of its numbers is out of range."
-                steps.append(.change(.quarantine(id: request.id, cause: cause, at: now.wall), nil))
+                recover(request, wasAlone: isAlone, now: now)
             }
         }
         failOrphans(now: now)
         for undelivered in contents.undelivered { deliverAgain(undelivered) }
+    }
+
+    /// Why a stored request cannot wait again, in words; nil if it can.
+    private func flaw(of request: QueuedRequest) -> String? {
+        guard request.isPlausible else { return "It cannot be read: one of its numbers is out of range." }
+        if case .message = request.payload, !settings.isCarried {
+            return "It is a message, and nobody here sends messages."
+        }
+        return nil
     }
 
     private mutating func restoreFinished(_ record: QueueContents.Finished) {

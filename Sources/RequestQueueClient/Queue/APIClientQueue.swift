@@ -77,7 +77,8 @@ public final class APIClientQueue: APIClientQueuing {
     ///   - store: the tables that the driver commits to.
     ///   - sessions: the session keys that the machine knows to be present.
     ///   - keepsOutcomes: as the machine has it.
-    ///   - deliversOutcomes: whether handlers get outcomes; false if the owner of the machine marks them as handled.
+    ///   - deliversOutcomes: whether handlers and ``outcome(of:)`` get outcomes; false if the owner of the machine tells
+    ///     them itself and marks them as handled.
     package init(
         client: any APIClient, store: any QueueReading, driver: any QueueDriver,
         credentials: SessionCredentials = .memory, sessions: [ExactText: SessionKey] = [:],

@@ -102,7 +102,7 @@ struct BackendNetwork: NetworkClient {
     }
 
     /// What the queue has to know of a failure: above all, whether the backend may have received the request.
-    private static func failure(_ error: any Error) -> NetworkFailure {
+    static func failure(_ error: any Error) -> NetworkFailure {
         switch error {
         case UpstreamSender.Failure.unsent(UpstreamError.noFreeConnection): return .noFreeConnection
         case UpstreamSender.Failure.unsent(let cause):
@@ -113,7 +113,9 @@ struct BackendNetwork: NetworkClient {
             UpstreamSender.Failure.unanswered(UpstreamError.unaskedUpgrade):
             return .badServerResponse
         case UpstreamSender.Failure.unanswered(UpstreamError.closed): return .networkConnectionLost
-        case UpstreamSender.Failure.unanswered(let cause): return HTTPNetworkClient.failure(cause)
+        case UpstreamSender.Failure.unanswered(let cause):
+            let known = HTTPNetworkClient.failure(cause)
+            return known.kind == .unreachable ? .networkConnectionLost : known
         default: return HTTPNetworkClient.failure(error)
         }
     }

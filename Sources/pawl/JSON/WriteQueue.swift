@@ -118,7 +118,8 @@ final class WriteQueue: Sendable {
         }
     }
 
-    /// Asks the queue for the outcome of a write whose end this process may not be notified of.
+    /// Looks for the outcome of a write that may have ended before its client began to wait. The participants notify the
+    /// waiting client of a later end.
     private func ask(_ token: RequestToken, _ waiter: WriteWaiter) {
         let mayBeRefused = tables.waiters.hasRefusals
         Task {
@@ -127,23 +128,28 @@ final class WriteQueue: Sendable {
             {
                 waiter.end(refusal)
                 if request.isAnonymous { try? await queue.cancel(token) }
-            } else if let outcome = await outcome(of: token) {
-                waiter.end(WriteOutcome(outcome, cookies: tables.waiters.cookies(of: token)))
+            } else if let outcome = storedOutcome(of: token) {
+                waiter.end(outcome)
+            } else {
+                return
             }
             tables.waiters.remove(waiter, for: token)
         }
     }
 
-    /// Waits for the outcome of a request; nil if it does not end within ``HTTPExchange/patience``.
-    private func outcome(of token: RequestToken) async -> RequestOutcome? {
-        await withTaskGroup(of: RequestOutcome?.self) { group in
-            group.addTask { [queue] in try? await queue.outcome(of: token) }
-            group.addTask {
-                try? await Task.sleep(for: .nanoseconds(HTTPExchange.patience))
-                return nil
+    /// The outcome of a write in the store; nil if it has not ended, or the store cannot be read.
+    private func storedOutcome(of token: RequestToken) -> WriteOutcome? {
+        do {
+            if let outcome = try store.outcome(token) {
+                return WriteOutcome(outcome, cookies: tables.waiters.cookies(of: token))
             }
-            defer { group.cancelAll() }
-            return await group.next() ?? nil
+            guard let request = try store.request(token) else {
+                return .failed("the gateway does not know this write any more")
+            }
+            // A row that could not be read has become dead without an outcome.
+            return request.state.isFinal ? .failed(request.cause ?? "it could not be read") : nil
+        } catch {
+            return nil
         }
     }
 

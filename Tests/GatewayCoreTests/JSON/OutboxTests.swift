@@ -69,6 +69,44 @@ import Vault
         world.queueIsOpen = true
         #expect(world.send("POST", "/c/all", as: "t-alice", text("1"))?.status == 201)
         world.queueIsOpen = false
+        try fence(store)
+        #expect(world.send("POST", "/c/all", as: "t-alice", text("2"))?.status == 503)
+        #expect(world.waiting.isEmpty)
+        #expect(world.attemptCount == 0, "it does not reach the backend either")
+        #expect(try store.queueContents().requests.isEmpty)
+        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
+        let counts = RequestCountsView(world.participants.queue)
+        #expect(counts.accepted == counts.ended + counts.waiting)
+    }
+
+    /// A write of alice's that an exchange has judged, and the lookup that came before it.
+    private func judged(_ world: JSONWorld) throws -> (find: JSONJob, write: QueuedWrite) {
+        var steps = ExchangeSteps(world)
+        var actions = steps.begin("POST", "/c/all")
+        actions = steps.take(.requestBody(ByteBuffer(string: text("1"))))
+        guard case .findWrite(let account, let key, let credential)? = actions.last else {
+            throw Unexpected(what: "\(actions)")
+        }
+        for reply in world.findWrite(account, key, by: credential) { actions = steps.take(.vault(reply)) }
+        if case .look(let lookup)? = actions.last {
+            let (head, body) = try #require(world.backend.answer(lookup.head, ByteBuffer()))
+            actions = steps.take(.found(lookup.id, head, body))
+        }
+        guard case .enqueue(let write)? = actions.last else { throw Unexpected(what: "\(actions)") }
+        let mark = world.environment.writes.keys.mark(of: credential)
+        let find = FindWriteJob(connection: ConnectionID(5), account: account, key: key, mark: mark)
+        return (.find(find), write)
+    }
+
+    /// A write, the lookup of an equal one, and the equal one, as one batch.
+    private func equalWrites(_ world: JSONWorld) throws -> [JSONReply] {
+        let (find, write) = try judged(world)
+        let tokens = (1...2).map { RequestToken(high: 9, low: $0) }
+        return world.perform([world.job(write, tokens[0]), find, world.job(write, tokens[1])])
+    }
+
+    /// Another gateway goes on with alice's session in the room.
+    private func fence(_ store: InMemoryStore) throws {
         let devices = try store.load().devices
         let ids = try [AccountID.services("alice"), room].map { name in
             try #require(devices.first { $0.account == name }?.id)
@@ -79,36 +117,44 @@ import Vault
             let theirs = SessionRow(id: session, fence: row.fence + 9, sealedState: row.sealedState)
             #expect(try store.commit([[.putSession(theirs)]]) == [nil])
         }
-        #expect(world.send("POST", "/c/all", as: "t-alice", text("2"))?.status == 503)
-        #expect(world.waiting.isEmpty)
-        #expect(world.attemptCount == 0, "it does not reach the backend either")
-        #expect(try store.queueContents().requests.isEmpty)
-        #expect(!world.environment.writes.waiting.holds(.services("alice"), in: "all"))
-        let counts = RequestCountsView(world.participants.queue)
-        #expect(counts.accepted == counts.ended + counts.waiting)
     }
 
     @Test func ofEqualWritesInOneBatchTheFirstIsQueued() throws {
         let world = try world()
-        var steps = ExchangeSteps(world)
-        // The body is sealed under the policy of the exchange, and looked up before.
-        var actions = steps.begin("POST", "/c/all")
-        actions = steps.take(.requestBody(ByteBuffer(string: text("1"))))
-        guard case .findWrite(let account, let key, let credential)? = actions.last else {
-            throw Unexpected(what: "\(actions)")
-        }
-        for reply in world.findWrite(account, key, by: credential) { actions = steps.take(.vault(reply)) }
-        guard case .look(let lookup)? = actions.last,
-            let (head, body) = world.backend.answer(lookup.head, ByteBuffer())
-        else { throw Unexpected(what: "\(actions)") }
-        actions = steps.take(.found(lookup.id, head, body))
-        guard case .enqueue(let write)? = actions.last else { throw Unexpected(what: "\(actions)") }
-        let replies = world.perform((1...2).map { world.job(write, RequestToken(high: 9, low: $0)) })
-        #expect(world.waiting.map(\.token) == [RequestToken(high: 9, low: 1)])
+        let replies = try equalWrites(world)
+        let first = RequestToken(high: 9, low: 1)
+        #expect(world.waiting.map(\.token) == [first])
         let tokens = replies.compactMap { reply -> RequestToken? in
-            if case .queued(_, .success(let known)) = reply { known.token } else { nil }
+            switch reply {
+            case .queued(_, .success(let known)), .foundWrite(.known(let known)): known.token
+            default: nil
+            }
         }
-        #expect(tokens == [RequestToken(high: 9, low: 1), RequestToken(high: 9, low: 1)])
+        #expect(tokens == [first, first, first])
+    }
+
+    /// An answer about a write of the same batch is as uncommitted as the write.
+    @Test(arguments: [false, true]) func nothingIsSaidOfAWriteThatWasNotStored(isFenced: Bool) throws {
+        let store = InMemoryStore()
+        let world = try world(store)
+        if isFenced {
+            world.queueIsOpen = true
+            #expect(world.send("POST", "/c/all", as: "t-alice", text("0"))?.status == 201)
+            world.queueIsOpen = false
+            try fence(store)
+        } else {
+            _ = try judged(world)
+            store.failNextCommit()
+        }
+        for reply in try equalWrites(world) {
+            switch reply {
+            case .queued(_, .failure(.notQueued(.unavailable))), .foundWrite(.new): break
+            default: Issue.record("\(reply)")
+            }
+        }
+        #expect(world.waiting.isEmpty)
+        #expect(world.attemptCount == 0)
+        #expect(try store.queueContents().requests.isEmpty)
     }
 
     @Test func aTextThatDoesNotFitIsNotQueued() throws {
