@@ -344,11 +344,8 @@ final class ExchangeRunner: UpstreamUser, ReplyTarget {
     ///
     /// Only idempotent requests are retried. RFC 9110 section 9.2.2.
     private func isStale(_ upstream: UpstreamConnection?) -> Bool {
-        guard let upstream, let outgoing, case .none = answer, upstream.uses > 1, !upstream.hasAnswered else {
-            return false
-        }
-        return !hasRetried && !hasStreamed
-            && ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(outgoing.head.method)
+        guard let upstream, let outgoing, case .none = answer, upstream.mayBeStale else { return false }
+        return !hasRetried && !hasStreamed && outgoing.head.isIdempotent
     }
 
     /// Whether the exchange waits for the backend's answer, or for more of it.

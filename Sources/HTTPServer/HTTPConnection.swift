@@ -290,9 +290,7 @@ final class HTTPConnection: @unchecked Sendable {
     /// here.
     package func look(_ lookup: Lookup, _ receive: @escaping (ExchangeEvent) -> Void) {
         var lookup = lookup
-        if lookup.head.headers.first("host") == nil {
-            lookup.head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
-        }
+        lookup.head.addHost(services.upstream().authority)
         lookup.head = forwarded(lookup.head, isChunked: false)
         // A lookup does not wait for a connection: its exchange may hold one already, and waiting could deadlock.
         let rules = WholeRequest.Rules(
@@ -321,10 +319,7 @@ final class HTTPConnection: @unchecked Sendable {
                 trustsPeer: client.map(services.downstream().trusts) ?? false)
         }
         var head = forwarding?.request(head, isChunked: isChunked) ?? head
-        if head.headers.first("host") == nil {
-            // HTTP/1.1 requires `Host`, which an HTTP/1.0 request may lack.
-            head.headers.fields.insert(.init("Host", services.upstream().authority), at: 0)
-        }
+        head.addHost(services.upstream().authority)
         return head
     }
 

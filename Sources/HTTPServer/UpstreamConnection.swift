@@ -84,9 +84,11 @@ final class UpstreamConnection: ChannelInboundHandler {
     private var isPumping = false
     private var needsFlush = false
     /// Number of requests begun on this connection.
-    private(set) var uses = 0
+    private var uses = 0
     /// Whether any byte of the answer to the current request has arrived.
-    private(set) var hasAnswered = false
+    private var hasAnswered = false
+    /// Whether it is reused, and the backend may have closed it before it received the current request.
+    var mayBeStale: Bool { uses > 1 && !hasAnswered }
     /// When the connection became idle.
     var idleSince = NIODeadline.now()
     /// Called once, when TLS is established or has failed.

@@ -42,9 +42,9 @@ package final class UpstreamSender: Sendable {
         let running = NIOLoopBoundBox.makeBoxSendingValue(Running(), eventLoop: eventLoop)
         let begin: @Sendable () -> Void = { [pool, eventLoop] in
             guard !running.value.isCancelled else { return promise.fail(CancellationError()) }
-            let (head, isIdempotent) = Self.complete(head, body, pool)
+            let head = Self.complete(head, body, pool)
             let rules = WholeRequest.Rules(
-                timeout: timeout, limit: limit, cuts: true, waits: true, retries: isIdempotent)
+                timeout: timeout, limit: limit, cuts: true, waits: true, retries: head.isIdempotent)
             let request = WholeRequest(head, body, rules: rules, pool: pool, eventLoop: eventLoop) { _, result in
                 running.value.request = nil
                 promise.completeWith(result.mapError { Self.failure($0, pool) })
@@ -66,16 +66,14 @@ package final class UpstreamSender: Sendable {
         }
     }
 
-    /// Adds the fields that a request needs, and tells whether it may be sent twice.
-    private static func complete(_ head: RequestHead, _ body: ByteBuffer, _ pool: UpstreamPool) -> (RequestHead, Bool) {
+    /// Adds the fields that a request needs.
+    private static func complete(_ head: RequestHead, _ body: ByteBuffer, _ pool: UpstreamPool) -> RequestHead {
         var head = head
-        if head.headers.first("host") == nil {
-            head.headers.fields.insert(.init("Host", pool.services.upstream().authority), at: 0)
-        }
+        head.addHost(pool.services.upstream().authority)
         if body.readableBytes > 0 || !["GET", "HEAD"].contains(head.method) {
             head.headers.set("Content-Length", to: "\(body.readableBytes)")
         }
-        return (head, ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"].contains(head.method))
+        return head
     }
 
     /// Reports a failure as those of other requests are. The pool has reported the one of a connection that it could not

@@ -130,7 +130,7 @@ final class WholeRequest: UpstreamUser {
     }
 
     func upstreamBroke(_ error: any Error) {
-        let wasStale = (upstream?.uses ?? 0) > 1 && upstream?.hasAnswered == false
+        let wasStale = upstream?.mayBeStale == true
         upstream = nil
         guard !isCancelled else { return }
         guard wasStale, rules.retries, !hasRetried else { return finish(.failure(error)) }

@@ -118,7 +118,7 @@ import Testing
         let new = NewRequest(CarriedMessage(kind: "SAY", target: "x", parts: [[1]]), tenant: "t", lane: nil)
         let (token, now) = (RequestToken(high: 1, low: 1), QueueTime(wall: 1, uptime: 1))
         var plain = QueueMachine(.init(), lease: 1)
-        #expect(throws: QueueError.malformed("nobody here sends messages")) {
+        #expect(throws: QueueError.malformed("it is a message, and this queue sends HTTP requests only")) {
             try plain.append(new, token: token, now: now)
         }
         var settings = QueueMachine.Settings()

@@ -50,9 +50,12 @@ extension QueuedWrite {
     /// The body: JSON with references if it has any, else the unchanged bytes.
     private var queuedBody: RequestBody? {
         guard body.readableBytes > 0 else { return nil }
-        var locals: [JSONPlace: String] = [:]
-        if let document = try? JSONDocument(body) {
-            for case (.body(let path), let local) in references.map({ ($0.place, $0.local) }) {
+        let named = references.compactMap { reference in
+            if case .body(let path) = reference.place { (path, reference.local) } else { nil }
+        }
+        if !named.isEmpty, let document = try? JSONDocument(body) {
+            var locals: [JSONPlace: String] = [:]
+            for (path, local) in named {
                 if let place = try? document.one(path) { locals[place] = local }
             }
             if !locals.isEmpty, let value = JSONValue(document, document.root, locals) { return .json(value) }

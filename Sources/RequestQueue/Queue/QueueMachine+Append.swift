@@ -35,7 +35,9 @@ extension QueueMachine {
         _ new: NewRequest, token: RequestToken, id: UInt64?, now: QueueTime
     ) throws(QueueError) -> Appended {
         guard !isClosed else { throw .closed }
-        if case .message = new.payload, !settings.isCarried { throw .malformed("nobody here sends messages") }
+        if case .message = new.payload, !settings.isCarried {
+            throw .malformed("it is a message, and this queue sends HTTP requests only")
+        }
         let references = new.config.references
         if let flaw = RequestFlaw.first(in: new, references, limits) { throw .malformed(flaw) }
         let dependsOn = try dependencies(of: new)

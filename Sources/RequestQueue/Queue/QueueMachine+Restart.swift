@@ -37,7 +37,7 @@ extension QueueMachine {
     private func flaw(of request: QueuedRequest) -> String? {
         guard request.isPlausible else { return "It cannot be read: one of its numbers is out of range." }
         if case .message = request.payload, !settings.isCarried {
-            return "It is a message, and nobody here sends messages."
+            return "It is a message, and this queue sends HTTP requests only."
         }
         return nil
     }

@@ -3,7 +3,6 @@
 import DeviceDirectory
 import Devices
 import DoubleRatchet
-import Foundation
 import HTTPServer
 import IRCGateway
 import IRCServer

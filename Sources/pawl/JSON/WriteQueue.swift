@@ -1,14 +1,11 @@
 // Writes to a JSON backend. The queue's machine belongs to the participants of the commit loop; this is the side of
 // connections and operators: credentials, attempts, waiting clients and reports.
 
-import Foundation
 import HTTPServer
 import JSONGateway
-import Outbox
 import Protection
 import RequestQueue
 import RequestQueueClient
-import Synchronization
 
 /// The queue, as HTTP exchanges use it.
 final class WriteQueue: Sendable {

@@ -100,6 +100,20 @@ import Testing
 
     // MARK: Requests
 
+    /// The connection is closed with nothing more on it, and the next request goes over another one.
+    ///
+    /// - Parameter rest: what the backend read until the end of the first connection; nil before its end.
+    private func expectANewConnection(
+        _ rig: Rig, _ server: RawServer, rest: @escaping @Sendable () -> String?,
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) async throws {
+        try await eventuallyAsync("the connection is closed") { rest() != nil }
+        let next = try await rig.get("/next")
+        #expect(next == "ok", sourceLocation: sourceLocation)
+        #expect(server.connections == 2, sourceLocation: sourceLocation)
+        #expect(rest() == "", sourceLocation: sourceLocation)
+    }
+
     @Test(
         arguments: [
             ("GET", "", nil), ("HEAD", "", nil), ("GET", "ab", "2"), ("POST", "hello", "5"), ("POST", "", "0"),
@@ -234,11 +248,7 @@ import Testing
         #expect(answer.head.status == 200)
         #expect(String(buffer: answer.body) == "0123")
         #expect(answer.isCut)
-        try await eventuallyAsync("the connection is closed") { rest.withLock { $0 != nil } }
-        let next = try await rig.get("/next")
-        #expect(next == "ok")
-        #expect(server.connections == 2)
-        #expect(rest.withLock { $0 } == "")
+        try await expectANewConnection(rig, server) { rest.withLock { $0 } }
         await rig.stop()
     }
 
@@ -295,11 +305,7 @@ import Testing
         }
         #expect(failure?.text == "unanswered: \(UpstreamError.timeout)")
         #expect(rig.reportedFailures == 1)
-        try await eventuallyAsync("the connection is closed") { rest.withLock { $0 != nil } }
-        let next = try await rig.get("/next")
-        #expect(next == "ok")
-        #expect(server.connections == 2)
-        #expect(rest.withLock { $0 } == "")
+        try await expectANewConnection(rig, server) { rest.withLock { $0 } }
         await rig.stop()
     }
 
@@ -508,11 +514,7 @@ import Testing
         try await eventuallyAsync("the backend has the request") { hasRequest.withLock { $0 } }
         task.cancel()
         await #expect(throws: CancellationError.self) { _ = try await task.value }
-        try await eventuallyAsync("the connection is closed") { rest.withLock { $0 != nil } }
-        let next = try await rig.get("/next")
-        #expect(next == "ok")
-        #expect(server.connections == 2)
-        #expect(rest.withLock { $0 } == "")
+        try await expectANewConnection(rig, server) { rest.withLock { $0 } }
         await rig.stop()
     }
 
